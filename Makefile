@@ -94,7 +94,7 @@ lint: setup  ## check style, types and the import rules of the house
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir build/import-linter
 
-generate: setup  ## write what follows from the options of jobs: operators, tables of docs, the schema
+generate: setup  ## write what the code determines: operators, tables of docs, the schema, the map
 	$(BIN)/python .ci/generate.py
 	$(BIN)/python -m demo.settings_page
 

@@ -1,8 +1,9 @@
-"""Generate from the options of jobs: operators' signatures and docstrings, tables in the docs, the schema.
+"""Generate what the code determines: operators' signatures and docstrings, tables of docs, the schema, the map.
 
-Edit options only in the dataclasses of ``lakecdc.contract``; ``make generate`` writes the rest as plain source, and a
-test fails if it differs. In an operator's file, the docstring's summary and all methods but ``__init__`` are written by
-hand.
+The dataclasses in ``lakecdc.contract`` are the only list of options that people edit; ``make generate`` writes the rest
+as plain source, and a test fails where it differs. In an operator's file the summary of the docstring and every method
+but ``__init__`` are written by hand. The map in docs/architecture.md comes from import-linter's contracts and from the
+docstrings of packages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -101,9 +103,14 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for job, (path, name) in operators.items():
         yield path, with_operator(path, name, job)
     classes = {job: f"{path.stem}.{name}" for job, (path, name) in operators.items()}
-    for page, tables in (("operators.md", operator_table(classes)), ("job-contract.md", option_table())):
+    pages = {
+        "operators.md": operator_table(classes),
+        "job-contract.md": option_table(),
+        "architecture.md": house_map(import_contracts()),
+    }
+    for page, generated in pages.items():
         path = ROOT / "docs" / page
-        yield path, between_marks(path.read_text(), tables)
+        yield path, between_marks(path.read_text(), generated)
     yield ROOT / "docs" / "lakecdc.schema.json", json.dumps(config_schema(), indent=1) + "\n"
 
 
@@ -269,6 +276,64 @@ def option_row(job: str, option: Option) -> str:
     """Return one row of the table of options."""
     meaning = option.meaning.replace("``", "`").replace("|", "\\|")
     return f"| {job} | `{option.name}` | `{json.dumps(option.default)}` | {meaning} |"
+
+
+# --- the map of the house -----------------------------------------------------------------------------------------
+
+
+def import_contracts() -> list[dict[str, Any]]:
+    """Return the contracts that import-linter checks."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    contracts: list[dict[str, Any]] = tools["importlinter"]["contracts"]
+    return contracts
+
+
+def house_map(contracts: list[dict[str, Any]]) -> str:
+    """Return the part of docs/architecture.md about rooms: layers, exceptions and sentences of both packages."""
+    layered = [each for each in contracts if each["type"] == "layers"]
+    parts = [part for contract in layered for part in package_map(contract)]
+    rules = "\n".join(f"- {each['name']}" for each in contracts if each not in layered)
+    return "\n".join([*parts, f"### Rules across rooms\n\n{rules}\n"])
+
+
+def package_map(contract: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of the map that are about one package.
+
+    :param contract: its contract of layers.
+    """
+    (package,) = contract["containers"]
+    layers = [re.split(r" *([|:]) *", layer) for layer in contract["layers"]]
+    drawn = ["".join({"|": "   ", ":": " ⇄ "}.get(each, each) for each in layer) for layer in layers]
+    yield f"### {package}\n\n```text\n" + "\n".join(drawn) + "\n```\n"
+    rooms = [room for layer in layers for name in layer[::2] for room in rooms_below(f"{package}.{name}")]
+    rows = [f"| `{room.removeprefix(f'{package}.')}` | {first_sentence(room)} |" for room in rooms]
+    yield "\n".join(["| room | what it does |", "|---|---|", *rows]) + "\n"
+    if exceptions := contract.get("ignore_imports"):
+        yield "Exceptions, by name; the list only shrinks:\n"
+        yield "\n".join(f"- `{each.replace(' -> ', '` → `')}`" for each in exceptions) + "\n"
+
+
+def rooms_below(room: str) -> Iterator[str]:
+    """Yield a module or package, then the packages in it, at any depth."""
+    yield room
+    folder = source_of(room).parent
+    if source_of(room).name == "__init__.py":
+        for inner in sorted(path.parent for path in folder.rglob("*/__init__.py")):
+            yield ".".join([room, *inner.relative_to(folder).parts])
+
+
+def source_of(room: str) -> Path:
+    """Return the file that has the docstring of a module or package."""
+    root = ROOT / "spark_jobs" if room.startswith("lakecdc.") else ROOT
+    path = root.joinpath(*room.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def first_sentence(room: str) -> str:
+    """Return the first paragraph of the docstring of a module or package, as a cell of a table."""
+    docstring = ast.get_docstring(ast.parse(source_of(room).read_text()))
+    assert docstring, f"{room} has no docstring, which docs/architecture.md shows"
+    return " ".join(docstring.partition("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
 
 
 if __name__ == "__main__":

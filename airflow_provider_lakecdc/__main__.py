@@ -1,4 +1,4 @@
-"""The command line without the command ``airflow``: ``python -m airflow_provider_lakecdc health``."""
+"""Run the command line without the command ``airflow``: ``python -m airflow_provider_lakecdc health``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line: ``airflow lakecdc …``, and the same as ``python -m airflow_provider_lakecdc …``."""
+"""Provide the command line ``airflow lakecdc …``, also as ``python -m airflow_provider_lakecdc …``."""

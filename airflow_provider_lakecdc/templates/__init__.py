@@ -1,8 +1,10 @@
-"""DAG factories and their configuration. A DAG file needs three lines::
+"""Make DAGs from a configuration file.
 
-from airflow_provider_lakecdc.templates import ingest_dag, load_config
+A DAG file needs three lines::
 
-dag = ingest_dag(load_config())
+    from airflow_provider_lakecdc.templates import ingest_dag, load_config
+
+    dag = ingest_dag(load_config())
 """
 
 from airflow_provider_lakecdc.governance.table_groups import groups_of_tables

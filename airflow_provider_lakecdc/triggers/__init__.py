@@ -1,1 +1,1 @@
-"""Triggers of the deferrable sensors."""
+"""Poll tables in the triggerer for the deferrable sensors and for asset watchers."""

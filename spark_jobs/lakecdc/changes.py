@@ -1,4 +1,4 @@
-"""What has changed in a table between two snapshots, for people's own PySpark jobs."""
+"""Read what has changed in a table between two snapshots, as rows for PySpark jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in a form in which Spark groups, compares and sorts all of them, each apart from every other.
+"""Encode values so that Spark groups, compares and sorts them exactly.
 
 Spark takes -0.0 and 0.0 for one value, and does not compare maps and variants at all.
 """

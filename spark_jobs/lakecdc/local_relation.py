@@ -1,4 +1,4 @@
-"""Small lists as DataFrames, known to Spark as a whole."""
+"""Make DataFrames of small lists whose rows Spark knows when it plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, types and texts as SQL of Spark: whatever comes from a source is data, and reaches a statement only so."""
+"""Quote names, types and texts as Spark SQL, so that nothing from a source is read as a statement."""
 
 from __future__ import annotations
 

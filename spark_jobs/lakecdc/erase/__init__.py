@@ -1,1 +1,1 @@
-"""Erasing rows, from a table and all that is kept beside it, with a proof."""
+"""Erase rows from a table and from all that is kept beside it, and prove that they are gone."""

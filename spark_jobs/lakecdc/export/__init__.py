@@ -1,1 +1,1 @@
-"""Handing on what has changed in tables, to other tables and to folders of files."""
+"""Export the changes of tables to other tables and to folders of files."""

@@ -1,1 +1,1 @@
-"""From source events to Iceberg commits: decode, order, fold, apply."""
+"""Turn the events of a source into commits: read, decode, order, fold, apply."""

@@ -1,1 +1,1 @@
-"""Tables compared with their sources: by hashes of key ranges first, then row by row where these differ."""
+"""Compare tables with their source: hashes of key ranges first, then the rows of ranges that differ."""

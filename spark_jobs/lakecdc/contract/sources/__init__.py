@@ -1,4 +1,4 @@
-"""The ``source`` part of a spec: where changes come from, or what tables are compared with; one module per type."""
+"""Define the ``source`` of a spec, one module per type of source."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a folded batch becomes a commit, one module per mode."""
+"""Commit a folded batch to its table, one module per mode."""

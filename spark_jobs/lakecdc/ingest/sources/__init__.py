@@ -1,4 +1,4 @@
-"""The sources that changes come from, one package or module per type."""
+"""Read changes from sources, one package or module per type."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Files below a table's location that nothing in its metadata explains."""
+"""Find and remove files below a table's location that nothing in its metadata refers to."""

@@ -1,4 +1,4 @@
-"""Tables of a database, read with plain queries by a cursor column."""
+"""Read tables of a database with queries by a cursor column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka topics as an ingest source, read by offsets that the tables keep; no consumer group is joined."""
+"""Read Kafka topics from the offsets that the tables keep, without a consumer group."""
 
 from __future__ import annotations
 

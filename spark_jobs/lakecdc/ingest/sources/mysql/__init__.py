@@ -1,4 +1,4 @@
-"""MySQL and MariaDB read directly: full loads by key ranges, then the binary log."""
+"""Read MySQL and MariaDB: full loads by ranges of keys, then the binary log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Postgres read directly: full loads from an exported snapshot, then the log of one slot through ``pgoutput``."""
+"""Read Postgres: full loads from an exported snapshot, then the log of one replication slot."""
 
 from __future__ import annotations
 
