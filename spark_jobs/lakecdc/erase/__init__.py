@@ -1,1 +1,1 @@
-"""Erasing rows, from a table and all that is kept beside it, with a proof."""
+"""Erasure of rows from a table and the tables beside it, with proof."""
