@@ -1,1 +1,1 @@
-"""Tables compared with their sources: by hashes of key ranges first, then row by row where these differ."""
+"""Comparison of tables with their sources: hashes of key ranges first, then single rows where these differ."""

@@ -169,7 +169,7 @@ def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_wr
         else ("different", f'{{"id":{i}}}', (SPOILT[k][0],))
         for i in range(7, rows, each) for k in [i // each % 20]
     )  # fmt: skip
-    monkeypatch.setattr("lakecdc.reconcile.job.MOST_TOLD", 2000)
+    monkeypatch.setattr("lakecdc.reconcile.job.MAX_REPORTED", 2000)
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
     done = Event()
 
