@@ -1,4 +1,4 @@
-"""Past moments of tables, by their snapshots and the events in their history tables."""
+"""Past moments of tables, rebuilt from their snapshots and the events in their history tables."""
 
 from lakecdc.moments.rows import read
 

@@ -45,7 +45,7 @@ def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
     loads.feed(read_now(replace(loads.batch(20, {1: "a2", 3: "c"}), replaces=True)))
     after = now()
     loads.feed(read_now(loads.batch(30, {3: "c2"}, full_load=False)))
-    assert "It was loaded in full after" in refusal(lake, name, before)
+    assert "It was fully reloaded after" in refusal(lake, name, before)
     (report,) = restored(lake, name, moment=after)
     assert report.outcome == "done", report.reason
     assert sorted(lake.duckdb_rows(name, "id, v", report.metrics["branch"])) == [(1, "a2"), (3, "c")]
