@@ -1,1 +1,1 @@
-"""Handing on what has changed in tables, to other tables and to folders of files."""
+"""Export of table changes to other tables and to folders of files."""

@@ -217,7 +217,7 @@ def test_what_no_event_tells(lake: Lake, tmp_path: Path) -> None:
     assert export(feed, "table", tmp_path).outcome == "done"
     assert exported(feed, "table", tmp_path) == history.steps(history.events[taken:])
     run(lake, rollback_tables, feed.table, to=str(first))
-    assert "has been undone" in refused()
+    assert "was rolled back" in refused()
 
 
 def test_a_run_that_is_killed_exports_each_step_once(lake: Lake, tmp_path: Path) -> None:
