@@ -1,1 +1,1 @@
-"""Slowly changing dimensions: the versions of each row, with the time for which each held."""
+"""Slowly changing dimensions: the versions of each row, with their validity."""

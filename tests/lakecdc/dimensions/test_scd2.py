@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_refused(lake: Lake, tmp_path: Path) -> None:
     feed.take(play(history, 10))
     assert "options.history_tables" in (dimension(feed, history_tables={}).reason or "")
     assert "options.dimensions" in (dimension(feed, dimensions={}).reason or "")
-    assert "no table of versions" in (dimension(feed, feed.table).reason or "")
+    assert "is not a dimension" in (dimension(feed, feed.table).reason or "")
     dimension(feed)
     other = fed(lake, tmp_path / "other")
     other.take(play(Remembered(random.Random(9)), 5))
