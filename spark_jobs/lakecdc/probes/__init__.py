@@ -1,1 +1,1 @@
-"""Programs that answer one question about a machine or a source, without Spark."""
+"""Programs that answer one question about a machine or a source without Spark."""
