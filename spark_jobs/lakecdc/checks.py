@@ -236,7 +236,7 @@ class Checks:
             )
 
 
-def told_failures(verdicts: Sequence[Verdict]) -> str | None:
+def describe_failures(verdicts: Sequence[Verdict]) -> str | None:
     """What has failed, in one line; None if all has passed."""
     failing = [verdict for verdict in verdicts if verdict.fails]
     warning = [verdict for verdict in verdicts if not verdict.passed and not verdict.fails]

@@ -1,1 +1,1 @@
-"""Jobs that keep tables fast and clean, decided from measured table health."""
+"""Jobs that keep tables fast and clean, based on measured table health."""
