@@ -135,7 +135,7 @@ def test_an_empty_table_and_one_of_which_nobody_said_anything(lake: Lake) -> Non
     assert check(lake, name, {"type": "unique", "columns": ["id"]}).outcome == "nothing"
     with pytest.raises(InputError, match="Nobody has said"):
         run(lake, check_tables, name, checks={"other.table": [{"type": "row_count", "min": 1}]})
-    with pytest.raises(InputError, match="no branch 'nowhere'"):
+    with pytest.raises(InputError, match="branch 'nowhere' does not exist"):
         check(lake, name, {"type": "row_count", "min": 1}, branch="nowhere")
 
 

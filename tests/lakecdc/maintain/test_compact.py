@@ -236,7 +236,7 @@ def test_another_branch_is_worked_on(lake: Lake) -> None:
     assert lake.sql(f"SELECT * FROM lake.{name}.branch_audit ORDER BY id").collect() == rows
     files = lake.sql(f"SELECT DISTINCT input_file_name() FROM lake.{name}.branch_audit").collect()
     assert len(files) == 1 and count(lake, name, 0) == 2
-    with pytest.raises(InputError, match="no branch"):
+    with pytest.raises(InputError, match="does not exist"):
         run(lake, compact_data_files, name, branch="nowhere")
 
 

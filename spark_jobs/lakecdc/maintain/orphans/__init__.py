@@ -1,1 +1,1 @@
-"""Files below a table's location that nothing in its metadata explains."""
+"""Removal of files below a table's location that its metadata does not reference."""

@@ -140,7 +140,7 @@ def test_odd_locations_and_row_lineage(lake: Lake, engine: str) -> None:
 
 def test_location_that_tasks_cannot_write_to_is_refused(lake: Lake) -> None:
     name = table_at(lake, "odd # and ?")
-    with pytest.raises(UnsupportedError, match="tasks write to no '#'"):
+    with pytest.raises(UnsupportedError, match="tasks cannot write to paths with '#'"):
         run(lake, name)
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.data.path'='file://{lake.folder}/plain/{name}')")
     before = spark_rows(lake, name)
