@@ -1,4 +1,4 @@
-"""What lakecdc reads from and writes into table metadata: summaries, positions, watermarks, table health.
+"""Table metadata that lakecdc reads and writes: summaries, positions, watermarks, table health.
 
-Standard library only, so that Airflow's side and Spark's side can both import it.
+Standard library only, so that both Airflow and Spark can import it.
 """

@@ -85,7 +85,7 @@ def test_a_table_gets_all_rows_first_and_then_what_has_changed(lake: Lake) -> No
     ]
 
     before = metadata_location(lake, f"{name}_changes")
-    assert to_table(lake, name).reason == "everything is exported already"
+    assert to_table(lake, name).reason == "everything is already exported"
     assert to_table(lake, name, until=str(first)).reason == (
         f"it is already exported up to the later snapshot {second}"
     )
@@ -151,7 +151,7 @@ def test_files_are_there_once_their_marker_is(lake: Lake, tmp_path: Path, monkey
     marker = json.loads((tmp_path / names[2] / "_SUCCESS").read_text())
     assert (marker["since"], marker["until"]) == (str(first), str(third))
     assert sum(file["rows"] for file in marker["files"]) == 3
-    assert to_folder(lake, name, tmp_path).reason == "everything is exported already"
+    assert to_folder(lake, name, tmp_path).reason == "everything is already exported"
     for path in (tmp_path / names[1]).iterdir():
         os.utime(path, (time.time() - 25 * 3600,) * 2)
     append(lake, name, 3, 4)
@@ -295,8 +295,8 @@ def test_destinations_of_something_else_are_refused(lake: Lake, tmp_path: Path) 
     to_table(lake, other)
     to_folder(lake, other, tmp_path)
     for destination, message in (
-        ({"table": f"{other}_changes"}, f"{other}_changes holds something else"),
-        ({"folder": str(tmp_path)}, f"{tmp_path} holds something else"),
+        ({"table": f"{other}_changes"}, f"{other}_changes does not contain changes"),
+        ({"folder": str(tmp_path)}, f"{tmp_path} does not contain changes"),
         ({"table": other}, "is not a change table"),
     ):
         with pytest.raises(InputError, match=message):

@@ -240,7 +240,7 @@ def test_a_job_that_waits_for_a_person_runs_with_an_approved_list_alone(job: str
     by_config = {"protection": {"shop.items": Protection(approve=True)}}
     for own, owner, more in (({APPROVE: job}, {}, {}), ({}, {APPROVE: job}, {}), ({}, {}, by_config)):
         options = {**REMOVALS[job], **more}
-        with pytest.raises(UnsupportedError, match=rf"approve.* wants a person to agree to what {job} removes"):
+        with pytest.raises(UnsupportedError, match=rf"approve.* requires approval of what {job} removes"):
             permit(job, own, options, orders=owner)
         approved = {"shop.items": Approved("file:///found.jsonl", "4f")}
         assert permit(job, own, {**options, "approved": approved}, orders=owner).approved == approved
