@@ -1,4 +1,4 @@
-"""The only room that touches the JVM: load tables, plan scans, stage files, make delete files, commit.
+"""The only package that touches the JVM: loads tables, plans scans, stages files, builds delete files, commits.
 
-Everything above it works with the objects of this package and never sees py4j.
+Everything above it works with this package's objects and never sees py4j.
 """

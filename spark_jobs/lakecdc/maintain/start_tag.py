@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
-from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, held, new_lease, put
+from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, keep_renewed, new_lease, put
 from lakecdc.iceberg.refs import read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
@@ -52,7 +52,7 @@ def start_tag(
         silent = await_free(table)
         _create(table, tag, snapshot, max_age_seconds, lease, silent)
     try:
-        with held(table, lease):
+        with keep_renewed(table, lease):
             yield tag
     finally:
         _remove(table, tag, lease)

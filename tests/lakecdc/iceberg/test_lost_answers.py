@@ -102,7 +102,7 @@ def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind
 )
 def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows what became of the commit, so no file of it is deleted."""
-    monkeypatch.setattr(lost_answers, "LOOKS", 1)
+    monkeypatch.setattr(lost_answers, "CHECKS", 1)
     name = sqlite.create()
     KINDS[kind].prepare(sqlite, name)
     sqlite.strikes.arm(Fault("answer", nth=KINDS[kind].nth, outage=True))
@@ -117,7 +117,7 @@ def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypat
 def test_statements_whose_commit_nobody_knows_about_are_told_as_such(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
-    monkeypatch.setattr(lost_answers, "LOOKS", 1)
+    monkeypatch.setattr(lost_answers, "CHECKS", 1)
     name = sqlite.create()
     table = sqlite.table(name)
     acts = {
