@@ -265,7 +265,7 @@ def test_a_run_that_was_killed_is_repeated_in_full_or_not_at_all(lake: Lake, mon
     append(lake, name, 0, 3)
     for number, moment in enumerate(("after_staging", "before_commit", "after_commit", "before_consumer")):
         monkeypatch.setenv(failpoints.VARIABLE, f"{moment}=raise")
-        monkeypatch.setattr(failpoints, "_seen", Counter())
+        monkeypatch.setattr(failpoints, "_passes", Counter())
         with pytest.raises(RuntimeError, match=moment):
             to_table(lake, name, consumer="export")
         monkeypatch.delenv(failpoints.VARIABLE)

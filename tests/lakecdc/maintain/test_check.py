@@ -179,4 +179,4 @@ def test_a_table_that_shrinks_is_told_by_its_snapshots(lake: Lake) -> None:
     found = report.metrics["checks"][0]
     assert (found["rows"], found["runs_compared"], found["change"]) == (left, 2, round((105 - left) / 105, 4))
     assert report.outcome == "failed"
-    assert "from the average of 2 runs before" in str(report.reason)
+    assert "from the average of 2 earlier runs" in str(report.reason)

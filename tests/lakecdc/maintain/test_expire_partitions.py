@@ -117,7 +117,7 @@ def test_files_with_rows_that_stay_are_read_by_permission_alone(lake: Lake, kind
     add(lake, name, (20, "2023-12-01"), (21, "2023-12-02"))
     files = live_files(lake, name)
     report = run(lake, expire_partitions, name, **BELOW)
-    assert report.outcome == "done" and "1 files hold rows" in str(report.reason)
+    assert report.outcome == "done" and "1 files stay, because they have rows" in str(report.reason)
     # the file that stays begins on the first of January
     assert floor(lake, name) == "2024-01-01T00:00:00+00:00"
     assert ids(lake, name) == {*range(19)}

@@ -60,13 +60,13 @@ def test_both_kinds_are_told_together() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"score_below": 0}, "score_below is 0"),
-        ({"score_below": 101}, "score_below is 101"),
-        ({"unpaid_runs": 0}, "unpaid_runs is 0"),
+        ({"score_below": 0}, "score_below above 0 .* got 0"),
+        ({"score_below": 101}, "score_below above 0 .* got 101"),
+        ({"unpaid_runs": 0}, "unpaid_runs of 1 or more, got 0"),
         ({"score_below": 60, "notifier": "not a path"}, "not the import path"),
         ({"score_below": 60, "notifier": "a..b"}, "not the import path"),
         ({"notifier": "a.b"}, "notifier but no limit"),
-        ({"score_below": 60, "arguments": {"to": "x"}}, "no notifier"),
+        ({"score_below": 60, "arguments": {"to": "x"}}, "but no notifier"),
         ({"score_below": 60, "notifier": "a.b", "arguments": {"token": "x"}}, "secret as a literal"),
         ({"score": 60}, "score"),
     ],

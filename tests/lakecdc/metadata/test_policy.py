@@ -259,7 +259,7 @@ def test_a_job_keeps_as_long_as_the_table_its_owner_or_the_configuration_wants()
                     held = permit(job, own, {**options, "dry_run": dry}, orders=owner)
                     assert (held.max_age, held.older_than) == (100, None)
         assert permit(job, {name: "30"}, REMOVALS[job]).max_age == 60
-    with pytest.raises(SpecError, match="'expire_snapshots', of which nobody can be asked"):
+    with pytest.raises(SpecError, match="'expire_snapshots' in approve does not support approval"):
         TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))
     with pytest.raises(SpecError, match="time of day"):
         Window("22", "midnight")

@@ -93,7 +93,7 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
     report = compared(shop, ranges=8, max_wait=600.0, repair=True, dry_run=True)
     assert differences(report) == planted
     assert (report.outcome, report.metrics["repaired"]) == ("skipped", 0)
-    assert "a run without dry_run would load 4 of them anew" in str(report.reason)
+    assert "a run without dry_run would reload 4 of them" in str(report.reason)
     assert (report.metrics["in_flight"], report.metrics["undecided"]) == (9, 0)
     assert report.metrics["ranges_different"] < 8 and report.metrics["looks"] == 2
 
