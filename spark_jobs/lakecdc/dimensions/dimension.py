@@ -11,7 +11,7 @@ from lakecdc.dimensions.emptied import Emptied
 from lakecdc.dimensions.versions import IS_CURRENT, OWN
 from lakecdc.export.destination import position_at
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import create_table, evolve, source_types
+from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, source_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
@@ -104,7 +104,7 @@ class Dimension:
             reach("before_commit")
             note = {**summary(position), names.JOB: JOB}
             try:
-                return scratch.publish(table, branch, base, fence, note, names.POSITIONS_TAG)
+                return scratch.publish(table, branch, base, fence, note)
             except scratch.HeadMovedError as error:
                 raise ConflictError(
                     f"Another writer committed to the dimension {self._name} meanwhile.",
@@ -122,9 +122,7 @@ class Dimension:
         key = source.identifier_columns
         required = [(name, kind, name in key) for name, kind in columns]
         # the time is not part of the identifier: some sources do not provide it
-        return create_table(
-            source.spark, source.catalog, self._name, required, partition_by=(), properties=settings, identifier=()
-        )
+        return create_table(source.spark, source.catalog, self._name, TableDefinition(required, properties=settings))
 
 
 def _delete(spark: SparkSession, target: str, keys: DataFrame | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
 from lakecdc.export.destination import JOB, position_at
-from lakecdc.iceberg.definition import create_table, evolve, spark_types
+from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
@@ -86,9 +86,7 @@ class TableDestination:
             return self._table
         version = {"format-version": str(source.format_version)}
         optional = [(name, kind, False) for name, kind in columns]
-        return create_table(
-            source.spark, source.catalog, self._name, optional, partition_by=(), properties=version, identifier=()
-        )
+        return create_table(source.spark, source.catalog, self._name, TableDefinition(optional, properties=version))
 
 
 def _rows(table: IcebergTable, export: Export) -> DataFrame:

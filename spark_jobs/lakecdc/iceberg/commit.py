@@ -1,27 +1,17 @@
-"""Commits: the validation of each, and the meaning of its failure."""
+"""Commits of rows, deletes and rewritten files, each with its validation."""
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
-from lakecdc.contract.secrets import mask
-from lakecdc.iceberg.explain import unknown_commit
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.iceberg.commit_outcome import run_commit
 from lakecdc.iceberg.fence import LeaseFence
-from lakecdc.iceberg.jvm import (
-    COMMIT_STATE_UNKNOWN,
-    CONFLICTS,
-    ensure_callbacks,
-    java_class_name,
-    java_list,
-    java_message,
-    jvm,
-)
+from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
@@ -31,8 +21,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.fence import FloorFence, PositionFence
     from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-
-log = logging.getLogger(__name__)
 
 _MERGING = "commit.manifest-merge.enabled"
 
@@ -92,7 +80,7 @@ def append_changes(
             then(transaction)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, MAIN)
+    return run_commit(table, lambda: retried(table, commit), mark, MAIN)
 
 
 def commit_aside(
@@ -121,7 +109,7 @@ def commit_aside(
             _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, branch)
+    return run_commit(table, lambda: retried(table, commit), mark, branch)
 
 
 def commit_to_branch(
@@ -149,7 +137,7 @@ def commit_to_branch(
         then(transaction)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, published)
+    return run_commit(table, lambda: retried(table, commit), mark, published)
 
 
 def replace_deletes(
@@ -190,7 +178,7 @@ def replace_deletes(
             _validate(table, delta, guard, mark)
             _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
-    return _run(table, commit, mark, branch)
+    return run_commit(table, commit, mark, branch)
 
 
 def remove_files(
@@ -219,7 +207,7 @@ def remove_files(
         set_properties(transaction, properties)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, MAIN)
+    return run_commit(table, lambda: retried(table, commit), mark, MAIN)
 
 
 def set_properties(transaction: Any, properties: Mapping[str, str]) -> None:
@@ -241,12 +229,9 @@ def in_file_order(deletes: Sequence[Any]) -> list[Any]:
 
 def replace_data_files(
     table: IcebergTable,
-    *,
-    removed: Sequence[Any],
-    removed_deletes: Sequence[Any],
-    added: Sequence[Any],
+    changes: RowChanges,
     start: Snapshot,
-    summary: Mapping[str, str],
+    *,
     branch: str = MAIN,
     guard: EqualityDeleteGuard | None = None,
 ) -> Snapshot:
@@ -255,9 +240,7 @@ def replace_data_files(
     Equality deletes committed meanwhile still apply to the new files; a position delete or deletion vector added
     meanwhile for a removed file refuses the commit.
 
-    :param removed: data files that were read.
-    :param removed_deletes: delete files that applied to nothing else, such as deletion vectors of removed files.
-    :param added: data files that were written.
+    :param changes: written and removed data files, and delete files that applied only to the latter.
     :param start: the snapshot that was read.
     :param guard: refuses the commit if it would undo an equality delete committed meanwhile.
     :raises ConflictError: a removed file is gone or got new deletes.
@@ -267,26 +250,16 @@ def replace_data_files(
     def commit() -> None:
         with _committed(table) as source:
             rewrite = source.newRewrite().validateFromSnapshot(start.id).dataSequenceNumber(start.sequence_number)
-            for file in (*removed, *removed_deletes):
+            for file in (*changes.removed_rows, *changes.removed_deletes):
                 rewrite.deleteFile(file)
-            for file in added:
+            for file in changes.rows:
                 rewrite.addFile(file)
-            for key, value in {**summary, names.COMMIT_ID: mark}.items():
+            for key, value in {**changes.summary, names.COMMIT_ID: mark}.items():
                 rewrite.set(key, value)
             _validate(table, rewrite, guard, mark)
             rewrite.toBranch(branch).commit()
 
-    return _run(table, commit, mark, branch)
-
-
-def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
-    """Commit a transaction; compatible commits of other writers may come before it.
-
-    :param transaction: Java ``Transaction``.
-    :param mark: commit id in the summary of its last snapshot.
-    :raises ConflictError: another writer was faster.
-    """
-    return _run(table, transaction.commitTransaction, mark, MAIN)
+    return run_commit(table, commit, mark, branch)
 
 
 def _validate(table: IcebergTable, update: Any, guard: MovedRowsGuard | EqualityDeleteGuard | None, mark: str) -> None:
@@ -375,95 +348,3 @@ def move_tag(transaction: Any, tag: str) -> None:
         manage.replaceTag(tag, snapshot_id).commit()
     else:
         manage.createTag(tag, snapshot_id).commit()
-
-
-def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
-    """Execute a commit and interpret its errors.
-
-    The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So after any error the table
-    is searched for the commit's mark before it counts as a conflict, upon which the caller deletes its files.
-
-    :return: the commit's snapshot.
-    :raises ConflictError: it was refused.
-    :raises CommitStateUnknownError: the table does not show it, or cannot be read.
-    """
-    try:
-        with conflict_errors(table, "The commit was refused", "Nothing was published; run again."):
-            commit()
-    except Exception as error:
-        try:
-            arrived = find_commit(table, mark, branch)
-        except Exception:
-            raise unknown_commit(table.name) from error
-        if arrived is None:
-            raise
-        log.warning("%s: the commit arrived although it reported: %s", table.name, mask(java_message(error)))
-        return arrived
-    committed = find_commit(table, mark, branch)
-    if committed is None:
-        raise CommitStateUnknownError("The commit returned, but the table does not show it.", table=table.name)
-    return committed
-
-
-@contextmanager
-def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]:
-    """Commit something that has certainly not arrived if it fails, and raise conflicts as such.
-
-    :param what: describes a conflict.
-    :param hint: what to do then.
-    :raises ConflictError: another writer was faster.
-    :raises CommitStateUnknownError: the catalog did not say whether it arrived.
-    """
-    try:
-        yield
-    except Exception as error:
-        kind = java_class_name(error)
-        if kind == COMMIT_STATE_UNKNOWN:
-            raise unknown_commit(table.name) from error
-        if kind in CONFLICTS or _overtaken(error):
-            raise ConflictError(f"{what}: {java_message(error)}", table=table.name, hint=hint) from error
-        raise
-
-
-def _overtaken(error: Exception) -> bool:
-    """Check whether the start snapshot left the branch, or the table's format was upgraded since.
-
-    That happens by a rollback or another job's expiry. Iceberg reports it as an illegal argument, which Spark converts
-    to its own exception.
-    """
-    messages = (
-        "is not an ancestor of",
-        "not an ancestor",
-        "does not exist: lakecdc_merge_",
-        "Must use DVs for position deletes",
-    )
-    return type(error).__name__ == "IllegalArgumentException" and any(part in str(error) for part in messages)
-
-
-def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot | None:
-    """Find the snapshot of a branch with a commit's mark in current metadata."""
-    table.refresh()
-    return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
-
-
-def every_row(table: IcebergTable) -> Any:
-    """Return the Iceberg expression that matches each row."""
-    return jvm(table.spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
-
-
-def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:
-    """Build an Iceberg expression such as ``lessThan(column, value)``.
-
-    :param operator: name of a method of Iceberg's ``Expressions``.
-    """
-    return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
-
-
-def rows_below(table: IcebergTable, column: str, value: str) -> Any:
-    """Build the Iceberg expression of rows with a lower value in a column.
-
-    ``lessThan`` alone is true for a partition of nulls, which Iceberg compares as the lowest value.
-    """
-    known = row_filter(table, column, "lessThan", value)
-    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
-    return getattr(expressions, "and")(expressions.notNull(column), known)

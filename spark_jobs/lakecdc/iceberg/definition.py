@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
@@ -33,6 +34,21 @@ def spark_types(table: IcebergTable) -> dict[str, str]:
     return {f.name: sql_type(f.dataType) for f in StructType.fromJson(json.loads(schema.json())).fields}
 
 
+@dataclass(frozen=True)
+class TableDefinition:
+    """Definition of a table to create.
+
+    :param columns: name, Spark SQL type, NOT NULL.
+    :param partition_by: transforms in SQL.
+    :param identifier: the key columns, NOT NULL; may be empty.
+    """
+
+    columns: Sequence[tuple[str, str, bool]]
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    identifier: Sequence[str] = ()
+
+
 def create_side_table(
     spark: SparkSession,
     catalog: str,
@@ -50,34 +66,24 @@ def create_side_table(
     :raises InputError: Iceberg refuses the definition.
     """
     settings = {**_SIDE_TABLE, **(properties or {})}
-    return create_table(spark, catalog, name, columns, partition_by=partition_by, properties=settings, identifier=())
+    return create_table(spark, catalog, name, TableDefinition(columns, partition_by, settings))
 
 
-def create_table(
-    spark: SparkSession,
-    catalog: str,
-    name: str,
-    columns: Sequence[tuple[str, str, bool]],
-    *,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
-    identifier: Sequence[str],
-) -> IcebergTable:
+def create_table(spark: SparkSession, catalog: str, name: str, definition: TableDefinition) -> IcebergTable:
     """Create a table with identifier fields.
 
-    :param columns: name, Spark SQL type, NOT NULL.
-    :param partition_by: transforms in SQL.
-    :param identifier: the key columns, NOT NULL; may be empty.
     :raises InputError: Iceberg refuses the definition.
     """
     _make_namespace(spark, f"{quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
-    types = {column: sql_type(parsed_type(kind)) for column, kind, _ in columns}
-    definitions = ", ".join(f"{quoted_column(c)} {types[c]}{' NOT NULL' * required}" for c, _, required in columns)
-    partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
-    settings = ", ".join(f"{literal(k)}={literal(v)}" for k, v in properties.items())
+    types = {column: sql_type(parsed_type(kind)) for column, kind, _ in definition.columns}
+    columns = ", ".join(
+        f"{quoted_column(c)} {types[c]}{' NOT NULL' * required}" for c, _, required in definition.columns
+    )
+    partitioned = f" PARTITIONED BY ({', '.join(definition.partition_by)})" if definition.partition_by else ""
+    settings = ", ".join(f"{literal(k)}={literal(v)}" for k, v in definition.properties.items())
     sql_name = f"{quoted(catalog)}.{quoted(name)}"
     try:
-        spark.sql(f"CREATE TABLE {sql_name} ({definitions}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
+        spark.sql(f"CREATE TABLE {sql_name} ({columns}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
     except Exception as error:
         # the answer may be lost: an empty table is this one, or another run's with the same definition
         if not (exists(spark, catalog, name) and IcebergTable(spark, catalog, name).head() is None):
@@ -87,9 +93,9 @@ def create_table(
                 hint="Check partition_by, columns and properties of its target.",
             ) from error
     table = IcebergTable(spark, catalog, name)
-    if identifier:
+    if definition.identifier:
         update = table.java.updateSchema()
-        update.setIdentifierFields(_string_set(spark, identifier))
+        update.setIdentifierFields(_string_set(spark, definition.identifier))
         update.commit()
     return table.refresh()
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.commit import commit_transaction, move_tag
+from lakecdc.iceberg.commit import move_tag
+from lakecdc.iceberg.commit_outcome import commit_transaction
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import ensure_callbacks, jvm, listed
 from lakecdc.metadata import names

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit import conflict_errors
+from lakecdc.iceberg.commit_outcome import conflict_errors
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions

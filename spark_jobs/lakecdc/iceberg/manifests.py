@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit import commit_transaction
+from lakecdc.iceberg.commit_outcome import commit_transaction
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.metadata import names

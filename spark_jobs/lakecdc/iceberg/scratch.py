@@ -63,17 +63,15 @@ def publish(
     base: Snapshot,
     fence: PositionFence,
     summary: Mapping[str, str],
-    tag: str | None = None,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Snapshot:
     """Publish a branch as the table's state in one commit.
 
-    The commit adds the positions, moves main forward, moves the tag and drops scratch branches. Branches of other runs
-    cannot be published after this, so they are dropped too.
+    The commit adds the summary, moves main forward and the tag of positions with them, and drops scratch branches.
+    Branches of other runs cannot be published after this, so they are dropped too.
 
     :param base: the snapshot the branch started at; main must still be there.
     :param summary: summary entries of main's new head.
-    :param tag: moved to that snapshot.
     :param properties: of the table, set in the same commit.
     :raises HeadMovedError: main has moved.
     :raises ConflictError: another run has moved the positions.
@@ -82,8 +80,9 @@ def publish(
     def move(transaction: Any) -> None:
         manage = transaction.manageSnapshots().fastForwardBranch(MAIN, name)
         tip = transaction.table().snapshot(name).snapshotId()
-        if tag:
-            manage = manage.replaceTag(tag, tip) if tag in _refs(transaction.table()) else manage.createTag(tag, tip)
+        if names.POSITIONS in summary:
+            is_tagged = names.POSITIONS_TAG in _refs(transaction.table())
+            manage = (manage.replaceTag if is_tagged else manage.createTag)(names.POSITIONS_TAG, tip)
         for stale in _scratch(transaction.table()):
             manage = manage.removeBranch(stale)
         manage.commit()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.commit import conflict_errors
+from lakecdc.iceberg.commit_outcome import conflict_errors
 from lakecdc.iceberg.jvm import java_array, listed, mapping, spark_actions
 
 if TYPE_CHECKING:

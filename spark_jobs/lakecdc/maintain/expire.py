@@ -81,19 +81,19 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     """
     options = spec.options
     assert isinstance(options, ExpireSnapshotsOptions)
-    cutoff_wanted = cutoff_ms(options, time.time())
+    requested_ms = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:
         return nothing(table, "the table has no snapshot")
     refuse_shared_files(table)
-    planned = plan(table, cutoff_wanted, options.retain_last)
+    planned = plan(table, requested_ms, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
         reasons = filter(None, (none_can_go(cutoff), _unreadable(planned.counts)))
         return nothing(table, "; ".join(reasons), head, **planned.counts)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
-    return _carry_out(table, planned, cutoff_wanted, options.retain_last)
+    return _carry_out(table, planned, requested_ms, options.retain_last)
 
 
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:

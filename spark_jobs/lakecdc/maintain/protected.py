@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 
-def held_to_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
+def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
     """Restrict the spec to what the current properties of the table and its owners allow.
 
     :raises UnsupportedError: they do not allow the job, or not yet.

@@ -14,7 +14,7 @@ from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
-from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
@@ -303,11 +303,13 @@ class Rewrite:
         )
         self.tally.head = replace_data_files(
             self.table,
-            removed=removed,
-            removed_deletes=deletes,
-            added=files,
-            start=self.plan.start,
-            summary={names.JOB: self.plan.job, **self.plan.summary},
+            RowChanges(
+                files,
+                removed_rows=removed,
+                removed_deletes=deletes,
+                summary={names.JOB: self.plan.job, **self.plan.summary},
+            ),
+            self.plan.start,
             branch=self.plan.branch,
             guard=guard,
         )

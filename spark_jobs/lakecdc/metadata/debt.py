@@ -41,7 +41,7 @@ class DeleteDebt:
 
 @dataclass(frozen=True)
 class DebtLimits:
-    """The highest acceptable counts; None is no limit.
+    """The highest counts that are put up with; None is no limit.
 
     :param max_equality_delete_files: highest number of live equality-delete files.
     :param max_equality_deletes: highest number of rows in them.

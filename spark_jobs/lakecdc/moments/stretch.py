@@ -120,10 +120,10 @@ class _Past:
             )
         self.since, self._carrier = state, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
-        kept = [snapshot]
+        unchanged = [snapshot]
         while later and _adds_no_event(later[0]):
-            kept.append(later.pop(0))
-        self.base, self._later = kept[-1], later
+            unchanged.append(later.pop(0))
+        self.base, self._later = unchanged[-1], later
 
     def _state_beside(self, snapshot: Snapshot) -> Snapshot | None:
         """Return the history table's state for a snapshot, or None if either has an event from after the moment."""

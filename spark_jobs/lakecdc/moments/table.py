@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.definition import create_table, current_spec_id, evolve, partitioning, spark_types
+from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
@@ -94,10 +94,12 @@ class MomentTable:
             source.spark,
             source.catalog,
             self.name,
-            [(name, kind, name in key) for name, kind in types.items()],
-            partition_by=partitioning(source),
-            properties={"format-version": str(source.format_version)},
-            identifier=key,
+            TableDefinition(
+                [(name, kind, name in key) for name, kind in types.items()],
+                partition_by=partitioning(source),
+                properties={"format-version": str(source.format_version)},
+                identifier=key,
+            ),
         )
 
 

@@ -142,14 +142,14 @@ def each_table(do: TableWork) -> Work:
         from lakecdc.iceberg.stages import described
         from lakecdc.iceberg.table import IcebergTable, exists
         from lakecdc.maintain.numbers import with_numbers
-        from lakecdc.maintain.protected import held_to_policy
+        from lakecdc.maintain.protected import apply_policy
 
         def one(name: str) -> TableReport | None:
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     return None
                 table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
-                result = do(table, held_to_policy(table, spec))
+                result = do(table, apply_policy(table, spec))
                 return with_numbers(table, result, spec.job, time.seconds())
             except Exception as error:
                 return failure(name, error)

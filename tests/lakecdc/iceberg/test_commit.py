@@ -9,9 +9,10 @@ import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.commit import RowChanges, append_changes, row_filter
+from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import java_class_name
+from lakecdc.iceberg.row_filters import row_filter
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.metadata import names
 from tests.conftest import Lake
@@ -89,7 +90,7 @@ def test_other_commits_never_fail_ours(lake: Lake, mode: str) -> None:
         assert base is not None
         with scratch.branch(table, base) as branch:
             lake.sql(f"INSERT INTO lake.{name}.branch_{branch} SELECT id, 'new' FROM range(200, 203)")
-            scratch.publish(table, branch, base, fence, changes.summary, "lakecdc-positions")
+            scratch.publish(table, branch, base, fence, changes.summary)
     table.refresh()
     assert fence.others == [] and table.properties["a"] == "1" and table.properties["b"] == "2"
     assert len(lake.duckdb_rows(name)) == 103

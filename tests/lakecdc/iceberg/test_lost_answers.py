@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg import lost_answers
-from lakecdc.iceberg.definition import create_table
+from lakecdc.iceberg.definition import TableDefinition, create_table
 from lakecdc.iceberg.jvm import java_class, java_class_name
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import failure, run
@@ -162,7 +162,7 @@ def test_a_table_that_was_created_has_its_key(postgres: Place) -> None:
     postgres.strikes.arm(Fault("answer"))
     spark, columns = postgres.lake.spark, [("id", "bigint", True)]
     made = create_table(
-        spark, postgres.catalog, "shop.made", columns, partition_by=(), properties={"a": "1"}, identifier=["id"]
+        spark, postgres.catalog, "shop.made", TableDefinition(columns, properties={"a": "1"}, identifier=["id"])
     )
     assert postgres.strikes.struck and made.identifier_columns == ["id"]
 

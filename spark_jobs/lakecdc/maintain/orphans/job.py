@@ -22,7 +22,7 @@ from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
-from lakecdc.maintain.protected import held_to_policy
+from lakecdc.maintain.protected import apply_policy
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class RemoveOrphanFiles:
         """
         options, started = spec.options, time.monotonic()
         assert isinstance(options, RemoveOrphanFilesOptions)
-        work = _Work(table.refresh(), options, int(self.clock() * 1000), partial(held_to_policy, table, spec))
+        work = _Work(table.refresh(), options, int(self.clock() * 1000), partial(apply_policy, table, spec))
         if options.action == "restore":
             metrics = work.restore()
         else:
