@@ -1,4 +1,4 @@
-"""Changes of a table between two snapshots, for users' own PySpark jobs."""
+"""Read what has changed in a table between two snapshots, as rows for PySpark jobs."""
 
 from __future__ import annotations
 

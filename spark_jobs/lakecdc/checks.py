@@ -1,4 +1,4 @@
-"""Checks of rows; those that count rows share one aggregate, so that the rows are read once."""
+"""Check rows against the checks of a target; all checks that count rows share one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in a form that Spark groups, compares and sorts exactly.
+"""Encode values so that Spark groups, compares and sorts them exactly.
 
 Spark treats -0.0 and 0.0 as equal, and does not compare maps and variants at all.
 """

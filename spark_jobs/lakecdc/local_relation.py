@@ -1,4 +1,4 @@
-"""Small lists as DataFrames of known size."""
+"""Make DataFrames of small lists whose rows Spark knows when it plans."""
 
 from __future__ import annotations
 

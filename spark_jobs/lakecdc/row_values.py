@@ -1,4 +1,4 @@
-"""Values of rows in messages: user data, which reports and logs show only on request."""
+"""Keep the values of rows out of reports and logs, unless they are asked for."""
 
 from __future__ import annotations
 

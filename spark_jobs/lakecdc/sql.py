@@ -1,4 +1,4 @@
-"""Names, types and texts quoted for Spark SQL: source data reaches a statement only through these."""
+"""Quote names, types and texts as Spark SQL, so that nothing from a source is read as a statement."""
 
 from __future__ import annotations
 

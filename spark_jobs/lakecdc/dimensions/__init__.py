@@ -1,1 +1,1 @@
-"""Slowly changing dimensions: the versions of each row, with their validity."""
+"""Keep slowly changing dimensions: every version of a row, with the time for which it was valid."""

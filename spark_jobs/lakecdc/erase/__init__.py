@@ -1,1 +1,1 @@
-"""Erasure of rows from a table and the tables beside it, with proof."""
+"""Erase rows from a table and from all that is kept beside it, and prove that they are gone."""

@@ -1,1 +1,1 @@
-"""Export of table changes to other tables and to folders of files."""
+"""Export the changes of tables to other tables and to folders of files."""

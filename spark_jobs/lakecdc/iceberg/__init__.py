@@ -1,4 +1,4 @@
-"""The only package that touches the JVM: loads tables, plans scans, stages files, builds delete files, commits.
+"""Call Iceberg through the JVM, which no other room touches: load tables, plan scans, write files, commit.
 
 Everything above it works with this package's objects and never sees py4j.
 """

@@ -1,1 +1,1 @@
-"""Jobs that keep tables fast and clean, based on measured table health."""
+"""Keep tables fast and clean: every job decides from the measured health of the table."""

@@ -1,4 +1,4 @@
-"""Table metadata that lakecdc reads and writes: summaries, positions, watermarks, table health.
+"""Define what lakecdc stores in table metadata, and measure the health of tables from metadata.
 
 Standard library only, so that both Airflow and Spark can import it.
 """

@@ -1,4 +1,4 @@
-"""Past moments of tables, rebuilt from their snapshots and the events in their history tables."""
+"""Restore tables to a past moment of their source, from snapshots and history tables."""
 
 from lakecdc.moments.rows import read
 

@@ -1,1 +1,1 @@
-"""Programs that answer one question about a machine or a source without Spark."""
+"""Answer one question about a machine or a source, in a process of its own without Spark."""

@@ -1,1 +1,1 @@
-"""Comparison of tables with their sources: hashes of key ranges first, then single rows where these differ."""
+"""Compare tables with their source: hashes of key ranges first, then the rows of ranges that differ."""

@@ -1,4 +1,4 @@
-"""Conversion of equality deletes to position deletes (format v2) or deletion vectors (v3), proven before publication.
+"""Turn equality deletes into position deletes (format v2) or deletion vectors (v3), proven before they are published.
 
 A run surveys the position deletes of a tagged snapshot (``survey``), pairs its delete files with data files (``plan``),
 finds the rows that equality deletes match (``match``), writes every deleted position of a touched data file into one

@@ -1,1 +1,1 @@
-"""Removal of files below a table's location that its metadata does not reference."""
+"""Find and remove files below a table's location that nothing in its metadata refers to."""

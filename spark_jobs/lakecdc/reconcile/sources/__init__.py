@@ -1,4 +1,4 @@
-"""Sources that tables are compared with, one module per type; each reads as a full load does."""
+"""Read the tables of a source to compare with, one module per type; each reads as a full load does."""
 
 from __future__ import annotations
 
