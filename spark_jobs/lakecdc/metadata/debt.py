@@ -59,7 +59,7 @@ class DebtLimits:
         given = [value for f in fields(self) if (value := getattr(self, f.name)) is not None]
         if not given or min(given) < 0:
             names = ", ".join(f.name for f in fields(self))
-            raise SpecError(f"Expected at least one of {names}, and none of them negative.")
+            raise SpecError(f"At least one of {names} must be given, and none of them may be negative.")
 
 
 def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:

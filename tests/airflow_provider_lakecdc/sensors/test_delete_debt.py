@@ -53,7 +53,7 @@ class TestReached:
         [
             ({"until": "beside"}, "beside"),
             ({"tables": ""}, "no table"),
-            ({"max_equality_deletes": None}, "at least one"),
+            ({"max_equality_deletes": None}, "At least one"),
             ({"max_equality_deletes": "many"}, "many"),
         ],
     )

@@ -92,7 +92,7 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
         ({"schedules": {"assets": {"daily": []}}}, "Unknown key 'daily' in schedules.assets"),
         ({"schedules": {"assets": {"ingest": ["tables"]}}}, "each run would start the next"),
         ({"schedules": {"assets": {"ingest": ["shop.orders"]}}}, "'shop.orders', which is no URI"),
-        ({"schedules": {"debt": {}}}, "Expected at least one of max_equality_delete_files"),
+        ({"schedules": {"debt": {}}}, "At least one of max_equality_delete_files"),
         (
             {"schedules": {"debt": {"max_equality_deletes": 1}, "assets": {"hourly_governance": ["tables"]}}},
             "has debt and assets",

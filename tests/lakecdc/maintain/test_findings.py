@@ -46,7 +46,7 @@ def test_a_list_that_was_changed_is_refused_before_its_first_line(tmp_path: Path
     with pytest.raises(InputError, match=r"not the approved one.*another dry run"):
         next(approved_lines(approved, "a.b"))
     document.unlink()
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="Cannot read"):
         next(approved_lines(approved, "a.b"))
 
 

@@ -231,7 +231,7 @@ class TestAJobReadsThePolicyItself:
             if holds:
                 assert permit(job, {}, {**options, "protection": protection}).protection == protection
                 continue
-            with pytest.raises(UnsupportedError, match=rf"from {begins} to {ends} \(Europe/Berlin\) alone"):
+            with pytest.raises(UnsupportedError, match=rf"only from {begins} to {ends} \(Europe/Berlin\)"):
                 permit(job, {}, {**options, "protection": protection})
 
 

@@ -116,7 +116,7 @@ def test_a_catalog_with_a_table_that_cannot_be_loaded(another: Attic) -> None:
     name, broken = prepared(another), another.create(2)
     for path in another.path(broken).glob("metadata/*"):
         path.unlink()
-    with pytest.raises(InputError, match=f"{broken}: It cannot be loaded"):
+    with pytest.raises(InputError, match=f"{broken}: Cannot load the table"):
         another.run(name)
 
 

@@ -183,7 +183,7 @@ def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(shop: Shop) -> None
     mend = shop.lake.break_metadata(names[1])
     reports = run(shop)
     assert [reports[name].outcome for name in names] == ["done", "failed"], reports
-    assert "cannot be loaded" in str(reports[names[1]].reason)
+    assert "Cannot load the table" in str(reports[names[1]].reason)
     mend()
     assert [run(shop)[name].outcome for name in names[1:]] == ["done"]
     assert not any(differs(shop, name, "id, v") for name in names)
