@@ -106,8 +106,8 @@ def test_rows_that_fail_are_named_where_values_may_be_shown(lake: Lake, orders: 
         ({"type": "condition", "condition": "d + 1"}, "got .* of type integer"),
         ({"type": "condition", "condition": "max(d) > 1"}, "refuses the check condition"),
         ({"type": "row_count", "min": 1, "where": "v"}, "got .* of type string"),
-        ({"type": "accepted_values", "column": "d", "values": [1, "x"]}, "'x', which is no int"),
-        ({"type": "freshness", "column": "d", "max_age": 1.0}, "'d' is a integer"),
+        ({"type": "accepted_values", "column": "d", "values": [1, "x"]}, "Expected values of type int .* got 'x'"),
+        ({"type": "freshness", "column": "d", "max_age": 1.0}, "got 'd' of type integer"),
     ],
 )
 def test_bad_checks_are_refused_before_a_row_is_read(lake: Lake, orders: str, bad: Check, message: str) -> None:
@@ -119,7 +119,7 @@ def test_bad_checks_are_refused_before_a_row_is_read(lake: Lake, orders: str, ba
 def test_a_value_that_an_expression_cannot_take_is_hidden(lake: Lake, orders: str) -> None:
     bad = {"type": "condition", "condition": "cast(v AS int) > 0"}
     assert check(lake, orders, bad, dry_run=True).outcome == "nothing"
-    with pytest.raises(InputError, match="cannot take a value") as error:
+    with pytest.raises(InputError, match="failed on a value") as error:
         check(lake, orders, bad)
     # which of them comes first is for Spark to say
     value = r"The value '(v\d+|seven)'"
