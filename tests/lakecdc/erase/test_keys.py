@@ -102,7 +102,7 @@ def test_what_names_no_keys_is_refused_and_not_shown(
 
 
 def test_nobody_is_erased_by_default(lake: Lake, name: str) -> None:
-    with pytest.raises(SpecError, match="Nobody has said"):
+    with pytest.raises(SpecError, match="No option names the keys to erase"):
         run(lake, erase_rows, name)
 
 

@@ -86,7 +86,7 @@ def test_expired_and_erased_rows(lake: Lake, tmp_path: Path) -> None:
     def erase(key: int) -> None:
         lake.sql(f"CREATE OR REPLACE TABLE lake.{name}_keys USING iceberg AS SELECT {key}L AS id")
         beside = {"history_tables": {name: f"{name}_history"}, "further_tables": {name: [*exports.places.values()]}}
-        with pytest.raises(InputError, match="kept by .*consumer steps of"):
+        with pytest.raises(InputError, match="pinned by .*consumer steps of"):
             run(lake, erase_rows, name, keys_table=f"{name}_keys", drop_consumers=["net"], **beside)
         report = run(lake, erase_rows, name, keys_table=f"{name}_keys", drop_consumers=["*"], **beside)
         assert (report.outcome, exports.consumers()) == ("done", {}), report.reason

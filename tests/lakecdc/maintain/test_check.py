@@ -133,7 +133,7 @@ def test_an_empty_table_and_one_of_which_nobody_said_anything(lake: Lake) -> Non
     report = check(lake, name, {"type": "row_count", "min": 1}, {"type": "freshness", "max_age": 60.0})
     assert (report.outcome, counts(report)) == ("failed", [0, None])
     assert check(lake, name, {"type": "unique", "columns": ["id"]}).outcome == "nothing"
-    with pytest.raises(InputError, match="Nobody has said"):
+    with pytest.raises(InputError, match="It has no checks"):
         run(lake, check_tables, name, checks={"other.table": [{"type": "row_count", "min": 1}]})
     with pytest.raises(InputError, match="branch 'nowhere' does not exist"):
         check(lake, name, {"type": "row_count", "min": 1}, branch="nowhere")

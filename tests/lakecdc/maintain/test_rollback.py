@@ -55,7 +55,7 @@ def test_a_table_goes_back_with_its_history_and_is_fed_on(lake: Lake, tmp_path: 
     assert held(lake, feed.table) == after
     report = back(lake, feed.table, snapshot)
     assert (report.outcome, report.metrics["tables_moved"]) == ("done", [feed.table, log])
-    assert report.metrics["next_ingestion"].startswith("goes on from")
+    assert report.metrics["next_ingestion"].startswith("continues from")
     assert held(lake, feed.table) == then
     refs, kept = read_refs(lake.table(feed.table)), report.metrics["kept_as"]
     assert (refs[kept].snapshot_id, refs[POSITIONS_TAG].snapshot_id) == (newest, snapshot)
@@ -81,10 +81,10 @@ def test_a_moment_stands_for_the_snapshot_of_then(lake: Lake) -> None:
     append(lake, name, 10, 20)
     report = run(lake, rollback_tables, name, to=moment)
     assert (head(lake, name), report.metrics["rows_before"], report.metrics["rows_after"]) == (first, 20, 10)
-    assert report.metrics["next_ingestion"].startswith("begins anew")
+    assert report.metrics["next_ingestion"].startswith("starts over")
     with pytest.raises(InputError, match="no snapshot '2020-01-01'"):
         run(lake, rollback_tables, name, to="2020-01-01")
-    with pytest.raises(InputError, match="Nobody has said"):
+    with pytest.raises(InputError, match="No snapshot to roll back to is given"):
         run(lake, rollback_tables, name)
 
 

@@ -128,4 +128,4 @@ def test_messages_in_quarantine_are_refused(lake: Lake, tmp_path: Path) -> None:
     bad = history.events[10]
     feed.take([{**each, "value": "no envelope"} if each is bad else each for each in history.events[8:]])
     report = restored(lake, feed.table, moment=iso(history.moments()[15]))[0]
-    assert report.failure_class == "bad input" and "in quarantine" in (report.reason or "")
+    assert report.failure_class == "bad input" and "quarantined messages" in (report.reason or "")
