@@ -1,1 +1,1 @@
-"""The scripts that spark-submit runs, one per job; the library that does the work is ``lakecdc``."""
+"""Scripts for spark-submit, one per job; the library is ``lakecdc``."""

@@ -1,4 +1,4 @@
-"""Check what has to hold in tables: ``check_tables.py --spec URI --report URI``."""
+"""Run checks on tables: ``check_tables.py --spec URI --report URI``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Remove what nobody needs from the tables beside targets: ``clean_side_tables.py --spec URI --report URI``."""
+"""Remove unneeded rows from the tables beside targets: ``clean_side_tables.py --spec URI --report URI``."""
 
 import sys
 

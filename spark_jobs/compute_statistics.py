@@ -1,4 +1,4 @@
-"""Compute the statistics of tables where they are stale: ``compute_statistics.py --spec URI --report URI``."""
+"""Compute stale table statistics: ``compute_statistics.py --spec URI --report URI``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Remove old rows and keep them from coming back: ``expire_partitions.py --spec URI --report URI``."""
+"""Remove old rows and keep them from returning: ``expire_partitions.py --spec URI --report URI``."""
 
 import sys
 

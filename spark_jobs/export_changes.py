@@ -1,4 +1,4 @@
-"""Hand on what has changed in tables: ``export_changes.py --spec URI --report URI``."""
+"""Export the changes of tables: ``export_changes.py --spec URI --report URI``."""
 
 import sys
 

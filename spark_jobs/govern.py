@@ -1,4 +1,4 @@
-"""Do several maintenance jobs one after another: ``govern.py --spec URI --report URI``."""
+"""Run several maintenance jobs in sequence: ``govern.py --spec URI --report URI``."""
 
 import sys
 

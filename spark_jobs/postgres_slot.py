@@ -1,8 +1,8 @@
-"""Make, drop or show the slot and the publication of an ingest spec. Needs neither Spark nor a report.
+"""Create, drop or show the slot and the publication of an ingest spec; needs neither Spark nor a report.
 
 postgres_slot.py create --spec spec.json    publication of the targets' tables and the slot, for ``"create": false``
-postgres_slot.py drop   --spec spec.json    both; the target tables must be loaded in full afterwards
-postgres_slot.py status --spec spec.json    one JSON object: where the slot stands and what it keeps at the source
+postgres_slot.py drop   --spec spec.json    both; the target tables must be reloaded in full afterwards
+postgres_slot.py status --spec spec.json    one JSON object: the slot's position and what it retains at the source
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Let the number of a table's buckets follow its size: ``rebucket.py --spec URI --report URI``."""
+"""Adapt the number of a table's buckets to its size: ``rebucket.py --spec URI --report URI``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Take orphan files away, or bring them back: ``remove_orphan_files.py --spec URI --report URI``."""
+"""Remove orphan files, or restore them: ``remove_orphan_files.py --spec URI --report URI``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Enter quarantined messages again: ``replay_quarantine.py --spec URI --report URI``."""
+"""Replay quarantined messages: ``replay_quarantine.py --spec URI --report URI``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Turn equality deletes into position deletes (format v2) or deletion vectors (v3)."""
+"""Convert equality deletes to position deletes (format v2) or deletion vectors (v3)."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Set tables back to an earlier snapshot: ``rollback_tables.py --spec URI --report URI``."""
+"""Roll tables back to an earlier snapshot: ``rollback_tables.py --spec URI --report URI``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Keep the versions of rows: ``scd2.py --spec URI --report URI``."""
+"""Maintain the versions of rows: ``scd2.py --spec URI --report URI``."""
 
 import sys
 

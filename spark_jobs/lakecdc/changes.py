@@ -20,7 +20,7 @@ from lakecdc.sql import quoted_column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: as Iceberg's changelog names it: insert, update_before, update_after or delete
+#: as in Iceberg's changelog: insert, update_before, update_after or delete
 CHANGE_TYPE = "_change_type"
 _COUNT = "_lakecdc_count"
 
@@ -33,25 +33,26 @@ def read(
     until: str | int | None = None,
     key: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Tell what has changed in a table between two snapshots, whatever kind of delete files it has.
+    """Read the net changes of a table between two snapshots, whatever kind of delete files it has.
 
-    The change is net: the rows that are there in one of the snapshots only. Maintenance is none, and neither is a row
-    that went and came back. If ``until`` is older than ``since``, as after a rollback, it leads back. Files that both
-    snapshots have with the same deletes are not read; the others are read at once, and the result is held by Spark.
+    These are the rows that exist in only one of the snapshots, without maintenance and without rows that went and
+    returned. If ``until`` is older than ``since``, as after a rollback, the changes lead back. Files with the same
+    deletes in both snapshots are not read; the others are read at once, and the result is checkpointed by Spark.
 
     :param table: catalog, namespace and name, such as ``lake.shop.orders``.
-    :param since: snapshot id, tag, branch, or ISO-8601 moment; what it holds is not told. None: all rows are inserts.
+    :param since: snapshot id, tag, branch, or ISO-8601 time, whose rows are not returned. None returns all rows as
+        inserts.
     :param until: the same; default: the newest snapshot.
-    :param key: columns that name a row; default: the table's identifier fields. Rows of one key that are in both
+    :param key: columns that identify a row; default: the table's identifier fields. Rows with the same key in both
         snapshots become ``update_before`` and ``update_after``; without a key there is only ``insert`` and ``delete``.
-    :return: the columns that the table has now, and ``_change_type``, in no order.
-    :raises InputError: there is no such table, snapshot or column, or a snapshot has expired.
+    :return: the table's current columns, and ``_change_type``, in no order.
+    :raises InputError: the table, a snapshot or a column does not exist, or a snapshot has expired.
     """
     catalog, _, name = table.partition(".")
-    found = IcebergTable(spark, catalog, name).refresh()
-    first = None if since is None else bound(found, str(since))
-    with between(found, first, bound(found, MAIN if until is None else str(until)), key) as rows:
-        # held, because the scan tasks can be read for as long only as they are staged
+    source = IcebergTable(spark, catalog, name).refresh()
+    first = None if since is None else bound(source, str(since))
+    with between(source, first, bound(source, MAIN if until is None else str(until)), key) as rows:
+        # checkpointed, because the scan tasks can only be read while they are staged
         return rows.localCheckpoint()
 
 
@@ -59,7 +60,7 @@ def read(
 def between(
     table: IcebergTable, since: Snapshot | None, until: Snapshot, key: Sequence[str] | None = None
 ) -> Iterator[DataFrame]:
-    """What :func:`read` tells, not read yet; it can be read for as long as the context lasts."""
+    """Yield the changes of :func:`read`, unread; valid inside the context."""
     columns, keys = table.column_names, list(table.identifier_columns if key is None else key)
     if missing := set(keys) - set(columns):
         raise InputError(f"The key columns {sorted(missing)} are not in the table.", table=table.name)
@@ -70,13 +71,13 @@ def between(
             rows = _signed_rows(table, None, until, staged)
             yield rows.selectExpr(*map(quoted_column, columns), f"'insert' AS {CHANGE_TYPE}")
         else:
-            yield _told(_net(_signed_rows(table, since, until, staged), columns), columns, keys)
+            yield _named_changes(_net(_signed_rows(table, since, until, staged), columns), columns, keys)
 
 
 def bound(table: IcebergTable, name: str) -> Snapshot:
-    """The snapshot that somebody means by ``since`` or ``until``.
+    """Return the snapshot that ``since`` or ``until`` names.
 
-    :raises InputError: there is none, or it has expired; the message names the oldest one that is there.
+    :raises InputError: it does not exist or has expired; the message names the oldest existing one.
     """
     try:
         return named_snapshot(table, name)
@@ -85,12 +86,12 @@ def bound(table: IcebergTable, name: str) -> Snapshot:
         if not known:
             raise
         moment = datetime.fromtimestamp(known[-1].timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        oldest = f"The oldest snapshot that is there is {known[-1].id} of {moment}."
+        oldest = f"The oldest snapshot is {known[-1].id} of {moment}."
         raise InputError(error.message, table=table.name, hint=f"{oldest} {error.hint}") from error
 
 
 def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, staged: ExitStack) -> DataFrame:
-    """Rows that one of the snapshots may have and the other not: 1 for each gained, -1 for each lost."""
+    """Return rows that only one of the snapshots may have: 1 for each gained, -1 for each lost."""
     from pyspark.sql import functions as F
 
     columns = table.column_names
@@ -99,19 +100,19 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
         if tasks.isEmpty():
             return []
         given = read_staged(table, staged.enter_context(staged_tasks(table, tasks)))
-        # without a word on _deleted Iceberg's reader leaves deleted rows out
+        # Iceberg's reader omits deleted rows unless _deleted is used
         chosen = given.where("_deleted") if deleted else given
         return [chosen.select(*map(_column, columns), F.lit(count).alias(_COUNT))]
 
     parts = [
         part
-        for found in differences(table, since, until)
+        for files in differences(table, since, until)
         for part in (
-            *rows(found.gone, -1, deleted=False),
-            *rows(found.added, 1, deleted=False),
-            # of files in both only what is deleted matters: what was so before as well cancels
-            *rows(found.after, -1, deleted=True),
-            *rows(found.before, 1, deleted=True),
+            *rows(files.gone, -1, deleted=False),
+            *rows(files.added, 1, deleted=False),
+            # for files in both only deleted rows matter: those deleted before as well cancel out
+            *rows(files.after, -1, deleted=True),
+            *rows(files.before, 1, deleted=True),
         )
     ]
     if not parts:
@@ -120,21 +121,21 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
 
 
 def _net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Equal rows summed up; those that cancel are left out."""
+    """Sum up equal rows, without those that cancel out."""
     from pyspark.sql import functions as F
 
     kinds = [rows.schema[c].dataType for c in columns]
     inexact = [c for c, kind in zip(columns, kinds, strict=True) if not is_exact(kind)]
     by = [exact_value(_column(c), kind).alias(f"_{n}") for n, (c, kind) in enumerate(zip(columns, kinds, strict=True))]
-    # each group has one value in the columns that are grouped by another form
+    # each group has one value in columns grouped by another form
     first = (F.first(_column(c)).alias(f"first_{c}") for c in inexact)
     grouped = rows.groupBy(*by).agg(F.sum(_COUNT).alias(_COUNT), *first)
     values = [_column(f"first_{c}" if c in inexact else f"_{n}").alias(c) for n, c in enumerate(columns)]
     return grouped.where(f"{_COUNT} <> 0").select(*values, _COUNT)
 
 
-def _told(net: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
-    """Each row as often as it was gained or lost, with the name of the change."""
+def _named_changes(net: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
+    """Repeat each row as often as it was gained or lost, with the name of the change."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

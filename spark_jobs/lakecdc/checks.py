@@ -30,51 +30,51 @@ if TYPE_CHECKING:
 
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 _COUNT = "_lakecdc_count"
-# rows that fail a check and are shown, those of them in a reason, and characters of each
+# maximum failing rows shown, of them in a reason, and characters of each
 _MOST_SHOWN, _MOST_NAMED, _LONGEST_SHOWN = 10, 3, 500
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a check.
+    """Result of a check.
 
     :param passed: whether it holds.
-    :param told: what was found, in a few words.
+    :param summary: the result in a few words.
     :param facts: numbers by name.
-    :param sample: keys and checked values of some rows that fail, as JSON.
+    :param sample: keys and checked values of some failing rows, as JSON.
     """
 
     check: Check
     passed: bool
-    told: str
+    summary: str
     facts: dict[str, Any]
     sample: tuple[str, ...] = ()
 
     @property
     def fails(self) -> bool:
-        """Whether it fails its table."""
+        """Check whether it fails its table."""
         return not self.passed and self.check.severity == "error"
 
     @property
     def line(self) -> str:
-        """What was found, with the check's name and some of the rows that fail."""
+        """Return the result with the check's name and some failing rows."""
         such = f", such as {', '.join(self.sample[:_MOST_NAMED])}" if self.sample else ""
-        return f"{self.check.title}: {self.told}{such}"
+        return f"{self.check.title}: {self.summary}{such}"
 
     def report(self) -> dict[str, Any]:
-        """As reports have it."""
-        found = {"check": self.check.title, "severity": self.check.severity, "passed": self.passed, **self.facts}
-        return {**found, "sample": list(self.sample)} if self.sample else found
+        """Return the result for reports."""
+        entry = {"check": self.check.title, "severity": self.check.severity, "passed": self.passed, **self.facts}
+        return {**entry, "sample": list(self.sample)} if self.sample else entry
 
 
 class Checks:
     """Checks of the rows of one table.
 
-    :param table: whose rows they are.
-    :param rows: what is checked, with the table's columns.
-    :param checks: what has to hold.
-    :param snapshots: from the one that has the rows towards the root, for checks of the table's past.
-    :raises InputError: a column is not there, or Spark refuses an expression; nothing has been read then.
+    :param table: the table of the rows.
+    :param rows: rows to check, with the table's columns.
+    :param checks: the checks.
+    :param snapshots: from the rows' snapshot towards the root, for checks of the table's past.
+    :raises InputError: a column does not exist, or Spark refuses an expression; nothing has been read then.
     """
 
     def __init__(
@@ -86,29 +86,29 @@ class Checks:
             self._refuse_bad(check)
 
     def verdicts(self, *, show_values: bool = False) -> list[Verdict]:
-        """Read the rows once, and some of those that fail once more if they are to be shown.
+        """Read the rows once, and some failing ones once more to show them.
 
-        :param show_values: show keys and checked values of these.
-        :raises InputError: an expression cannot take a value.
+        :param show_values: show their keys and checked values.
+        :raises InputError: an expression fails on a value.
         """
         try:
             measured = self._measured()
             return [self._verdict(check, measured[n], show_values) for n, check in enumerate(self._checks)]
         except PySparkException as error:
-            told = explain(error)
-            if told is None or not told.bad_data:
+            cause = explain(error)
+            if cause is None or not cause.bad_data:
                 raise
             raise InputError(
-                f"A check cannot take a value: {told.text if show_values else without_values(told.text)}",
+                f"A check failed on a value: {cause.text if show_values else without_values(cause.text)}",
                 table=self._table.name,
-                hint="Let its expression make a null of it, by try_cast for example, or leave such rows out by where.",
+                hint="Make its expression return null for it, such as with try_cast, or exclude such rows with where.",
             ) from error
 
     def _measured(self) -> list[dict[str, Any]]:
-        """What is counted for each check, by name."""
+        """Return the aggregates of each check, by name."""
         measures = [dict(self._measures(check)) for check in self._checks]
-        wanted = [e.alias(f"{n}_{name}") for n, each in enumerate(measures) for name, e in each.items()]
-        row = self._rows.agg(*wanted).first() if wanted else None
+        aggregates = [e.alias(f"{n}_{name}") for n, each in enumerate(measures) for name, e in each.items()]
+        row = self._rows.agg(*aggregates).first() if aggregates else None
         return [{name: row[f"{n}_{name}"] for name in each if row} for n, each in enumerate(measures)]
 
     def _verdict(self, check: Check, measured: dict[str, Any], show_values: bool) -> Verdict:
@@ -121,10 +121,10 @@ class Checks:
         return Verdict(check, not count, _rows(count), {"failed_rows": count}, shown)
 
     def _measures(self, check: Check) -> Iterator[tuple[str, Column]]:
-        """What is counted for a check, by name."""
+        """Yield the aggregates of a check, by name."""
         where = _where(check)
         if isinstance(check, RowCount):
-            # of all rows Iceberg may know it without reading any
+            # Iceberg may know the count of all rows without reading any
             yield "rows", F.count(F.lit(1)) if check.where is None else F.count_if(where)
         elif isinstance(check, Unique):
             first, *others = (F.col(quoted_column(name)) for name in check.columns)
@@ -136,7 +136,7 @@ class Checks:
             yield "newest", F.max(F.when(where, F.unix_micros(F.col(quoted_column(check.column)).cast("timestamp"))))
 
     def _fails(self, check: NotNull | AcceptedValues | Condition) -> Column:
-        """Whether a row fails a check."""
+        """Return the condition of failing rows."""
         if isinstance(check, NotNull):
             return _any_null(check.columns)
         if isinstance(check, Condition):
@@ -147,13 +147,13 @@ class Checks:
 
     def _row_count(self, check: RowCount, rows: int) -> Verdict:
         low, high = check.min or 0, float("inf") if check.max is None else check.max
-        told, passed, facts = _rows(rows), low <= rows <= high, dict[str, Any](rows=rows)
+        summary, passed, facts = _rows(rows), low <= rows <= high, dict[str, Any](rows=rows)
         if check.max_change is not None and (before := earlier_rows(self._snapshots, check.last)):
             change = before.change(rows)
             passed = passed and change <= check.max_change
             facts |= {"change": round(change, 4), "runs_compared": before.runs}
-            told += f", a change by {change:.1%} from the average of {before.runs} runs before"
-        return Verdict(check, passed, told, facts)
+            summary += f", a change by {change:.1%} from the average of {before.runs} earlier runs"
+        return Verdict(check, passed, summary, facts)
 
     def _freshness(self, check: Freshness, newest_micros: int | None) -> Verdict:
         newest = self._last_write() if check.column is None else newest_micros and newest_micros / 1e6
@@ -179,7 +179,7 @@ class Checks:
         return tuple(row[:_LONGEST_SHOWN] for row in failing.limit(_MOST_SHOWN).toJSON().collect())
 
     def _shown(self, check: NotNull | AcceptedValues | Condition) -> list[str]:
-        """The key, and the columns that are checked."""
+        """Return the key and the checked columns."""
         if isinstance(check, Condition):
             named = {name.lower() for name in referenced_columns(self._table.spark, check.condition)}
             checked = [name for name in self._rows.columns if name.lower() in named]
@@ -193,7 +193,7 @@ class Checks:
                 self._refuse_no_condition(check, sql)
             measures = list(self._measures(check))
             if measures:
-                # only looked at: nothing is read before an action
+                # analysed only: nothing is read before an action
                 self._rows.agg(*[expression.alias(name) for name, expression in measures])
             if isinstance(check, AcceptedValues):
                 self._refuse_other_types(check)
@@ -203,47 +203,47 @@ class Checks:
             raise InputError(
                 f"Spark refuses the check {check.title}: {str(error).splitlines()[0]}",
                 table=self._table.name,
-                hint=f"Its columns are {', '.join(self._rows.columns)}.",
+                hint=f"Use columns of {', '.join(self._rows.columns)}.",
             ) from error
 
     def _refuse_no_condition(self, check: Check, sql: str) -> None:
         kind = self._rows.select(F.expr(sql)).schema[0].dataType.typeName()
         if kind != "boolean":
             raise InputError(
-                f"The check {check.title} has {sql!r}, which is no condition but a {kind}.",
+                f"Expected a condition in the check {check.title}, got {sql!r} of type {kind}.",
                 table=self._table.name,
-                hint="Write SQL that is true or false of each row.",
+                hint="Use SQL that is true or false for each row.",
             )
 
     def _refuse_other_types(self, check: AcceptedValues) -> None:
         kind = self._rows.select(quoted_column(check.column)).schema[0].dataType
         values = self._table.spark.sql("SELECT 1").select(*[F.lit(value).try_cast(kind) for value in check.values])
-        odd = [value for value, found in zip(check.values, values.first() or (), strict=True) if found is None]
+        odd = [value for value, cast in zip(check.values, values.first() or (), strict=True) if cast is None]
         if odd:
             raise InputError(
-                f"The check {check.title} has the value {odd[0]!r}, which is no {sql_type(kind)}.",
+                f"Expected values of type {sql_type(kind)} in the check {check.title}, got {odd[0]!r}.",
                 table=self._table.name,
-                hint="Write values of the column's type.",
+                hint="Use values of the column's type.",
             )
 
     def _refuse_no_moment(self, check: Freshness, column: str) -> None:
         kind = self._rows.select(quoted_column(column)).schema[0].dataType.typeName()
         if kind not in _MOMENTS:
             raise InputError(
-                f"The check {check.title} needs a column of dates or moments, and {column!r} is a {kind}.",
+                f"Expected a date or timestamp column in the check {check.title}, got {column!r} of type {kind}.",
                 table=self._table.name,
-                hint="Name another column, or none for the last write.",
+                hint="Name another column, or none to use the last write.",
             )
 
 
-def told_failures(verdicts: Sequence[Verdict]) -> str | None:
-    """What has failed, in one line; None if all has passed."""
+def describe_failures(verdicts: Sequence[Verdict]) -> str | None:
+    """Describe what failed, in one line; return None if everything passed."""
     failing = [verdict for verdict in verdicts if verdict.fails]
     warning = [verdict for verdict in verdicts if not verdict.passed and not verdict.fails]
     parts = [
-        f"{len(found)} of {len(verdicts)} checks {what}: {'; '.join(verdict.line for verdict in found)}"
-        for found, what in ((failing, "failed"), (warning, "warned"))
-        if found
+        f"{len(group)} of {len(verdicts)} checks {what}: {'; '.join(verdict.line for verdict in group)}"
+        for group, what in ((failing, "failed"), (warning, "warned"))
+        if group
     ]
     return ". ".join(parts) or None
 

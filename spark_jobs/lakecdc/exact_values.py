@@ -1,6 +1,6 @@
 """Encode values so that Spark groups, compares and sorts them exactly.
 
-Spark takes -0.0 and 0.0 for one value, and does not compare maps and variants at all.
+Spark treats -0.0 and 0.0 as equal, and does not compare maps and variants at all.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _INEXACT = ("float", "double", "map", "variant")
 
 
 def is_exact(kind: DataType) -> bool:
-    """Check whether Spark tells all values of a type apart as they are."""
+    """Check whether Spark distinguishes all values of a type."""
     return not holds(kind, *_INEXACT)
 
 
 def exact_value(value: Column, kind: DataType) -> Column:
-    """Write a value in a form that is equal for equal values only, and null for null only.
+    """Convert a value to a form that is equal only for equal values, and null only for null.
 
-    The order of a map's entries does not count. Of a variant both its text and its type count.
+    The order of a map's entries does not count. For a variant both its text and its type count.
 
     :param kind: its type.
     """

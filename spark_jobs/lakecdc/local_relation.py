@@ -14,10 +14,10 @@ _HAND = "_hand"
 
 
 def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-    """A list of rows in the driver as a DataFrame.
+    """Convert a list of rows in the driver to a DataFrame.
 
-    From an Arrow table Spark makes a relation of its own, whose size it knows; from a list PySpark makes an RDD that
-    Python workers have to unpack, which takes half a second each time and starts the workers if nobody needed them.
+    From an Arrow table Spark builds a local relation, whose size it knows; from a list PySpark builds an RDD that
+    Python workers have to unpack, which takes half a second each time and starts workers that may not be needed.
 
     :param rows: values in the order of the columns; a few ten thousand at most.
     :param schema: names and types, as in ``id bigint, name string``.
@@ -30,16 +30,16 @@ def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: s
     assert isinstance(types, StructType)
     fields = to_arrow_schema(types)
     arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(fields)]
-    # PySpark takes Arrow tables since 4.0, which its types do not say
+    # PySpark accepts Arrow tables since 4.0, which its types do not declare
     table: Any = pa.Table.from_arrays(arrays, schema=fields)
     with without_pandas():
         return spark.createDataFrame(table, types)
 
 
 def dealt(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-    """The same in partitions of its own, so that each core has two of them to work on.
+    """Distribute rows over partitions, two for each core; see :func:`local_relation`.
 
-    :param rows: dealt out in turn: the first of every partition comes first.
+    :param rows: dealt out in turn, the first of every partition first.
     """
     hands = max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism))
     numbered = [(*row, number % hands) for number, row in enumerate(rows)]

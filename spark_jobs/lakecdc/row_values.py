@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-# what Spark and Arrow quote, from the first quote to the last, as a value may hold some; and numbers and dates
+# text quoted by Spark and Arrow, from the first quote to the last, because values may contain quotes; numbers and dates
 _VALUE = re.compile(r"'.*'|(?<![\w#])-?\d[\w.:+-]*")
 
 
 def without_values(message: str) -> str:
-    """What another library says of a value, without it."""
+    """Remove row values from a library's message."""
     return _VALUE.sub("\u2026", message.partition("\n")[0])

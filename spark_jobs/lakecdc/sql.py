@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 def quoted(name: str) -> str:
-    """A table's name as SQL: backquoted, dots as separators."""
+    """Quote a table's name for SQL, with dots as separators."""
     return ".".join(map(quoted_column, name.split(".")))
 
 
 def quoted_column(name: str) -> str:
-    """A column's name as SQL; a dot is part of it."""
+    """Quote a column's name for SQL; a dot is part of it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A text as SQL."""
+    """Quote a text for SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def sql_type(data_type: DataType) -> str:
-    """A type as SQL, the names of its members quoted: Spark's own spelling of it takes them as they are."""
+    """Return a type as SQL with quoted member names, which Spark's own spelling does not quote."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(data_type, StructType):
@@ -43,9 +43,9 @@ def sql_type(data_type: DataType) -> str:
 
 
 def parsed_type(text: str) -> DataType:
-    """The type that a text in SQL tells.
+    """Parse a type in SQL.
 
-    :raises Exception: Spark knows no such type.
+    :raises Exception: Spark does not know the type.
     """
     from pyspark.sql.types import _parse_datatype_string
 
@@ -53,12 +53,12 @@ def parsed_type(text: str) -> DataType:
 
 
 def canonical(text: str) -> str:
-    """A type in SQL as :func:`sql_type` spells it; raises as :func:`parsed_type` does."""
+    """Return a type in SQL as :func:`sql_type` spells it; raise as :func:`parsed_type` does."""
     return sql_type(parsed_type(text))
 
 
 def holds(data_type: DataType, *kinds: str) -> bool:
-    """Whether a type is one of some kinds, such as ``map``, or has one inside."""
+    """Check whether a type is one of some kinds, such as ``map``, or contains one."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     inner: list[DataType] = []
@@ -72,13 +72,13 @@ def holds(data_type: DataType, *kinds: str) -> bool:
 
 
 def sql_types(frame: DataFrame) -> dict[str, str]:
-    """The types of a frame's columns by name."""
+    """Return the types of a frame's columns by name."""
     return {f.name: sql_type(f.dataType) for f in frame.schema.fields}
 
 
 @contextmanager
 def temporary_view(frame: DataFrame) -> Iterator[str]:
-    """A frame under a name that nothing else has, for statements that take nothing but names."""
+    """Yield a unique view name for a frame, for statements that only accept names."""
     name = f"lakecdc_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:

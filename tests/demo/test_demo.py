@@ -113,7 +113,7 @@ def test_every_table_equals_its_source(report: dict[str, Any]) -> None:
     assert report["equal_to_source"] is True
     assert all(table["rows"] == table["rows_at_source"] > 0 for table in report["tables"].values())
     for table in report["tables"].values():
-        assert table["reconciled"] == f"all {table['rows']} rows compared are those of the source"
+        assert table["reconciled"] == f"all {table['rows']} rows compared equal the source"
 
 
 def test_governance_has_paid_the_deletes_back(report: dict[str, Any], settings: Settings) -> None:

@@ -28,7 +28,7 @@ FIGURES = {
 }
 
 
-EQUAL = {"outcome": "nothing", "reason": "all 10 rows compared are those of the source"}
+EQUAL = {"outcome": "nothing", "reason": "all 10 rows compared equal the source"}
 
 
 def printed(comparison: Comparison, reconciled: dict[str, str] = EQUAL) -> tuple[bool, str]:

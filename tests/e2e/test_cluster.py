@@ -248,7 +248,7 @@ def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
 @pytest.mark.parametrize(
     ("python", "told"),
     [
-        ("./nowhere/bin/python", "do not find their Python"),
+        ("./nowhere/bin/python", "cannot find Python"),
         # the one that the environments are made from
         (f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}"),
     ],

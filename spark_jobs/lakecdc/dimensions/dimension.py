@@ -1,4 +1,4 @@
-"""A table of versions: which events it has, and how it gets others."""
+"""A dimension table: which events it includes, and how it is updated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakecdc.dimensions.emptied import Emptied
 from lakecdc.dimensions.versions import IS_CURRENT, OWN
 from lakecdc.export.destination import position_at
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import create_table, evolve, source_types
+from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, source_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
@@ -32,12 +32,12 @@ JOB = "scd2"
 
 
 class Dimension:
-    """The table of the versions of a table's rows.
+    """The table with the versions of a table's rows.
 
-    :param table: whose rows they are.
-    :param name: ``namespace.name`` of the dimension; it need not exist yet.
-    :raises InputError: it cannot be one.
-    :ivar emptied: what has emptied the table, as far as it knows.
+    :param table: the versioned table.
+    :param name: ``namespace.name`` of the dimension; it may not exist yet.
+    :raises InputError: the table is not a dimension.
+    :ivar emptied: what has emptied the table, as far as the dimension knows.
     """
 
     def __init__(self, table: IcebergTable, name: str) -> None:
@@ -48,31 +48,30 @@ class Dimension:
         self._table = open_if_there(table.spark, table.catalog, name)
         if self._table is not None and not set(OWN) <= set(self._table.column_names):
             raise InputError(
-                f"The table {name} lacks {', '.join(OWN)}: it is no table of versions.",
+                f"The table {name} is not a dimension: it needs the columns {', '.join(OWN)}.",
                 table=table.name,
-                hint="Name another one, or one that does not exist: the job creates it.",
+                hint="Name a dimension, or a table that does not exist: the job creates it.",
             )
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
         self._position = current_position(self._carrier, self._table.properties) if self._table is not None else None
         self.emptied = Emptied.of(self._position)
 
     def since(self, history: IcebergTable) -> Snapshot | None:
-        """The snapshot of the history table up to which events are taken in; None if none are, or it has expired."""
+        """Return the history table's snapshot whose events are included; None if there is none, or it has expired."""
         known = exported_snapshot(self._position, history.name, history.uuid, self._name)
         return history.snapshot(known) if known is not None else None
 
     def write(
         self, rows: DataFrame, keys: DataFrame | None, history: IcebergTable, until: Snapshot, emptied: Emptied
     ) -> dict[str, Any]:
-        """Put versions in the place of those that their keys had.
+        """Replace the versions of some keys.
 
-        :param rows: as :func:`lakecdc.dimensions.versions.versions` tells them.
-        :param keys: the key columns of all whose versions these are, also of one that has none any more; None if no
-            other key has versions.
-        :param until: snapshot of the history table with the events that they are made of.
-        :param emptied: what has ended versions beside events.
-        :return: what is told of it.
-        :raises ConflictError: somebody else has committed meanwhile; nothing is published.
+        :param rows: of :func:`lakecdc.dimensions.versions.versions`.
+        :param keys: key columns of every key to replace, including keys without versions; None replaces all versions.
+        :param until: the history table's snapshot with these events.
+        :param emptied: what ended versions without an event.
+        :return: numbers for the report.
+        :raises ConflictError: another writer committed meanwhile; nothing is published.
         """
         table = self._prepared()
         position = emptied.noted(position_at(history, until))
@@ -96,7 +95,7 @@ class Dimension:
     def _replace(
         self, table: IcebergTable, base: Snapshot, flat: DataFrame, position: Position, keys: DataFrame | None
     ) -> Snapshot:
-        """Put versions in the place of those of some keys, or of all."""
+        """Replace the versions of some keys, or of all."""
         fence = PositionFence(self._carrier.text if self._carrier else None)
         with scratch.branch(table, base) as branch, temporary_view(flat) as given:
             target = scratch.sql_name(table, branch)
@@ -105,16 +104,16 @@ class Dimension:
             reach("before_commit")
             note = {**summary(position), names.JOB: JOB}
             try:
-                return scratch.publish(table, branch, base, fence, note, names.POSITIONS_TAG)
+                return scratch.publish(table, branch, base, fence, note)
             except scratch.HeadMovedError as error:
                 raise ConflictError(
-                    f"Somebody else has committed to the dimension {self._name} meanwhile.",
+                    f"Another writer committed to the dimension {self._name} meanwhile.",
                     table=self._source.name,
                     hint="Nothing was published; run again.",
                 ) from error
 
     def _prepared(self) -> IcebergTable:
-        """The dimension with the columns that the table has now."""
+        """Return the dimension with the table's current columns."""
         source, columns = self._source, [*self._columns.items(), *OWN.items()]
         if self._table is not None:
             evolve(self._table, columns)
@@ -122,10 +121,8 @@ class Dimension:
         settings = {"format-version": str(source.format_version), "write.delete.mode": "merge-on-read"}
         key = source.identifier_columns
         required = [(name, kind, name in key) for name, kind in columns]
-        # the time is no part of the identifier: it is unknown of rows whose source does not tell it
-        return create_table(
-            source.spark, source.catalog, self._name, required, partition_by=(), properties=settings, identifier=()
-        )
+        # the time is not part of the identifier: some sources do not provide it
+        return create_table(source.spark, source.catalog, self._name, TableDefinition(required, properties=settings))
 
 
 def _delete(spark: SparkSession, target: str, keys: DataFrame | None) -> None:

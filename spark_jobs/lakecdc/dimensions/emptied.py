@@ -1,4 +1,4 @@
-"""What has ended versions of rows without an event of their own: TRUNCATEs, and full loads that did not find them."""
+"""Ends of versions without their own event: TRUNCATEs, and full loads that lack the row."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _LOADS = "loads"
 
 @dataclass(frozen=True)
 class Emptied:
-    """What has emptied a table, or taken the place of all its rows.
+    """Operations that emptied a table or replaced all its rows.
 
     :param truncated: order key of the last TRUNCATE; None if there was none.
-    :param loads: full loads of all rows after the first one: the highest order key of the history table before it,
-        and when it was written, milliseconds since 1970. Kept beside the versions, as snapshots of the history table
+    :param loads: full loads of all rows after the first one: the history table's highest order key before the load, and
+        its commit time in milliseconds since 1970. Stored with the versions, because the history table's snapshots
         expire.
     """
 
@@ -40,21 +40,18 @@ class Emptied:
 
     @staticmethod
     def of(position: Position | None) -> Emptied:
-        """What a dimension knows.
-
-        :param position: where it stands.
-        """
+        """Read the state that a dimension's position records."""
         if position is None:
             return Emptied()
         return Emptied(position.truncate_order, position.offsets.get(_LOADS, {}))
 
     def noted(self, position: Position) -> Position:
-        """A dimension's position that tells it."""
+        """Return a dimension's position that records this state."""
         loads = {_LOADS: dict(self.loads)} if self.loads else {}
         return replace(position, offsets={**position.offsets, **loads}, truncate_order=self.truncated)
 
     def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
-        """The same with what has happened since."""
+        """Return the state including everything that happened since."""
         carrier = carrier_of(table.ancestors())
         position = current_position(carrier, table.properties)
         loads = dict(self.loads)
@@ -63,15 +60,15 @@ class Emptied:
             note = read_side_of(snapshot.summary)
             if note is None:
                 continue
-            # where the table has not moved on, it never came to hold the load
+            # if the table did not move on, it never applied the load
             if note.full_load and note.mark is not None and note.after not in following:
                 loads[note.mark] = snapshot.timestamp_ms
             following = (note.after,)
-        # of the last TRUNCATE that has emptied the table, whatever its on_truncate made of others
+        # only of the last TRUNCATE that emptied the table, which depends on its on_truncate
         return Emptied(position.truncate_order if position else None, loads)
 
     def events(self, history: IcebergTable, until: Snapshot) -> DataFrame:
-        """The ends of versions, as :func:`lakecdc.dimensions.versions.versions` takes them."""
+        """Return the ends of versions, see :func:`lakecdc.dimensions.versions.versions`."""
         rows = history.read(until.id)
         ends = emptying(rows, self.truncated).select(
             F.col(ORDER_COLUMN).alias("order"),
@@ -84,23 +81,23 @@ class Emptied:
         return ends.unionByName(local_relation(history.spark, self._ends_by_load(rows), schema))
 
     def _ends_by_load(self, rows: DataFrame) -> list[tuple[str, datetime, str]]:
-        """Order key and time of the first row of each load, and the order key of its last one."""
+        """Return order key and time of each load's first row, and the order key of its last one."""
         marks = sorted(self.loads)
         bounds = list(zip(marks, [*marks[1:], None], strict=True))
-        found = rows.where(F.col(OP_COLUMN) == "r").agg(*[_rows_of_load(low, high) for low, high in bounds]).first()
-        assert found is not None
-        return [self._end(low, load) for (low, _), load in zip(bounds, found, strict=True)]
+        row = rows.where(F.col(OP_COLUMN) == "r").agg(*[_rows_of_load(low, high) for low, high in bounds]).first()
+        assert row is not None
+        return [self._end(low, load) for (low, _), load in zip(bounds, row, strict=True)]
 
     def _end(self, mark: str, load: Row) -> tuple[str, datetime, str]:
         first, written = load["first"], datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
         if first is None:
-            # a load without rows: behind all that was there before
+            # a load without rows comes after everything before it
             return f"{mark}0", written, mark
         return first["order"], (first["source_time"] or written).astimezone(UTC), load["last"]
 
 
 def _rows_of_load(low: str, high: str | None) -> Column:
-    """The first and the last row of a load.
+    """Select the first and the last row of a load.
 
     :param low: the highest order key before it.
     :param high: the highest order key before the next load; None if there is none.

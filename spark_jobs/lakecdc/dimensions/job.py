@@ -1,4 +1,4 @@
-"""Tables of the versions of other tables' rows, kept from their history tables."""
+"""The job that maintains tables of row versions from history tables."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Events:
-    """What a run takes in.
+    """Events that a run includes.
 
-    :param changed: a change frame of all events of the keys that have new ones, or of all keys, held by Spark.
-    :param new: how many events are new.
-    :param everything: the dimension is made of these events alone.
+    :param changed: a change frame of all events of the keys with new ones, or of all keys, checkpointed by Spark.
+    :param new: number of new events.
+    :param everything: these are all events of the dimension.
     """
 
     changed: DataFrame
@@ -43,12 +43,12 @@ class _Events:
 def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Bring the dimension of a table up to date.
 
-    The versions of keys that have new events are told anew from all of their events, so that late ones find their
-    place between those that are there.
+    The versions of keys with new events are rebuilt from all their events, so that late events take their place among
+    the others.
 
-    :raises InputError: the table has no history table or no dimension, one of them is another table's, or events have
-        been removed from the history table.
-    :raises ConflictError: another run has fed the dimension meanwhile.
+    :raises InputError: the table has no history table or no dimension, one of them belongs to another table, or events
+        were removed from the history table.
+    :raises ConflictError: another run updated the dimension meanwhile.
     """
     options, started = spec.options, time.monotonic()
     assert isinstance(options, Scd2Options)
@@ -59,17 +59,17 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     emptied, since = dimension.emptied.by_now(table, history), dimension.since(history)
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(head.id)}
     if since is not None and since.id == head.id and emptied == dimension.emptied:
-        return nothing(table, "all events are taken in already", None, **facts)
+        return nothing(table, "all events are already included", None, **facts)
     with start_tag(history, head, JOB, leased=False):
-        found = _events(table, history, since, head, anew=emptied != dimension.emptied)
-        if not (found.new or found.everything):
-            return nothing(table, "all events are taken in already", None, **facts)
-        made = versions(found.changed, emptied.events(history, head))
-        facts |= {"events": found.new, "values_unknown": made.unknown}
+        events = _events(table, history, since, head, anew=emptied != dimension.emptied)
+        if not (events.new or events.everything):
+            return nothing(table, "all events are already included", None, **facts)
+        result = versions(events.changed, emptied.events(history, head))
+        facts |= {"events": events.new, "values_unknown": result.unknown}
         if options.dry_run:
-            return nothing(table, "dry run: nothing was written", None, **facts, versions=made.rows.count())
-        keys = None if found.everything else found.changed.select("key.*")
-        written = dimension.write(made.rows, keys, history, head, emptied)
+            return nothing(table, "dry run: nothing was written", None, **facts, versions=result.rows.count())
+        keys = None if events.everything else events.changed.select("key.*")
+        written = dimension.write(result.rows, keys, history, head, emptied)
     facts |= {**written, "seconds": round(time.monotonic() - started, 3)}
     return TableReport(table.name, "done", metrics=facts)
 
@@ -80,12 +80,12 @@ def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Di
     if history is None or name is None:
         missing = "history_tables" if history is None else "dimensions"
         raise InputError(
-            f"options.{missing} does not name one for it.",
+            f"options.{missing} does not name a table for it.",
             table=table.name,
             hint="Give each table its history table and the table of its versions.",
         )
     if not table.identifier_columns:
-        raise InputError("It has no identifier fields, so that nobody knows what a row is.", table=table.name)
+        raise InputError("It has no identifier fields; scd2 needs them to match versions of a row.", table=table.name)
     return history, Dimension(table, name)
 
 
@@ -95,18 +95,18 @@ def _events(
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     everything = changes_of(history.read(until.id), table, columns)
     if since is None:
-        held = everything.localCheckpoint()
-        return _Events(held, held.count(), everything=True)
+        stored = everything.localCheckpoint()
+        return _Events(stored, stored.count(), everything=True)
     with changes.between(history, since, until, key=()) as rows:
         new = rows.localCheckpoint()
     if not new.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
         raise InputError(
-            f"Events have been removed from the history table {history.name} since the last run.",
+            f"Events were removed from the history table {history.name} since the last run.",
             table=table.name,
-            hint="Name another table in options.dimensions, which is made of the events that are left.",
+            hint="Name another table in options.dimensions, which is built from the remaining events.",
         )
     if anew:
         return _Events(everything.localCheckpoint(), new.count(), everything=True)
     touched = touched_keys(everything, changes_of(new, table, columns))
-    held = everything.join(touched, everything["key"].eqNullSafe(touched["touched"]), "left_semi").localCheckpoint()
-    return _Events(held, new.count(), everything=False)
+    stored = everything.join(touched, everything["key"].eqNullSafe(touched["touched"]), "left_semi").localCheckpoint()
+    return _Events(stored, new.count(), everything=False)

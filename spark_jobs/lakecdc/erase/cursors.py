@@ -1,7 +1,7 @@
-"""Values of keys in source positions: a cursor that is the table's key, and order keys made of one.
+"""Key values in source positions: cursors that are the table's key, and order keys derived from it.
 
-A position moves to a value next to the key. A cursor moves down, so that a row is read twice rather than never. An
-order key moves up, so that a row is looked up that need not be.
+A position that contains an erased value moves to a neighbouring value: a cursor moves down, so that a row is read twice
+rather than never; an order key moves up, so that at most an unnecessary lookup happens.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _ORDER = re.compile(f"[0-9a-f]{{{WIDTH}}}")
-# order keys are unsigned: of a number that may be negative the first bit is turned over
+# order keys are unsigned: the sign bit of a signed number is flipped
 _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 
 
 def refuse_unfinished_load(table: IcebergTable) -> None:
-    """Refuse a table whose position says up to which value its first load has come.
+    """Refuse a table whose first full load is still running, because its position contains a key value.
 
-    :raises InputError: it does.
+    :raises InputError: the load has not finished.
     """
     position = current_position(carrier_of(table.ancestors()), table.properties)
     if position is not None and _load_bound(position) is not None:
         raise InputError(
-            "Its full load has not ended, and the position says up to which value of the key it has come.",
+            "Its full load has not finished, and its position contains the last key value that was loaded.",
             table=table.name,
-            hint="Run ingest until the load is complete, and then erase. Nothing was erased.",
+            hint="Run ingest until the load is complete, then erase. Nothing was erased.",
         )
 
 
 def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
-    """Check whether the cursor that the table's source is read by may be a column of the key."""
+    """Check whether the source's cursor column may be a key column."""
     position = current_position(carrier_of(table.ancestors()), table.properties)
     if position is None or "through" not in position.offsets:
         return False
-    # one that the table calls otherwise may be any
+    # a cursor that the table does not know by this name may be any column
     return position.identity in key or position.identity not in table.column_names
 
 
 def position_without(position: Position, values: Set[int]) -> Position:
-    """Return the position without the values of keys.
+    """Return the position without key values.
 
     :param values: the keys' integers.
     """
@@ -65,7 +65,7 @@ def position_without(position: Position, values: Set[int]) -> Position:
 
 
 def order_without(order: str, values: Set[int]) -> str:
-    """Return an order key, or the lowest above it whose position is not a value of a key."""
+    """Return the order key, or the next higher one that contains no key value."""
     if not _ORDER.fullmatch(order):
         return order
     epoch, position, ordinal = int(order[:4], 16), int(order[4:20], 16), int(order[20:36], 16)
@@ -78,7 +78,7 @@ def order_without(order: str, values: Set[int]) -> str:
 
 
 def cursor_entries(entries: Mapping[str, str], values: Set[int]) -> list[str]:
-    """Name the entries of a summary, or of a table's properties, with a source position that holds a value of a key."""
+    """Return the names of the summary entries or table properties whose source position contains a key value."""
     text, side = entries.get(names.POSITIONS), read_side_of(entries)
     positions = {names.POSITIONS: decode(text) if text else None, names.IDLE_POSITION: idle_position(entries)}
     holding = [name for name, position in positions.items() if position is not None and _holds(position, values)]
@@ -90,7 +90,7 @@ def _holds(position: Position, values: Set[int]) -> bool:
 
 
 def side_of_without(entries: Mapping[str, Any], values: Set[int]) -> dict[str, str]:
-    """Return the entry of a history table's summary that says which state of the table it goes with."""
+    """Return the summary entry that links a history table to its table's state, without key values."""
     side = read_side_of(entries)
     return _mark_without(side, values).encode() if side else {}
 

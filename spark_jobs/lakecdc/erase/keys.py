@@ -1,4 +1,4 @@
-"""The keys whose rows go: read where they are named, never told."""
+"""The keys to erase: read from the tables and files named in the options, never shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.erasing import EraseRowsOptions
 
 _READERS = {"parquet": {}, "csv": {"header": "true"}, "json": {}}
-# of these files hold what readers show
+# types that files store as readers show them
 _PLAIN = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
 
 
@@ -35,8 +35,7 @@ class Keys:
 
     :param frame: distinct, columns ``columns``.
     :param columns: the table's key, by field id.
-    :param count: how many there are.
-    :param digest: SHA-256 of their hashes, by which a certificate tells what was looked for.
+    :param digest: SHA-256 of their hashes, which identifies them in a certificate.
     """
 
     frame: DataFrame
@@ -46,13 +45,13 @@ class Keys:
 
 
 def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTable | None) -> Keys:
-    """The keys that the options name.
+    """Read the keys that the options name.
 
     :param history: the table's history table.
-    :raises SpecError: nothing names the keys, or the condition is about the key.
-    :raises InputError: the table has no key, what is named has no such columns or a key with a null, or the rows that
-        meet the condition may have gone already.
-    :raises UnsupportedError: the key has a type that stands in files otherwise than readers show it.
+    :raises SpecError: no option names the keys, or the condition uses a key column.
+    :raises InputError: the table has no key, the named table or files lack a key column or have a null key, or the rows
+        that meet the condition may already be gone.
+    :raises UnsupportedError: files store the key's type in another form than readers show it.
     """
     columns = in_field_order(table, table.identifier_columns)
     if not columns:
@@ -62,21 +61,23 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
     types = spark_types(table)
     for column in columns:
         if types[column] not in _PLAIN and not types[column].startswith("decimal"):
-            raise UnsupportedError(f"Its key column {column!r} is of type {types[column]}.", table=table.name)
+            raise UnsupportedError(
+                f"Its key column {column!r} has the unsupported type {types[column]}.", table=table.name
+            )
     options.refuse_key_in_condition(columns, table.name)
-    found = _named(table, options, history, columns)
-    if missing := [column for column in columns if column not in found.columns]:
+    listed = _named(table, options, history, columns)
+    if missing := [column for column in columns if column not in listed.columns]:
         raise InputError(
-            f"What names the keys has no column {missing[0]!r}.",
+            f"The list of keys has no column {missing[0]!r}.",
             table=table.name,
-            hint=f"It needs the columns {', '.join(columns)}, as the table calls them.",
+            hint=f"Give it the columns {', '.join(columns)}, named as in the table.",
         )
     # the error of a cast shows the value
-    frame = found.select(*[F.col(quoted_column(c)).try_cast(types[c]).alias(c) for c in columns]).distinct()
+    frame = listed.select(*[F.col(quoted_column(c)).try_cast(types[c]).alias(c) for c in columns]).distinct()
     frame = frame.localCheckpoint()
     if frame.where(" OR ".join(f"{quoted_column(c)} IS NULL" for c in columns)).take(1):
         raise InputError(
-            "Of what names the keys, some row has no value of the key's type.",
+            "The list of keys has a row without a value of the key's type.",
             table=table.name,
             hint="Correct the values; nothing was changed.",
         )
@@ -88,7 +89,7 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
 
 
 def key_text(columns: Sequence[str]) -> Column:
-    """The key of a row as one text, as the quarantine's ``row_key`` has it for key columns in this order."""
+    """Return a row's key as text, as in the quarantine's ``row_key`` for key columns in this order."""
     return exact_json(F.struct(*[F.col(quoted_column(c)).alias(f"k{i}") for i, c in enumerate(columns)]))
 
 
@@ -102,45 +103,45 @@ def _named(
         kind = options.keys_uri.rstrip("/").rpartition(".")[2].lower()
         if kind not in _READERS:
             raise InputError(
-                f"options.keys_uri ends with {kind!r}.", table=table.name, hint=f"It ends with {', '.join(_READERS)}."
+                f"options.keys_uri ends with {kind!r}.", table=table.name, hint=f"Use one of {', '.join(_READERS)}."
             )
         return spark.read.format(kind).options(**_READERS[kind]).load(options.keys_uri)
     if not options.condition:
         raise SpecError(
-            "Nobody has said whose rows to erase.",
+            "No option names the keys to erase.",
             table=table.name,
             hint="Give one of options.keys_table, options.keys_uri and options.condition.",
         )
     listed = ", ".join(map(quoted_column, columns))
-    found = table.read(columns=listed, where=options.condition)
+    matching = table.read(columns=listed, where=options.condition)
     if history is None:
-        return found
+        return matching
     # a TRUNCATE in a history table has no key
-    return found.union(history.read(columns=listed, where=options.condition).dropna())
+    return matching.union(history.read(columns=listed, where=options.condition).dropna())
 
 
 def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys: Keys) -> None:
-    """Refuse a condition that finds other keys than an erasure that did not end, whose rows may have gone."""
+    """Refuse a condition that no longer finds the keys of an unfinished erasure, whose rows may be gone."""
     if unfinished_erasure(table.properties) in (None, keys.digest):
         return
     hint = "Name the keys by options.keys_table or options.keys_uri."
-    if kept := [text for each in (table, history) if each is not None and (text := _from_before(each))]:
-        hint = f"Make a table of the keys, of the rows that meet it in {' and '.join(kept)}, and name it as "
+    if before := [text for each in (table, history) if each is not None and (text := _from_before(each))]:
+        hint = f"Make a table of the keys of the rows that meet it in {' and '.join(before)}, and name it as "
         hint += "options.keys_table."
     raise InputError(
-        "An erasure has not ended, and rows that met its condition may have gone.",
+        "An erasure has not finished, and rows that met its condition may be gone.",
         table=table.name,
-        hint=f"{hint} If it was of other rows, take the property {names.ERASED} from the table.",
+        hint=f"{hint} If it was of other rows, unset the table property {names.ERASED}.",
     )
 
 
 def snapshots_before(table: IcebergTable) -> list[int]:
-    """Snapshots on which an erasure has made one of its own, if they are left; the newest first."""
+    """Return the parents of erasure snapshots that still exist, newest first."""
     parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
     return [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
 
 
 def _from_before(table: IcebergTable) -> str | None:
-    """A snapshot from before the erasure, as SQL names it; None if none is left."""
+    """Return a snapshot from before the erasure as SQL names it, or None if none is left."""
     before = snapshots_before(table)
     return f"{table.name} VERSION AS OF {before[-1]}" if before else None

@@ -1,7 +1,7 @@
-"""Whether what jobs have told of a table mentions one of its keys: specs, reports, lists of dry runs, the audit.
+"""Mentions of keys in what jobs write about a table: specs, reports, dry-run lists, the audit.
 
-They show values of rows where ``report_values`` or a person has wanted that. A number is told from a count: it is a
-value where it is called as the column is, or stands in a text as values do.
+These contain row values where ``report_values`` or a user asked for them. A number is a value, not a count, where it is
+named after the column, or is written in a text the way values are.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from lakecdc.runtime import documents
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: ends of the names of documents
+#: suffixes of documents
 DOCUMENTS = (".json", ".jsonl")
 _WORD = re.compile(r"\w+")
-# parts of the name of a file
+# parts of a file name
 _PART, _DIGITS = re.compile(r"[^\W_]+"), re.compile(r"\d+")
 _INTEGER, _DAY = re.compile(r"-?\d+(?:\.0*)?"), re.compile(r"\d{4}-\d\d-\d\d")
 _DAY_MICROS = 86_400_000_000
-# what reports of ingestion call values of a cursor
+# names of cursor values in ingestion reports
 _CURSORS = ("through", "last", "read_from", "read_to")
-# what stands before a value, and not before a count
+# text before a value, but not before a count
 _BEFORE_VALUE = re.compile(r"""[=<>:('"\[]\s*\Z""")
 _COUNTED = re.compile(r"\s+[a-z]")
 
 
 class _Number(str):
-    """A number of a JSON document, as it is written there."""
+    """A number as written in a JSON document."""
 
 
 class Mentions:
-    """What is looked for.
+    """Key values to search texts and documents for.
 
     :param columns: of the key.
     :param keys: their values as texts.
-    :param tables: names of the tables whose keys these are.
-    :param by_cursor: whether reports of ingestion tell keys, as the cursor that a source is read by.
+    :param tables: names of the tables with these keys.
+    :param by_cursor: whether cursors in ingestion reports are key values.
     """
 
     def __init__(
@@ -62,24 +62,24 @@ class Mentions:
 
     @cached_property
     def integers(self) -> frozenset[int]:
-        """The values of keys as integers, as cursors have them: dates as days and microseconds since 1970."""
-        found = set[int]()
+        """Return key values as integers, as cursors have them: dates as days and microseconds since 1970."""
+        numbers = set[int]()
         for value in {value for key in self._keys for value in key}:
             if _INTEGER.fullmatch(value):
-                found.add(int(value.partition(".")[0]))
+                numbers.add(int(value.partition(".")[0]))
             elif _DAY.fullmatch(value):
                 days = (date.fromisoformat(value) - date(1970, 1, 1)).days
-                found |= {days, days * _DAY_MICROS}
-        return frozenset(found)
+                numbers |= {days, days * _DAY_MICROS}
+        return frozenset(numbers)
 
     def in_settings(self, entries: Mapping[str, str]) -> bool:
-        """Check whether properties or a summary mention a key; a value that is a number alone is a count."""
+        """Check whether properties or a summary mention a key; a value that is only a number is a count."""
         return self.in_value(
             {name: _Number(text) if _INTEGER.fullmatch(text) else text for name, text in entries.items()}
         )
 
     def in_document(self, location: str, content: bytes) -> bool:
-        """Whether a document about one of the tables mentions a key; those about others may have such values too."""
+        """Check whether a document about one of the tables mentions a key; other tables may have the same values."""
         text = content.decode(errors="replace")
         whole = _parsed(text)
         parts = [whole] if whole is not None else [_parsed(line) or line for line in text.splitlines()]
@@ -87,7 +87,7 @@ class Mentions:
         return any((is_list or self._is_about(part)) and self.in_value(part) for part in map(self._own, parts))
 
     def in_value(self, value: Any) -> bool:
-        """Whether a decoded JSON value mentions a key."""
+        """Check whether a decoded JSON value mentions a key."""
         if isinstance(value, Mapping):
             named = [value[column] for column in self._columns if column in value]
             if len(named) == len(self._columns) and tuple(map(str, named)) in self._keys:
@@ -100,17 +100,17 @@ class Mentions:
         return isinstance(value, str) and not isinstance(value, _Number) and self.in_text(value)
 
     def in_text(self, text: str) -> bool:
-        """Whether a text mentions a key: all of its values."""
+        """Check whether a text mentions all values of a key."""
         parsed = _parsed(text)
         if parsed is not None:
             return self.in_value(parsed)
         leading = self._words & set(_WORD.findall(text)) | {value for value in self._others if value in text}
         return bool(leading) and any(
-            all(_stands_in(value, text) for value in key) for key in self._keys if key[0] in leading
+            all(_is_value_in(value, text) for value in key) for key in self._keys if key[0] in leading
         )
 
     def without_keys(self, name: str) -> str:
-        """Return the name of a file, or a text in its place if a value of a key may be part of it."""
+        """Return the name of a file, or a placeholder if part of it may be a key value."""
         parts = {*_PART.findall(name.casefold()), *_DIGITS.findall(name)}
         values = {value.casefold() for key in self._keys for value in key}
         if parts & values or any(not value.isalnum() and value in name.casefold() for value in values):
@@ -122,7 +122,7 @@ class Mentions:
         return any(_INTEGER.fullmatch(text) and int(text.partition(".")[0]) in self.integers for text in texts)
 
     def _own(self, part: Any) -> Any:
-        """A report without what it says of other tables."""
+        """Return a report without its entries for other tables."""
         if not isinstance(part, dict) or not isinstance(part.get("tables"), list):
             return part
         own = [each for each in part["tables"] if not isinstance(each, dict) or each.get("table") in self.tables]
@@ -137,38 +137,38 @@ class Mentions:
 
 
 def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
-    """Search the documents of jobs.
+    """Search job documents for keys.
 
     :param uri: of their folder.
-    :return: how many there are, and the URIs of those that mention a key.
+    :return: the number of documents, and the URIs of those that mention a key.
     """
-    count, found = 0, list[str]()
+    count, matching = 0, list[str]()
     for location, content in documents.read_below(uri, DOCUMENTS):
         count += 1
         if mentions.in_document(location, content):
-            found.append(location)
-    return count, found
+            matching.append(location)
+    return count, matching
 
 
-def mentioned(batches: Iterable[pa.RecordBatch], mentions: Mentions) -> Iterator[pa.RecordBatch]:
-    """Those of some rows that mention a key.
+def rows_with_mentions(batches: Iterable[pa.RecordBatch], mentions: Mentions) -> Iterator[pa.RecordBatch]:
+    """Yield the ids of rows that mention a key.
 
-    :param batches: column ``row_id``, and others with texts.
+    :param batches: column ``row_id``, and text columns.
     """
     for batch in batches:
         texts = [name for name in batch.schema.names if name != "row_id"]
-        held = [any(mentions.in_text(row[name]) for name in texts if row[name]) for row in batch.to_pylist()]
-        yield batch.select(["row_id"]).filter(_mask(held))
+        matching = [any(mentions.in_text(row[name]) for name in texts if row[name]) for row in batch.to_pylist()]
+        yield batch.select(["row_id"]).filter(_mask(matching))
 
 
-def _mask(held: list[bool]) -> Any:
+def _mask(values: list[bool]) -> Any:
     import pyarrow as pa
 
-    return pa.array(held, pa.bool_())
+    return pa.array(values, pa.bool_())
 
 
 def _parsed(text: str) -> Any:
-    """A JSON object or list; None if it is neither."""
+    """Parse a JSON object or list; return None for other text."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -177,10 +177,10 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _stands_in(value: str, text: str) -> bool:
-    # a number may be part of a moment, a version or another number
+def _is_value_in(value: str, text: str) -> bool:
+    # a number may be part of a timestamp, a version or another number
     around = r"(?<![\w.])(?<!\d[-:])", r"(?!\w|[.:-]\d)"
     if not value.lstrip("-").isdigit():
         return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
-    found = re.finditer(f"{around[0]}{re.escape(value)}{around[1]}", text)
-    return any(_BEFORE_VALUE.search(text[: each.start()]) or not _COUNTED.match(text, each.end()) for each in found)
+    matches = re.finditer(f"{around[0]}{re.escape(value)}{around[1]}", text)
+    return any(_BEFORE_VALUE.search(text[: each.start()]) or not _COUNTED.match(text, each.end()) for each in matches)

@@ -1,4 +1,4 @@
-"""The metadata files of a table: summaries of snapshots and properties, of now and of before."""
+"""Metadata files of a table: snapshot summaries and properties, current and former."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from lakecdc.erase.mentions import Mentions
     from lakecdc.iceberg.table import IcebergTable
 
-#: ends of the names of metadata files
+#: suffixes of metadata files
 METADATA = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
 
 
 def delete_former(table: IcebergTable) -> int:
-    """Delete the metadata files that the table's log names, but for the newest.
+    """Delete the metadata files in the table's log, except the newest.
 
-    :return: how many there were.
+    :return: the number of deleted files.
     """
     # none of these can become the table's metadata again, unlike a file that a commit is about to publish
     *former, newest = [entry["metadata-file"] for entry in newest_metadata(table)["metadata-log"]]
@@ -32,9 +32,9 @@ def delete_former(table: IcebergTable) -> int:
 
 
 def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) -> set[str]:
-    """Name the entries of summaries and properties in a metadata file that hold a key.
+    """Return the names of summary entries and properties in a metadata file that contain a key.
 
-    :raises ValueError: it cannot be decoded.
+    :raises ValueError: the file cannot be decoded.
     """
     content = read_bytes(table, location)
     document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
@@ -43,7 +43,7 @@ def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) ->
 
 
 def _holding(entries: dict[str, str], mentions: Mentions) -> list[str]:
-    # what else lakecdc writes has numbers of snapshots, columns and files, and no value of a row
+    # other entries of lakecdc contain ids and counts, never row values
     others = {name: text for name, text in entries.items() if not name.startswith("lakecdc.")}
     single = [name for name, text in others.items() if mentions.in_settings({name: text})]
     if not single and mentions.in_settings(others):

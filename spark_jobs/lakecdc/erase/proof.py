@@ -1,4 +1,4 @@
-"""The proof: every file of a table is decoded, those in the trash and those that nothing refers to included."""
+"""Proof of an erasure: every file of a table is decoded, including trash and unreferenced files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from lakecdc.erase.decode import SCHEMA, Wanted, decoded
+from lakecdc.erase.decode import SCHEMA, KeySearch, search_files
 from lakecdc.erase.metadata_files import METADATA, entries_with_keys
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from lakecdc.erase.places import Place
     from lakecdc.iceberg.table import IcebergTable
 
-#: kinds of file in which keys are looked for
+#: kinds of file that are searched for keys
 KINDS = ("data", "deletes", "manifests", "metadata", "statistics", "trash", "unreferenced")
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
-# files in a report
+# files named in a report
 _MOST_NAMED = 20
 
 
 @dataclass
 class Examined:
-    """What the files of one table hold.
+    """Search result for the files of one table.
 
     :param files: decoded, by kind.
-    :param holding: files that hold a key, by kind.
+    :param holding: files that contain a key, by kind.
     :param rows: rows with a key in Parquet files, deleted ones included.
     :param unknown: files that cannot be judged, and why.
-    :param entries: of summaries and properties that hold a key.
+    :param entries: of summaries and properties that contain a key.
     """
 
     files: dict[str, int] = field(default_factory=dict)
@@ -55,22 +55,24 @@ class Examined:
     entries: set[str] = field(default_factory=set)
 
     def metrics(self, mentions: Mentions) -> dict[str, Any]:
-        """Summarize for the report. Files that cannot be judged are named, without a name that may tell a key.
-
-        :param mentions: the keys.
-        """
-        held = {kind: len(files) for kind, files in self.holding.items()}
+        """Summarize the result for the report; names of undecoded files are shown without key values."""
+        counts = {kind: len(files) for kind, files in self.holding.items()}
         not_judged = [f"{mentions.without_keys(path.rpartition('/')[2])}: {why}" for path, why in self.unknown.items()]
-        told = {"files": self.files, "files_with_keys": held, "rows": self.rows, "files_not_decoded": len(self.unknown)}
+        numbers = {
+            "files": self.files,
+            "files_with_keys": counts,
+            "rows": self.rows,
+            "files_not_decoded": len(self.unknown),
+        }
         lists = {"not_decoded": not_judged, "metadata_with_keys": sorted(self.entries)}
-        return told | {name: texts[:_MOST_NAMED] for name, texts in lists.items()}
+        return numbers | {name: texts[:_MOST_NAMED] for name, texts in lists.items()}
 
 
 def examine(place: Place, mentions: Mentions) -> Examined:
-    """Decode every file below a table's location; nothing is changed."""
+    """Decode every file below a table's location; change nothing."""
     table = place.table.refresh()
     storage, reachable = TableStorage(table), Reachable(table)
-    metadata, found = reachable.refresh(), Examined()
+    metadata, examined = reachable.refresh(), Examined()
     deletes = {key(row[0]) for row in table.metadata("all_delete_files").select("file_path").collect()}
     batches = [*Ledger(table, storage).batches()]
     sentenced = {key(file.location) for batch in batches for file in batch.files}
@@ -94,7 +96,7 @@ def examine(place: Place, mentions: Mentions) -> Examined:
     documents = {each for each in listed if each.endswith(METADATA)}
     listed = [each for each in listed if each not in documents]
     for location in sorted(documents):
-        _examine_metadata(table, location, mentions, found, in_trash=kind_of(location) == "trash")
+        _examine_metadata(table, location, mentions, examined, in_trash=kind_of(location) == "trash")
     readable = [each for each in listed if each.endswith(_DECODED) or key(each) in statistics]
     others = sorted({*listed} - {*readable})
     rows = _decoded(place, [(each, each in reachable) for each in readable], metadata)
@@ -102,47 +104,47 @@ def examine(place: Place, mentions: Mentions) -> Examined:
     errors = {row["location"]: row["error"] for row in rows if row["error"] is not None}
     for location, error in {**dict.fromkeys(others, "not a kind of file that can be decoded"), **errors}.items():
         if kind_of(location) == "trash":
-            # nobody needs it, and nobody can tell
-            _note(found, "trash", location, held=True)
+            # trash that cannot be decoded counts as containing a key: it is safe to delete
+            _note(examined, "trash", location, has_key=True)
         else:
-            found.unknown[location] = error
+            examined.unknown[location] = error
     for row in rows:
         location = row["location"]
         if location in errors:
             continue
-        found.rows += row["rows"]
-        # a file that is there and holds none has its bounds from other rows
+        examined.rows += row["rows"]
+        # a decoded file without keys has its bounds from other rows
         gone = [name for name in row["entries"] if key(name) not in clean]
-        # what sums up the values of the head has none of a key that is in no file of it
+        # statistics of the head contain no key that is in none of its files
         older = {*row["snapshots"]} - statistics.get(key(location), set())
-        _note(found, kind_of(location), location, held=bool(row["rows"] or gone or older))
-    return found
+        _note(examined, kind_of(location), location, has_key=bool(row["rows"] or gone or older))
+    return examined
 
 
 def _examine_metadata(
-    table: IcebergTable, location: str, mentions: Mentions, found: Examined, *, in_trash: bool
+    table: IcebergTable, location: str, mentions: Mentions, examined: Examined, *, in_trash: bool
 ) -> None:
     try:
         entries = entries_with_keys(table, location, mentions)
     except VanishedError:
-        # commits of others delete old ones
+        # concurrent commits delete old ones
         return
     except Exception:
         # its message may show a value
         if not in_trash:
-            found.unknown[location] = "metadata that cannot be decoded"
+            examined.unknown[location] = "metadata that cannot be decoded"
             return
         entries = {"unknown"}
-    found.entries |= entries
-    _note(found, "trash" if in_trash else "metadata", location, held=bool(entries))
+    examined.entries |= entries
+    _note(examined, "trash" if in_trash else "metadata", location, has_key=bool(entries))
 
 
-def sweep(table: IcebergTable, found: Examined) -> int:
-    """Delete files in the trash that hold a key.
+def sweep(table: IcebergTable, examined: Examined) -> int:
+    """Delete trashed files that contain a key.
 
-    :return: how many.
+    :return: the number of deleted files.
     """
-    storage, doomed = TableStorage(table), {key(location) for location in found.holding.get("trash", ())}
+    storage, doomed = TableStorage(table), {key(location) for location in examined.holding.get("trash", ())}
     ledger, count = Ledger(table, storage), 0
     for batch in ledger.batches():
         going = {file for file in batch.files if key(file.moved_to or file.location) in doomed}
@@ -152,25 +154,25 @@ def sweep(table: IcebergTable, found: Examined) -> int:
     return count
 
 
-def drop_statistics(table: IcebergTable, found: Examined) -> int:
-    """Take files of statistics that hold a key out of the metadata, and delete them.
+def drop_statistics(table: IcebergTable, examined: Examined) -> int:
+    """Remove statistics files that contain a key from the metadata, and delete them.
 
-    :return: how many.
+    :return: the number of deleted files.
     """
-    doomed = {key(location) for location in found.holding.get("statistics", ())}
+    doomed = {key(location) for location in examined.holding.get("statistics", ())}
     dropped = remove_statistics(table, lambda location: key(location) in doomed) if doomed else []
     TableStorage(table).delete(dropped)
     return len(dropped)
 
 
-def _note(found: Examined, kind: str, location: str, *, held: bool) -> None:
-    found.files[kind] = found.files.get(kind, 0) + 1
-    if held:
-        found.holding.setdefault(kind, []).append(location)
+def _note(examined: Examined, kind: str, location: str, *, has_key: bool) -> None:
+    examined.files[kind] = examined.files.get(kind, 0) + 1
+    if has_key:
+        examined.holding.setdefault(kind, []).append(location)
 
 
 def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[int]]:
-    """Files of statistics, each with the head if it is registered as that one's."""
+    """Return statistics files, each with the head if registered for it."""
     head = table.head()
     return {
         key(each["statistics-path"]): {each["snapshot-id"]} & ({head.id} if head else set())
@@ -182,12 +184,12 @@ def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[
 def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str, Any]) -> list[Any]:
     table = place.table
     work = dealt(table.spark, files, "location string, is_referenced boolean")
-    task = partial(decoded, properties=storage_properties(table), wanted=_wanted(place, metadata))
+    task = partial(search_files, properties=storage_properties(table), search=_key_search(place, metadata))
     return work.mapInArrow(task, SCHEMA).collect()
 
 
 def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
-    """Collect the names that each column has had in a schema of the table."""
+    """Collect the names that each column has had in the table's schemas."""
     known = dict[int, set[str]]()
     for schema in metadata["schemas"]:
         for column in schema["fields"]:
@@ -195,13 +197,13 @@ def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
     return known
 
 
-def _wanted(place: Place, metadata: dict[str, Any]) -> Wanted:
+def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
     from pyiceberg.conversions import to_bytes
     from pyiceberg.schema import Schema
 
     fields = {field.name: field for field in place.table.fields}
     ids = [fields[column].id for column in place.columns]
-    keys = place.wanted.select(*place.columns).toArrow()
+    keys = place.keys.select(*place.columns).toArrow()
     schema = Schema.model_validate(
         {
             "type": "struct",
@@ -222,5 +224,5 @@ def _wanted(place: Place, metadata: dict[str, Any]) -> Wanted:
         (name,) = place.moved.columns
         moved = (fields[name].id, texts)
     specs = fields_with_values(place.table).values()
-    kept = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
-    return Wanted(keys, ids, list(zip(*bounds, strict=True)), moved, kept, _known_columns(metadata))
+    partitions = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
+    return KeySearch(keys, ids, list(zip(*bounds, strict=True)), moved, partitions, _known_columns(metadata))

@@ -1,4 +1,4 @@
-"""Rows out of a table's files: the files that hold a key are written anew without it, and what reached them expires."""
+"""Removal of rows from a table's files: files with a key are rewritten without it, and older snapshots expire."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 JOB = "erase_rows"
 _ATTEMPTS = 4
-#: what a snapshot says of itself alone
+#: summary entries that describe only their own snapshot
 _OWN = (
     names.CARRIED_BEFORE,
     names.ERASED_AFTER,
@@ -52,42 +52,42 @@ _OWN = (
 
 
 def refuse_unsupported(place: Place) -> None:
-    """Refuse a table of which not every file can be rewritten, decoded and deleted.
+    """Refuse a table with files that cannot be rewritten, decoded and deleted.
 
-    :raises UnsupportedError: saying why.
+    :raises UnsupportedError: names the reason.
     """
     table = place.table
     refuse_shared_files(table)
     if table.is_encrypted:
-        raise UnsupportedError("It is encrypted, and its files cannot be decoded here.", table=table.name)
+        raise UnsupportedError("It is encrypted, and encrypted files cannot be decoded.", table=table.name)
     head = table.head()
     if head is None:
         return
-    if told := _told_by_partitions(place):
+    if columns := _keys_in_partitions(place):
         raise UnsupportedError(
-            f"Its partitions by {told} have the values of keys for names, which metadata and folders keep.",
+            f"Its partitions by {columns} are named after key values, which metadata and folders keep.",
             table=table.name,
-            hint="Partition it by bucket(…) of the key, have compact_data_files with older_specs move its rows, and "
-            "expire the snapshots before.",
+            hint="Partition it by bucket(…) of the key, move its rows with compact_data_files and older_specs, and "
+            "expire the older snapshots.",
         )
     if specs_losing_partitions(table, head.id):
         raise UnsupportedError(
-            "It has data files of a partition spec whose column was dropped, whose manifests would be made anew.",
+            "It has data files of a partition spec whose column was dropped, so their manifests cannot be kept.",
             table=table.name,
-            hint="Run compact_data_files first, which moves their rows to the current spec.",
+            hint="Run compact_data_files first to move their rows to the current spec.",
         )
     if table.metadata("files").where("file_format NOT IN ('PARQUET', 'PUFFIN')").take(1):
         raise UnsupportedError(
-            "It has files that are not Parquet, which cannot be decoded here.",
+            "It has files that are not Parquet, which cannot be decoded.",
             table=table.name,
             hint="Set write.format.default to parquet and rewrite them with compact_data_files.",
         )
 
 
-def _told_by_partitions(place: Place) -> str | None:
-    """Columns of the key that partitions are called by, if they are the whole key; of all files that snapshots have."""
+def _keys_in_partitions(place: Place) -> str | None:
+    """Return the key columns that partitions expose, if they are the whole key; consider files of all snapshots."""
     if place.kind == "parked":
-        # it is searched by the target's name, which is no key
+        # it is searched by the target's name, which is not a key
         return None
     manifests = place.table.metadata("all_manifests").select("partition_spec_id").distinct().collect()
     there = {int(row[0]) for row in manifests}
@@ -99,30 +99,30 @@ def _told_by_partitions(place: Place) -> str | None:
 
 
 def convert_equality_deletes(table: IcebergTable, spec: JobSpec) -> None:
-    """Replace equality deletes, which hold keys, by positions.
+    """Convert equality deletes, which contain keys, to position deletes.
 
     :raises UnsupportedError: some cannot be converted.
     """
     head = table.refresh().head()
     if head is None or not equality_deletes(table, head.id):
         return
-    told = rewrite_delete_files(table, replace(spec, job="rewrite_delete_files", options=RewriteDeleteFilesOptions()))
+    report = rewrite_delete_files(table, replace(spec, job="rewrite_delete_files", options=RewriteDeleteFilesOptions()))
     head = table.refresh().head()
     if head is not None and (left := equality_deletes(table, head.id)):
         raise UnsupportedError(
-            f"{len(left)} of its equality deletes cannot be converted, and may hold keys: {told.reason}.",
+            f"Cannot convert {len(left)} of its equality deletes, which may contain keys: {report.reason}.",
             table=table.name,
-            hint="See what stays at rewrite_delete_files, and compact_data_files with max_equality_deletes.",
+            hint="Look up the limits of rewrite_delete_files, or run compact_data_files with max_equality_deletes.",
         )
 
 
 def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) -> dict[str, int]:
-    """Rewrite the files of one table that hold a key, and leave no entry of them behind in its newest manifests.
+    """Rewrite the files of one table that contain a key, and remove their entries from its current manifests.
 
-    :param check: refuses the table as it has been loaded; nothing else is rewritten.
-    :return: what was done, for the report.
-    :raises ConflictError: other writers were faster, again and again.
-    :raises VerificationError: the new files would not hold all other rows; nothing was published.
+    :param check: refuses the table as loaded, before anything is rewritten.
+    :return: counts for the report.
+    :raises ConflictError: other writers won every attempt.
+    :raises VerificationError: the new files would not contain all other rows; nothing was published.
     """
     table, done = place.table, {"rows_erased": 0, "files_rewritten": 0}
     for attempt in range(_ATTEMPTS):
@@ -133,10 +133,10 @@ def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) 
         if check is not None:
             check()
         try:
-            found = _rewrite_files(place, head)
-            done = {name: count + found[name] for name, count in done.items()}
+            counts = _rewrite_files(place, head)
+            done = {name: count + counts[name] for name, count in done.items()}
             failpoints.reach("erase_before_entries")
-            _leave_no_entries(place)
+            _drop_entries(place)
             return done
         except ConflictError:
             if attempt == _ATTEMPTS - 1:
@@ -145,26 +145,26 @@ def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) 
 
 
 def expire_all(table: IcebergTable, spec: JobSpec) -> int:
-    """Expire every snapshot but the head, and delete the files that nothing refers to any more.
+    """Expire every snapshot but the head, and delete the files that become unreferenced.
 
-    :return: how many have gone.
+    :return: the number of expired snapshots.
     """
     options = ExpireSnapshotsOptions(max_age=0, retain_last=1)
-    told = expire_snapshots(table, replace(spec, job="expire_snapshots", options=options))
-    return int(told.metrics.get("snapshots_expired", 0))
+    report = expire_snapshots(table, replace(spec, job="expire_snapshots", options=options))
+    return int(report.metrics.get("snapshots_expired", 0))
 
 
 def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
     table = place.table
-    # rows that are deleted are read as long as somebody asks whether they are
-    held = place.holding(table.read(head.id, "*, _file, _deleted")).groupBy("_file")
-    files = [row["_file"] for row in held.agg(F.count_if("_deleted")).collect()]
+    # selecting _deleted makes Spark read deleted rows too
+    matching = place.holding(table.read(head.id, "*, _file, _deleted")).groupBy("_file")
+    files = [row["_file"] for row in matching.agg(F.count_if("_deleted")).collect()]
     if not files:
         return {"rows_erased": 0, "files_rewritten": 0}
     tasks = plan_tasks(table, head.id, files)
     with staged_tasks(table, list(tasks.values())) as group:
         rows = read_staged(table.spark, group)
-        # a pass of its own: Spark observes the rows of a task again that runs again
+        # a separate pass: a retried task would be observed twice
         before = rows.count()
         staged = stage_rows(
             table,
@@ -177,7 +177,7 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
     if before - after != erased:
         discard(table, staged)
         raise VerificationError(
-            f"Of {before} rows in files with a key {after} would stay, and {erased} have one of the keys.",
+            f"Expected {before - erased} of {before} rows to stay in files with a key, got {after}.",
             table=table.name,
             hint="Nothing was published.",
         )
@@ -201,28 +201,28 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
 
 
 def _live_rows_of_keys(place: Place, head: Snapshot) -> int:
-    """Rows that go; rows that only told a former key stay."""
+    """Count the rows to erase; rows that only have a former key stay."""
     rows = place.table.read(head.id)
-    return rows.join(F.broadcast(place.wanted), list(place.columns), "left_semi").count()
+    return rows.join(F.broadcast(place.keys), list(place.columns), "left_semi").count()
 
 
-def _leave_no_entries(place: Place) -> None:
-    """Make a snapshot the head that carries the positions and whose manifests name none of the files that went.
+def _drop_entries(place: Place) -> None:
+    """Commit a head that carries the positions and whose manifests do not mention the removed files.
 
-    No position holds a value of a key then.
+    Its positions contain no key value.
     """
     table = place.table
     head = table.refresh().head()
     assert head is not None
     carrier, fence = _fence(table, head)
     tag = names.POSITIONS_TAG if carrier else None
-    made = drop_deleted_entries(table, fence, _carried(place), tag)
-    # what lies between the two could not expire
+    snapshot = drop_deleted_entries(table, fence, _carried(place), tag)
+    # snapshots between the two could not expire
     lies_behind = carrier is not None and carrier.snapshot_id != head.id
-    told = any(cursor_entries(entries, place.integers) for entries in (head.summary, table.properties))
-    if made is None and (lies_behind or told):
+    has_keys = any(cursor_entries(entries, place.integers) for entries in (head.summary, table.properties))
+    if snapshot is None and (lies_behind or has_keys):
         append_changes(table, RowChanges(summary=_carried(place)), fence, tag=tag)
-    # it continues the position of a snapshot before
+    # it extends the position of an older snapshot
     if cursor_entries(table.refresh().properties, place.integers):
         table.update_properties({names.IDLE_POSITION: None})
 
@@ -235,33 +235,33 @@ def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, Positio
 
 
 def _carried(place: Place, erased: int = 0) -> dict[str, str]:
-    """What the snapshots that go say of the table, for the one that stays, without values of keys.
+    """Collect the summary entries of expiring snapshots that the remaining one must carry, without key values.
 
-    :param erased: rows that it lacks.
+    :param erased: number of erased rows.
     """
     table = place.table
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for snapshot in table.ancestors():
-        told = {key: value for key, value in snapshot.summary.items() if key.startswith("lakecdc.") and key not in _OWN}
-        found = told | found
+        own = {key: value for key, value in snapshot.summary.items() if key.startswith("lakecdc.") and key not in _OWN}
+        entries = own | entries
     carrier = carrier_of(table.ancestors())
     position = current_position(carrier, table.properties)
     if carrier is not None and position is not None:
         position = position_without(position, place.integers)
         through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
-        # its history table may have a batch that comes after one of these, and that the table has not taken
-        found |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
-    found |= side_of_without(found, place.integers)
-    return {**found, **_erased_after(table.ancestors(), erased).encode(), names.JOB: JOB}
+        # its history table may be one batch ahead of one of these
+        entries |= {names.POSITIONS: position.encode(), names.CARRIED_BEFORE: ",".join(carrier.ids), **through}
+    entries |= side_of_without(entries, place.integers)
+    return {**entries, **_erased_after(table.ancestors(), erased).encode(), names.JOB: JOB}
 
 
 def _erased_after(ancestors: Iterable[Snapshot], rows: int) -> ErasedAfter:
-    """The snapshots back to one that has changed something else."""
-    found = list[int]()
+    """Return the snapshots since the last one that changed anything else."""
+    ids = list[int]()
     for snapshot in ancestors:
-        found.append(snapshot.id)
+        ids.append(snapshot.id)
         if (before := erased_after(snapshot.summary)) is not None:
-            return ErasedAfter((*found, *before.snapshots), rows + before.rows)
+            return ErasedAfter((*ids, *before.snapshots), rows + before.rows)
         if not facts_of(snapshot).keeps_rows:
             break
-    return ErasedAfter(tuple(found), rows)
+    return ErasedAfter(tuple(ids), rows)

@@ -1,4 +1,4 @@
-"""What is handed on in one run over one table, and what every place it goes to can do."""
+"""The changes exported by one run, and the interface of their destinations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ JOB = "export_changes"
 
 @dataclass(frozen=True)
 class Export:
-    """The changes of a table between two snapshots.
+    """Changes of a table between two snapshots.
 
-    :param since: what was exported last; None: all rows are exported, as inserts.
-    :param until: what will be exported then.
-    :param changes: as :func:`lakecdc.changes.between` tells them, or :func:`lakecdc.export.steps.steps`.
+    :param since: the last exported snapshot; None exports all rows as inserts.
+    :param until: the snapshot exported by this run.
+    :param changes: of :func:`lakecdc.changes.between` or :func:`lakecdc.export.steps.steps`.
     :param counts: number of rows by kind of change.
-    :param is_steps: the changes are steps, each row with the order key and the time of its event.
+    :param is_steps: each row is a step with the order key and the time of its event.
     """
 
     source: IcebergTable
@@ -37,29 +37,29 @@ class Export:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return sum(self.counts.values())
 
 
 class Destination(Protocol):
-    """Where changes of one table go. It knows itself how far the table was exported to it."""
+    """A destination of one table's changes. It records itself how far the table was exported."""
 
     def exported(self) -> int | None:
-        """Id of the snapshot up to which the table was exported; None if it never was.
+        """Return the id of the last exported snapshot; None if there is none.
 
-        :raises InputError: the destination is another table's.
+        :raises InputError: the destination belongs to another table.
         """
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Write changes, and that they are exported, both or neither.
+        """Write changes and record the export, both or neither.
 
         :return: numbers for the report.
-        :raises ConflictError: another run has come first.
+        :raises ConflictError: another run exported first.
         """
 
 
 def position_at(source: IcebergTable, until: Snapshot) -> Position:
-    """Where a table stands that has been made of another one up to a snapshot."""
+    """Return the position of a table derived from another one up to a snapshot."""
     carrier = carrier_of(source.ancestors_of(until))
     through = carrier.position.read_through if carrier else None
     return position_of(source.name, source.uuid, until.id, through)

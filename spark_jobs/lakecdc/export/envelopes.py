@@ -1,4 +1,4 @@
-"""Changes as Debezium's envelopes, in JSON."""
+"""Changes as Debezium envelopes in JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OLD = "delete", "update_before"
 
 
 def envelopes(export: Export) -> DataFrame:
-    """One envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps are in their order.
+    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep their order.
 
     :return: the column ``value``.
     """
@@ -29,17 +29,17 @@ def envelopes(export: Export) -> DataFrame:
     added = "r" if export.since is None else "c"
     op = F.when(before.isNull(), added).when(after.isNull(), "d").otherwise("u")
     images = _steps(export) if export.is_steps else _images(export)
-    found = images.select(
+    payloads = images.select(
         before, after, _source(export).alias("source"), op.alias("op"), F.lit(export.until.timestamp_ms).alias("ts_ms")
     )
-    return found.select(F.to_json(F.struct("*"), _OPTIONS).alias("value"))
+    return payloads.select(F.to_json(F.struct("*"), _OPTIONS).alias("value"))
 
 
 def _steps(export: Export) -> DataFrame:
-    """Rows before and after of each event, in the order of the source."""
+    """Return the rows before and after each event, in source order."""
     from pyspark.sql import functions as F
 
-    # rows that went without an event have no order, and come last
+    # rows removed without an event have no order and come last
     rows = _rows(export)
     of_event = [*(name for name in rows.columns if name.startswith("key")), "order"]
     images = [F.first(image, ignorenulls=True).alias(image) for image in ("before", "after")]
@@ -47,14 +47,14 @@ def _steps(export: Export) -> DataFrame:
 
 
 def _images(export: Export) -> DataFrame:
-    """Rows before and after, side by side where they are of one key."""
+    """Pair the rows before and after by key."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     rows, key = _rows(export), export.source.identifier_columns
     if not key or export.since is None:
         return rows
-    # rows of which several have one key are paired in any order
+    # rows that share a key are paired in any order
     of_key = [f"key{place}" for place in range(len(key))]
     number = F.row_number().over(Window.partitionBy(*of_key, "is_old").orderBy(F.lit(0)))
     pairs = rows.withColumn("number", number).groupBy(*of_key, "number")
@@ -62,7 +62,7 @@ def _images(export: Export) -> DataFrame:
 
 
 def _rows(export: Export) -> DataFrame:
-    """Each row as that before or that after, beside its key."""
+    """Mark each row as the one before or after, with its key."""
     from pyspark.sql import functions as F
 
     changes, source = export.changes, export.source
@@ -83,7 +83,7 @@ def _source(export: Export) -> Column:
     from pyspark.sql import functions as F
 
     namespace, _, name = export.source.name.rpartition(".")
-    told = {
+    names = {
         "connector": "lakecdc",
         "name": export.source.catalog,
         "snapshot": "false" if export.since else "true",
@@ -92,7 +92,7 @@ def _source(export: Export) -> Column:
         # JavaScript cannot hold 64 bits
         "snapshot_id": str(export.until.id),
     }
-    values = [F.lit(value).alias(field) for field, value in told.items()]
+    values = [F.lit(value).alias(field) for field, value in names.items()]
     written = F.lit(export.until.timestamp_ms)
     moment = F.coalesce(F.unix_millis("time"), written) if export.is_steps else written
     return F.struct(*values, moment.alias("ts_ms"))

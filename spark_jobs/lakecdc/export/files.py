@@ -1,4 +1,4 @@
-"""Files that Python tasks write through the table's FileIO: Spark's own writers do not know its credentials."""
+"""Files that Python tasks write through the table's FileIO, whose credentials Spark's own writers do not know."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Write = Callable[[Any, "Iterator[pa.RecordBatch]"], int]
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that a task has written.
+    """A file written by a task.
 
     :param name: without the folder.
     :param bytes: its size.
@@ -36,16 +36,16 @@ class WrittenFile:
 
 
 def write_parquet(table: IcebergTable, rows: DataFrame, folder: str) -> list[WrittenFile]:
-    """Write rows as Parquet, one file per partition that has any.
+    """Write rows as Parquet, one file per non-empty partition.
 
-    :param table: whose FileIO is used.
-    :param folder: location that the files go to.
+    :param table: its FileIO is used.
+    :param folder: location for the files.
     """
     return _write(table, rows, folder, "parquet", _parquet)
 
 
 def write_json_lines(table: IcebergTable, lines: DataFrame, folder: str) -> list[WrittenFile]:
-    """Write texts as lines, one file per partition that has any.
+    """Write texts as lines, one file per non-empty partition.
 
     :param lines: one column of text.
     """
@@ -54,8 +54,8 @@ def write_json_lines(table: IcebergTable, lines: DataFrame, folder: str) -> list
 
 def _write(table: IcebergTable, rows: DataFrame, folder: str, suffix: str, write: Write) -> list[WrittenFile]:
     task = partial(_task, properties=storage_properties(table), folder=folder, suffix=suffix, write=write)
-    found = rows.mapInArrow(counted(table.spark, task), _RESULT).collect()
-    return sorted((WrittenFile(*row) for row in found), key=lambda file: file.name)
+    written = rows.mapInArrow(counted(table.spark, task), _RESULT).collect()
+    return sorted((WrittenFile(*row) for row in written), key=lambda file: file.name)
 
 
 def _task(
@@ -70,7 +70,7 @@ def _task(
     context = TaskContext.get()
     if first is None or context is None:
         return
-    # the same in each attempt, so that none leaves a file of its own
+    # the same name in each attempt, so that retries overwrite it
     name = f"part-{context.partitionId():05d}.{suffix}"
     with output(properties, f"{folder}/{name}").create(overwrite=True) as stream:
         rows = write(stream, chain([first], given))

@@ -1,4 +1,4 @@
-"""Handing on what has changed in a table since it was exported last."""
+"""The job that exports a table's changes since its last export."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Write a table's changes to where its destination has not got them yet.
+    """Write the changes that a table's destination does not have yet.
 
-    How far that is the destination itself says. The consumer is moved last: killed before, the next run finds nothing
-    to export and moves it.
+    The destination records how far it was exported. The consumer moves last: a run killed before that leaves nothing to
+    export, and the next run moves it.
 
-    :raises InputError: the table has no destination, or one that holds something else; no such snapshot, or the last
-        exported one has expired.
-    :raises ConflictError: another run has exported meanwhile.
+    :raises InputError: the table has no destination, or one with other content; a named snapshot does not exist, or the
+        last exported one has expired.
+    :raises ConflictError: another run exported meanwhile.
     """
     options, started = spec.options, time.monotonic()
     assert isinstance(options, ExportChangesOptions)
@@ -54,20 +54,20 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     facts: dict[str, Any] = {"since": str(since.id) if since else None, "until": str(until.id)}
     if since is not None and exported not in (None, since.id) and (erased := erased_after(since.summary)):
         facts["rows_erased"] = erased.rows
-    # after an erasure the destination has to learn by which snapshot to go on
+    # after an erasure the destination must record the snapshot to continue from
     reason = _nothing_new(table, since, until) if since is not None and exported == since.id else None
     if options.dry_run and reason is None:
-        with _told(table, since, until, options) as changes:
+        with _read_changes(table, since, until, options) as changes:
             return nothing(table, "dry run: nothing was written", head, **facts, changes=_counts(changes))
     if options.consumer and not options.dry_run:
-        # before anything is read: what it begins with must not expire meanwhile
+        # before anything is read: the first snapshot must not expire meanwhile
         put_consumer(table, options.consumer, since or until)
     if reason is not None:
         return nothing(table, reason, head, **facts)
-    with start_tag(table, until, JOB, leased=False), _told(table, since, until, options) as changes:
-        # asked for twice; all rows of a table are too many to be held
-        held = changes if since is None else changes.localCheckpoint()
-        export = Export(table, since, until, held, _counts(held), _is_steps(table, since, options))
+    with start_tag(table, until, JOB, leased=False), _read_changes(table, since, until, options) as changes:
+        # read twice; a full export is too large to checkpoint
+        stored = changes if since is None else changes.localCheckpoint()
+        export = Export(table, since, until, stored, _counts(stored), _is_steps(table, since, options))
         facts |= {"changes": export.counts, "rows": export.rows, **destination.write(export)}
     failpoints.reach("before_consumer")
     if options.consumer:
@@ -77,10 +77,10 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 @contextmanager
-def _told(
+def _read_changes(
     table: IcebergTable, since: Snapshot | None, until: Snapshot, options: ExportChangesOptions
 ) -> Iterator[DataFrame]:
-    """What has changed, to be read for as long as the context lasts."""
+    """Yield the changes; valid inside the context."""
     with between(table, since, until) as net:
         history = named_history(table, options.history_tables.get(table.name))
         if since is None or history is None:
@@ -90,7 +90,7 @@ def _told(
 
 
 def _is_steps(table: IcebergTable, since: Snapshot | None, options: ExportChangesOptions) -> bool:
-    """Whether every step is exported: of a table with a history table, but for the first time, when all rows are."""
+    """Check whether steps are exported: for a table with a history table, except in its first export."""
     return since is not None and table.name in options.history_tables
 
 
@@ -102,9 +102,9 @@ def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destinat
     given: Given | None = options.destinations.get(table.name)
     if given is None:
         raise InputError(
-            "Nobody has said where its changes go.",
+            "It has no export destination.",
             table=table.name,
-            hint="Name the table in options.destinations, with a table or a folder.",
+            hint="Add it to options.destinations with a table or a folder.",
         )
     if given.folder is not None:
         return FolderDestination(table, given.folder, given.format)
@@ -113,22 +113,22 @@ def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destinat
 
 
 def _since(table: IcebergTable, exported: int | None, options: ExportChangesOptions) -> Snapshot | None:
-    """What the destination has already; None if it has nothing."""
+    """Return the last exported snapshot; None if there is none."""
     if exported is None:
         return bound(table, options.since) if options.since is not None else None
-    found = table.snapshot(exported) or _erasing(table, exported)
-    if found is None:
+    snapshot = table.snapshot(exported) or _erasing(table, exported)
+    if snapshot is None:
         raise InputError(
-            f"Snapshot {exported}, up to which the table was exported, has expired: what came next cannot be told.",
+            f"The last exported snapshot {exported} has expired, so the changes after it are not known.",
             table=table.name,
-            hint="Export to another table or folder, which begins with all rows, and name a consumer in "
-            "options.consumer, so that expiry waits for the exports.",
+            hint="Export to another table or folder, which starts with all rows, and name a consumer in "
+            "options.consumer to make expiry wait for the exports.",
         )
-    return found
+    return snapshot
 
 
 def _erasing(table: IcebergTable, exported: int) -> Snapshot | None:
-    """The snapshot that differs from an exported one, which has expired, by erased rows alone."""
+    """Return the snapshot that differs from an expired exported one only by erased rows."""
     for snapshot in table.ancestors():
         before = erased_after(snapshot.summary)
         if before is not None and exported in before.snapshots:
@@ -137,10 +137,10 @@ def _erasing(table: IcebergTable, exported: int) -> Snapshot | None:
 
 
 def _nothing_new(table: IcebergTable, exported: Snapshot, until: Snapshot) -> str | None:
-    """Why there is nothing to export; None if there may be something."""
+    """Return why there is nothing to export; None if there may be changes."""
     if exported.id == until.id:
         return EXPORTED
     undone = all(each.id != exported.id for each in table.ancestors())
     if not undone and any(each.id == until.id for each in table.ancestors_of(exported)):
-        return f"it is exported already up to snapshot {exported.id}, which is later"
+        return f"it is already exported up to the later snapshot {exported.id}"
     return None

@@ -1,8 +1,8 @@
-"""Every step of a table's rows between two snapshots, from the events that its history table has gained.
+"""Every step of a table's rows between two snapshots, built from the new events of its history table.
 
-Each event is one step from the row before it to the row after it. The row before comes from the snapshot that was
-exported last; of keys with events that came late, from their earlier events. In the end each row has to be what the
-table holds, or a step is missing, and the export is refused.
+Each event is one step from the row before it to the row after it. The row before comes from the last exported snapshot
+or, for keys with late events, from their earlier events. In the end each row must equal the table's row; otherwise a
+step is missing and the export is refused.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.metadata.positions import Position
 
-_HINT = "Leave the table out of options.history_tables for one run, which exports what its changes come to."
+_HINT = "Remove the table from options.history_tables for one run to export its net changes."
 # jobs that remove rows without an event
 _REMOVING = ("expire_partitions", "erase_rows")
 
 
 def steps(table: IcebergTable, history: IcebergTable, since: Snapshot, until: Snapshot, net: DataFrame) -> DataFrame:
-    """Tell the steps between two snapshots of a table, in the order of the source.
+    """Return the steps between two snapshots of a table, in source order.
 
-    :param since: what was exported last, an ancestor of ``until``.
-    :param net: what the steps come to, as :func:`lakecdc.changes.between` tells it, held by Spark.
-    :return: the table's columns and ``_change_type``; order key and source time are those of the event, null of a row
-        that went without one.
-    :raises InputError: the history table does not tell all steps; the message says why.
+    :param since: the last exported snapshot, an ancestor of ``until``.
+    :param net: the net changes of :func:`lakecdc.changes.between`, checkpointed by Spark.
+    :return: the table's columns and ``_change_type``; order key and source time are those of the event, null for a row
+        removed without one.
+    :raises InputError: the history table does not have every step; the message says why.
     """
     return _Steps(table, history, since, until).rows(net)
 
@@ -64,14 +64,14 @@ class _Steps:
         self._refuse_gaps()
 
     def rows(self, net: DataFrame) -> DataFrame:
-        """See :func:`steps`."""
-        with changes.between(self._history, self._low, self._high, key=()) as found:
-            # what has been removed was there before, and is no step
-            added = found.where(f"{CHANGE_TYPE} = 'insert'").localCheckpoint()
+        """Return the steps, see :func:`steps`."""
+        with changes.between(self._history, self._low, self._high, key=()) as net_events:
+            # removed rows existed before and are not steps
+            added = net_events.where(f"{CHANGE_TYPE} = 'insert'").localCheckpoint()
         events = self._events(added)
         whole, unknown = whole_rows(events)
         if unknown:
-            raise self._refusal(f"Neither the history table nor the table tells {unknown} values of them.")
+            raise self._refusal(f"Neither the history table nor the table has {unknown} of their values.")
         whole = self._without_expired(whole).localCheckpoint()
         of_key = Window.partitionBy("key").orderBy("order")
         before = F.lag(F.struct("op", "row")).over(of_key)
@@ -83,67 +83,69 @@ class _Steps:
             F.col("order").alias(ORDER_COLUMN),
             F.col("source_time").alias(TIME_COLUMN),
         )
-        told = self._images(pairs.where("is_new").drop("is_new"))
+        images = self._images(pairs.where("is_new").drop("is_new"))
         gone = self._gone(whole, net)
-        rows = told if gone is None else told.unionByName(gone)
+        rows = images if gone is None else images.unionByName(gone)
         second = F.col(CHANGE_TYPE) == "update_after"
         return rows.orderBy(F.asc_nulls_last(ORDER_COLUMN), second)
 
     def _beside(self, snapshot: Snapshot) -> tuple[Position, Snapshot]:
-        """Where a snapshot stands, and what goes with it in the history table."""
-        kept = list(self._table.ancestors_of(snapshot))
-        carrier, found = carrier_of(kept), state_beside(self._history, self._table, kept)
-        if carrier is None or found is None:
+        """Return a snapshot's position and its state in the history table."""
+        ancestors = list(self._table.ancestors_of(snapshot))
+        carrier, state = carrier_of(ancestors), state_beside(self._history, self._table, ancestors)
+        if carrier is None or state is None:
             raise self._refusal(f"It does not go back to snapshot {snapshot.id}.")
-        return carrier.position, found
+        return carrier.position, state
 
     def _refuse_gaps(self) -> None:
-        """Refuse what hides events, or has removed some."""
+        """Refuse anything that hides or removed events."""
         for snapshot in self._history.ancestors_of(self._high):
             if snapshot.id == self._low.id:
                 break
             note = read_side_of(snapshot.summary)
             if note is not None and note.full_load:
-                raise self._refusal("It was loaded in full in between, and what its source did then is not known.")
+                raise self._refusal("It was fully reloaded in between, so the events of that time are not known.")
         else:
-            raise self._refusal("It was set back in between, or its snapshots have expired.")
+            raise self._refusal("It was rolled back in between, or its snapshots have expired.")
         floor, through = read_floor(self._history.properties, self._history.name), self._known.read_through
         if floor is not None and (through is None or floor.below > parse_moment(through, names.READ_THROUGH)):
             raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
 
     def _events(self, added: DataFrame) -> DataFrame:
-        """A change frame, with ``is_new``, of the new events, of the rows before them, and of earlier events of keys
-        whose row before is not that of the last snapshot.
+        """Return new events, the rows before them, and earlier events of keys with late ones.
+
+        The result is a change frame with ``is_new``; earlier events are needed where the row before is not that of the
+        last snapshot.
         """
         new = self._changes(added).localCheckpoint()
         truncates = self._truncates(added)
         start = self._start(new, everything=not truncates.isEmpty()).localCheckpoint()
         mark = self._known.high_order
         late = new.where(F.col("order") <= (mark or ""))
-        # the row has left its old key before
+        # the row left its old key earlier
         there = start.select(F.col("key").alias("old_key"))
         moved = new.where("old_key IS NOT NULL").join(there, "old_key", "left_anti").select(*new.columns)
-        looked_for = late.unionByName(moved)
+        searched = late.unionByName(moved)
         parts = [start.withColumns({"is_new": F.lit(False), "rank": F.lit(0)})]
-        if not looked_for.isEmpty():
+        if not searched.isEmpty():
             stored = self._history.read(self._low.id)
             earlier = self._changes(stored)
-            touched = touched_keys(earlier.unionByName(new), looked_for)
+            touched = touched_keys(earlier.unionByName(new), searched)
             mine = earlier.join(touched, earlier["key"].eqNullSafe(touched["touched"]), "left_semi")
             parts.append(mine.withColumns({"is_new": F.lit(False), "rank": F.lit(1)}))
             parts.append(self._emptied(touched.select(F.col("touched").alias("key")), self._truncates(stored), False))
         parts.append(new.withColumns({"is_new": F.lit(True), "rank": F.lit(2)}))
         parts.append(self._emptied(new.select("key").union(start.select("key")), truncates, True))
-        found = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
-        # a row of the table is whole, the event that it came with need not be
+        union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+        # a row of the table is complete, while its event may be partial
         again = F.row_number().over(Window.partitionBy("key", "order").orderBy("rank"))
-        return found.withColumn("again", again).where("again = 1").drop("again", "rank").localCheckpoint()
+        return union.withColumn("again", again).where("again = 1").drop("again", "rank").localCheckpoint()
 
     def _changes(self, rows: DataFrame) -> DataFrame:
         return changes_of(rows, self._table, self._columns)
 
     def _truncates(self, rows: DataFrame) -> DataFrame:
-        """Order key and time of the TRUNCATEs that have emptied the table."""
+        """Return order key and time of the TRUNCATEs that emptied the table."""
         emptied = emptying(rows, self._position.truncate_order)
         return emptied.select(F.col(ORDER_COLUMN).alias("order"), F.col(TIME_COLUMN).alias("source_time")).distinct()
 
@@ -152,7 +154,7 @@ class _Steps:
         return ends.withColumns({"op": F.lit("d"), "is_new": F.lit(is_new), "rank": F.lit(3)})
 
     def _start(self, new: DataFrame, *, everything: bool) -> DataFrame:
-        """The rows that were exported last of the keys of some events, or of all, as a change frame."""
+        """Return the last exported rows for the keys of some events, or for all, as a change frame."""
         table, key = self._table, self._table.identifier_columns
         if everything:
             with changes.between(table, None, self._since) as all_rows:
@@ -178,7 +180,7 @@ class _Steps:
         return struct_of(rows, self._columns).alias("row")
 
     def _without_expired(self, rows: DataFrame) -> DataFrame:
-        """New rows below the table's floor are deletes: ingestion has left them out."""
+        """Convert new rows below the table's floor to deletes, because ingestion skipped them."""
         floor = floor_of(self._table)
         below = floor.condition(c.name for c in self._columns) if floor else None
         if below is None:
@@ -189,37 +191,37 @@ class _Steps:
         return judged.select("_lakecdc_step.*", op.alias("judged")).drop("op").withColumnRenamed("judged", "op")
 
     def _images(self, pairs: DataFrame) -> DataFrame:
-        """One row for the row before, one for the row after."""
+        """Split each pair into a row before and a row after."""
         both = F.col("before").isNotNull() & F.col("after").isNotNull()
         kinds = F.array(
             F.struct(F.when(both, "update_before").otherwise("delete").alias("kind"), F.col("before").alias("row")),
             F.struct(F.when(both, "update_after").otherwise("insert").alias("kind"), F.col("after").alias("row")),
         )
-        told = pairs.select(ORDER_COLUMN, TIME_COLUMN, F.explode(kinds).alias("image")).where("image.row IS NOT NULL")
+        images = pairs.select(ORDER_COLUMN, TIME_COLUMN, F.explode(kinds).alias("image")).where("image.row IS NOT NULL")
         own = {ORDER_COLUMN, TIME_COLUMN}
         columns = [
             F.col(name) if name in own else F.col("image")["row"][name].alias(name) for name in self._table.column_names
         ]
-        return told.select(*columns, F.col("image")["kind"].alias(CHANGE_TYPE))
+        return images.select(*columns, F.col("image")["kind"].alias(CHANGE_TYPE))
 
     def _gone(self, whole: DataFrame, net: DataFrame) -> DataFrame | None:
-        """The deletes of rows that went without an event, because they have expired or were erased.
+        """Return deletes of rows removed without an event, by expiry or erasure.
 
-        :raises InputError: a row is not what its events make of it.
+        :raises InputError: a row does not equal the result of its events.
         """
         ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
-        told = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
-        told = told.select("key", exact_row(told).alias("told"), F.col("row").alias("end"))
+        from_events = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
+        from_events = from_events.select("key", exact_row(from_events).alias("told"), F.col("row").alias("end"))
         changed = net.where(f"{CHANGE_TYPE} != 'update_before'")
         is_gone = (F.col(CHANGE_TYPE) == "delete").alias("gone")
-        held = changed.select(self._key(changed), self._row(changed), is_gone)
-        held = held.withColumn("held", F.when(~F.col("gone"), exact_row(held)))
-        compared = held.join(told.withColumn("known", F.lit(True)), "key", "left")
+        current = changed.select(self._key(changed), self._row(changed), is_gone)
+        current = current.withColumn("held", F.when(~F.col("gone"), exact_row(current)))
+        compared = current.join(from_events.withColumn("known", F.lit(True)), "key", "left")
         others = compared.where(~(F.col("known") & F.col("told").eqNullSafe(F.col("held"))) | F.col("known").isNull())
         others = others.localCheckpoint()
         removed = any(each.summary.get(names.JOB) in _REMOVING for each in self._between)
         if strange := others.where(~(F.col("gone") & F.lit(removed))).count():
-            raise self._refusal(f"{strange} rows are not what their events make of them.")
+            raise self._refusal(f"{strange} rows differ from the result of their events.")
         if others.isEmpty():
             return None
         none = others.select(
@@ -231,22 +233,22 @@ class _Steps:
         return self._images(none)
 
     def _refusal(self, why: str) -> InputError:
-        message = f"The history table {self._history.name} does not tell every step since snapshot {self._since.id}."
+        message = f"The history table {self._history.name} does not have every step since snapshot {self._since.id}."
         return InputError(f"{message} {why}", table=self._table.name, hint=_HINT)
 
 
 def _between(table: IcebergTable, since: Snapshot, until: Snapshot) -> list[Snapshot]:
-    """The snapshots after one up to another.
+    """Return the snapshots after one up to another.
 
-    :raises InputError: the one is none of its ancestors.
+    :raises InputError: ``since`` is not an ancestor of ``until``.
     """
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     for snapshot in table.ancestors_of(until):
         if snapshot.id == since.id:
-            return found
-        found.append(snapshot)
+            return snapshots
+        snapshots.append(snapshot)
     raise InputError(
-        f"Snapshot {since.id}, up to which it was exported, has been undone: no event tells what took it back.",
+        f"The last exported snapshot {since.id} was rolled back, and the history table has no events for that.",
         table=table.name,
         hint=_HINT,
     )

@@ -1,9 +1,9 @@
-"""Changes as files for others: each export is a folder of its own, and is there once its marker is.
+"""Changes as files: each export is a folder that becomes valid with its marker file.
 
-A folder is named by its number and its snapshots, and ``_SUCCESS`` in it, written last, tells what it holds. One
-without that marker is another run's, which is at work or has died: the retry of a lost worker cannot tell. So no run
-removes it before its age says that it has died, nor writes to a number that another has taken; of two runs that export
-the same, the second to finish is refused.
+A folder's name has its number and its snapshots, and ``_SUCCESS``, written last, describes its content. A folder
+without it belongs to another run that is active or dead; after a lost worker the retry cannot tell which. So no run
+removes it before it is old enough to be dead, nor writes to a taken number; of two runs that export the same changes,
+the second to finish is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")
 
 
 class FolderDestination:
-    """A folder that the table's FileIO gets to.
+    """A folder that the table's FileIO can access.
 
     :param folder: absolute path or URI.
     :param format: ``parquet`` or ``debezium-json``.
@@ -48,7 +48,7 @@ class FolderDestination:
         self._last = _newest(self._exports)
 
     def exported(self) -> int | None:
-        """See :class:`lakecdc.export.destination.Destination`."""
+        """Return the last exported snapshot, see :class:`lakecdc.export.destination.Destination`."""
         if self._last is None:
             return None
         marker: Mapping[str, Any] = json.loads(read_bytes(self._source, f"{self._folder}/{self._last}/{MARKER}"))
@@ -57,7 +57,9 @@ class FolderDestination:
         return int(marker["until"])
 
     def write(self, export: Export) -> dict[str, Any]:
-        """See :class:`lakecdc.export.destination.Destination`; without changes there is a marker and no file."""
+        """Write a folder with a marker, without files if there are no changes; see
+        :class:`lakecdc.export.destination.Destination`.
+        """
         self._remove_old()
         series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
         highest = max(map(_number, self._exports), default=0)
@@ -65,7 +67,7 @@ class FolderDestination:
         with numbered_tag(self._source, export.until, series, highest) as number:
             since = str(export.since.id) if export.since else "begin"
             name = f"{number:08d}-{since}-{export.until.id}"
-            # another run may have come and gone before the number was taken
+            # another run may have finished before the number was taken
             self._refuse_if_overtaken(number, {})
             files = self._write_files(export, f"{self._folder}/{name}")
             failpoints.reach("before_marker")
@@ -105,7 +107,7 @@ class FolderDestination:
         write_bytes(self._source, f"{self._folder}/{name}/{MARKER}", json.dumps(marker, indent=2).encode())
 
     def _list(self) -> dict[str, dict[str, StoredFile]]:
-        """Return the exports by name, whole or not, with their files by name."""
+        """Return the exports by name, complete or not, with their files by name."""
         exports: dict[str, dict[str, StoredFile]] = {}
         for file in FileIoStorage(self._source).walk(f"{self._folder}/"):
             export, name = file.location.rsplit("/", 2)[1:]
@@ -114,14 +116,14 @@ class FolderDestination:
         return exports
 
     def _remove_old(self) -> None:
-        """Remove what runs have left that died: nothing was written there for as long as a run may last."""
+        """Remove folders of dead runs, which were not written to for longer than a run may last."""
         before_ms = (time.time() - MAX_AGE_SECONDS) * 1000
         for name, files in self._exports.items():
             if MARKER not in files and all(file.modified_ms < before_ms for file in files.values()):
                 delete_folder(self._source, f"{self._folder}/{name}")
 
     def _refuse_if_overtaken(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Refuse to go on if another run has exported meanwhile, or if this run's files are not what it has written.
+        """Refuse to continue if another run exported meanwhile, or if this run's files are not those it wrote.
 
         :param sizes: of this run's files, by name.
         :raises ConflictError: either is the case.
@@ -132,9 +134,9 @@ class FolderDestination:
         ]
         if _newest(exports) != self._last or sorted(own) != sorted(sizes.items()):
             raise ConflictError(
-                f"Another run has exported to {self._folder} meanwhile, or has changed files of this export.",
+                f"Another run exported to {self._folder} meanwhile, or changed files of this export.",
                 table=self._source.name,
-                hint="Nothing was published; run again. Let one run at a time export to a folder.",
+                hint="Nothing was published; run again. Allow one run at a time per folder.",
             )
 
 

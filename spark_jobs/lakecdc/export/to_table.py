@@ -1,4 +1,4 @@
-"""Changes appended to a table: the commit that adds them says up to which snapshot they go."""
+"""Changes appended to a table, in a commit that records the exported snapshot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
 from lakecdc.export.destination import JOB, position_at
-from lakecdc.iceberg.definition import create_table, evolve, spark_types
+from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from lakecdc.export.destination import Export
     from lakecdc.iceberg.table import IcebergTable
 
-#: as Iceberg's changelog names the snapshot that a change came with
+#: name of a change's snapshot in Iceberg's changelog
 SNAPSHOT = "_commit_snapshot_id"
-#: when that was committed
+#: name of its commit time
 TIMESTAMP = "_commit_timestamp"
 _OWN = ((CHANGE_TYPE, "string"), (SNAPSHOT, "bigint"), (TIMESTAMP, "timestamp"))
 
 
 class TableDestination:
-    """A table of changes, in the catalog of their source.
+    """A change table in the catalog of its source.
 
     :param name: ``namespace.name``.
-    :raises InputError: it cannot be one.
+    :raises InputError: the table is not a change table.
     """
 
     def __init__(self, source: IcebergTable, name: str) -> None:
@@ -42,21 +42,21 @@ class TableDestination:
         self._table = open_if_there(source.spark, source.catalog, name)
         if self._table is not None and CHANGE_TYPE not in self._table.column_names:
             raise InputError(
-                f"The table {name} has no column {CHANGE_TYPE}: it is no table of changes.",
+                f"The table {name} is not a change table: column {CHANGE_TYPE} is missing.",
                 table=source.name,
-                hint="Name another one, or one that does not exist: the job creates it.",
+                hint="Name a change table, or a table that does not exist: the job creates it.",
             )
         if taken := {name for name, _ in _OWN} & set(source.column_names):
             raise InputError(f"The table has a column {min(taken)!r} of its own.", table=source.name, hint="Rename it.")
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
 
     def exported(self) -> int | None:
-        """See :class:`lakecdc.export.destination.Destination`."""
+        """Return the last exported snapshot, see :class:`lakecdc.export.destination.Destination`."""
         position = current_position(self._carrier, self._table.properties) if self._table is not None else None
         return exported_snapshot(position, self._source.name, self._source.uuid, self._name)
 
     def write(self, export: Export) -> dict[str, Any]:
-        """See :class:`lakecdc.export.destination.Destination`; without changes there is no snapshot, but a property."""
+        """Append changes, or set a property if there are none; see :class:`lakecdc.export.destination.Destination`."""
         position = position_at(self._source, export.until)
         if self._table is not None and self._carrier is not None and not export.rows:
             idle = encode_idle(self._carrier.snapshot_id, position)
@@ -78,7 +78,7 @@ class TableDestination:
         }
 
     def _prepared(self) -> IcebergTable:
-        """The table with the columns that the source has now."""
+        """Return the table with the source's current columns."""
         source = self._source
         columns = [*spark_types(source).items(), *_OWN]
         if self._table is not None:
@@ -86,9 +86,7 @@ class TableDestination:
             return self._table
         version = {"format-version": str(source.format_version)}
         optional = [(name, kind, False) for name, kind in columns]
-        return create_table(
-            source.spark, source.catalog, self._name, optional, partition_by=(), properties=version, identifier=()
-        )
+        return create_table(source.spark, source.catalog, self._name, TableDefinition(optional, properties=version))
 
 
 def _rows(table: IcebergTable, export: Export) -> DataFrame:

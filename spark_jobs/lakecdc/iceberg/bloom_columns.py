@@ -1,6 +1,6 @@
-"""Bloom filters that a table declares for its files: written by what rewrites files, not by what feeds the table.
+"""Bloom filters that a table declares for its files, written by rewrites and not by ingestion.
 
-Iceberg's own properties for them hold for every writer, and ingestion's faster one cannot write them.
+Iceberg's own properties for them apply to every writer, but ingestion's faster writer cannot write them.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
 
 _ENABLED, _ADAPTIVE = "write.parquet.bloom-filter-enabled.column.", "write.parquet.bloom-filter-adaptive-enabled"
 _FORMAT = "write.format.default"
-# types that Parquet has no filters of
+# types without Parquet Bloom filters
 _UNFILTERED = ("boolean", "struct", "list", "map", "variant", "geo", "unknown")
 _FIELD_ID = b"PARQUET:field_id"
 
 
 def bloom_filter_columns(table: IcebergTable) -> list[str]:
-    """The columns that the table's files are to have Bloom filters for.
+    """Return the columns that need Bloom filters.
 
-    :raises InputError: the table's property names something that cannot have one.
+    :raises InputError: the table's property names a column that cannot have one.
     """
-    wanted = [name.strip() for name in table.properties.get(names.BLOOM_FILTER_COLUMNS, "").split(",") if name.strip()]
+    columns = [name.strip() for name in table.properties.get(names.BLOOM_FILTER_COLUMNS, "").split(",") if name.strip()]
     types = {field.name: field.type for field in table.fields}
-    odd = [name for name in wanted if types.get(name, "unknown").startswith(_UNFILTERED)]
+    odd = [name for name in columns if types.get(name, "unknown").startswith(_UNFILTERED)]
     if odd:
         raise InputError(
-            f"No Bloom filter can be made for {odd[0]!r}, which the property {names.BLOOM_FILTER_COLUMNS} names.",
+            f"Cannot write a Bloom filter for {odd[0]!r} in the property {names.BLOOM_FILTER_COLUMNS}.",
             table=table.name,
-            hint="Name columns of its top level that exist and hold single values, no booleans, with commas between.",
+            hint="Use a comma-separated list of existing top-level columns of primitive types other than boolean.",
         )
-    if wanted and table.properties.get(_FORMAT, "parquet") != "parquet":
+    if columns and table.properties.get(_FORMAT, "parquet") != "parquet":
         raise InputError(
             f"The table has {_FORMAT} {table.properties[_FORMAT]}; {names.BLOOM_FILTER_COLUMNS} is for Parquet files.",
             table=table.name,
             hint=f"Unset {names.BLOOM_FILTER_COLUMNS}.",
         )
-    return wanted
+    return columns
 
 
 def bloom_filter_properties(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
-    """The table properties with which Iceberg's writers make the filters.
+    """Return the table properties that make Iceberg's writers write the filters.
 
-    Each filter becomes as large as the distinct values of its column need, unless the table says otherwise.
+    Each filter is sized by the distinct values of its column, unless the table says otherwise.
     """
-    wanted = {f"{_ENABLED}{column}": "true" for column in columns}
-    return wanted | ({_ADAPTIVE: "true"} if wanted and _ADAPTIVE not in table.properties else {})
+    enabled = {f"{_ENABLED}{column}": "true" for column in columns}
+    return enabled | ({_ADAPTIVE: "true"} if enabled and _ADAPTIVE not in table.properties else {})
 
 
 def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations: Collection[str]) -> set[str]:
-    """Data files that lack a filter which a rewrite would give them; tasks read their footers.
+    """Return data files that lack a filter which a rewrite would write; tasks read their footers.
 
     :param locations: of data files.
     :raises InputError: tasks cannot read the table's files.
@@ -69,9 +69,9 @@ def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations
         return set()
     if not all(map(reaches, locations)):
         raise InputError(
-            "It cannot be told which files lack Bloom filters: tasks do not get to where they are.",
+            "Cannot check which files lack Bloom filters: tasks cannot read paths with '#' or '?'.",
             table=table.name,
-            hint="Leave options.add_bloom_filters out; files that are rewritten for another reason get them.",
+            hint="Remove options.add_bloom_filters; files that are rewritten for another reason still get filters.",
         )
     task = partial(_lacking, ids={table.field_id(column) for column in columns}, properties=storage_properties(table))
     files = dealt(table.spark, [(location,) for location in sorted(locations)], "location string")
@@ -83,25 +83,25 @@ def _lacking(batches: Iterator[pa.RecordBatch], ids: set[int], properties: dict[
     import pyarrow.parquet as pq
 
     for batch in batches:
-        found = []
+        lacking = []
         for location in batch.column(0).to_pylist():
             with source(properties, location).open() as stream:
                 try:
                     lacks = _lacks(pq.ParquetFile(stream), ids)
                 except pa.ArrowInvalid:
-                    # of another format: a rewrite makes Parquet of it
+                    # another format, which a rewrite converts to Parquet
                     lacks = True
             if lacks:
-                found.append(location)
-        yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["location"])
+                lacking.append(location)
+        yield pa.RecordBatch.from_arrays([pa.array(lacking, pa.string())], ["location"])
 
 
 def _lacks(file: Any, ids: set[int]) -> bool:
-    """Tell whether a column that is in the file has no filter.
+    """Check whether a column in the file has no filter.
 
-    Parquet's writer makes none where all values are in the dictionary, which serves as one.
+    Parquet's writer writes none where all values are in the dictionary, which serves as one.
     """
-    wanted = {f.name for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, -1)) in ids}
+    columns = {f.name for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, -1)) in ids}
     chunks = (
         file.metadata.row_group(group).column(leaf)
         for group in range(file.num_row_groups)
@@ -110,5 +110,5 @@ def _lacks(file: Any, ids: set[int]) -> bool:
     return any(
         chunk.bloom_filter_offset is None and not (chunk.has_dictionary_page and "PLAIN" not in chunk.encodings)
         for chunk in chunks
-        if chunk.path_in_schema in wanted
+        if chunk.path_in_schema in columns
     )

@@ -1,4 +1,4 @@
-"""Spark's own Bloom filter over the values of one frame, as a condition on another."""
+"""Spark's Bloom filter over the values of one frame, as a condition on another."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from lakecdc.iceberg.jvm import jvm
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: about two percent of false positives
+#: about two percent false positives
 _BITS_PER_VALUE = 8
-#: 32 MiB; above, more rows pass, which costs time and never rows
+#: 32 MiB; above it more rows pass, which costs time but never loses rows
 _MAX_BITS = 1 << 28
 
 
 def might_contain(values: DataFrame, hashes: Column, count: int, probe: Column) -> Column:
-    """A condition that holds for every row whose hash is among the values', and for few others.
+    """Return a condition that holds for every row whose hash is among the values', and for few others.
 
     Spark builds such filters for its own joins only where it expects the built side to be selective, which it cannot
-    know of delete files.
+    know about delete files.
 
-    :param values: the frame the filter is made of, in a job that runs at once.
+    :param values: the frame to build the filter from, in a job that runs at once.
     :param hashes: 64-bit hash of its rows.
-    :param count: how many rows it has, or more.
-    :param probe: the same hash of the rows to be filtered.
+    :param count: upper bound of its rows.
+    :param probe: the same hash of the rows to filter.
     """
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     view = jvm(values.sparkSession)
     bits = min(max(count * _BITS_PER_VALUE, 1024), _MAX_BITS)
-    made = values.select(hashes.alias("hash"))._jdf.stat().bloomFilter("hash", max(count, 1), bits)
+    filter_built = values.select(hashes.alias("hash"))._jdf.stat().bloomFilter("hash", max(count, 1), bits)
     content = view.java.io.ByteArrayOutputStream()
-    made.writeTo(content)
+    filter_built.writeTo(content)
     expressions, types = view.org.apache.spark.sql.catalyst.expressions, view.org.apache.spark.sql.types
     literal = expressions.Literal(content.toByteArray(), types.DataTypes.BinaryType)
     utils = view.org.apache.spark.sql.classic.ExpressionUtils

@@ -1,4 +1,4 @@
-"""A branch that is read as if it were the table."""
+"""A branch that is read like the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Branch(IcebergTable):
-    """A table as one of its branches has it: head, ancestors and rows are the branch's, the columns those of now.
+    """A table as one of its branches shows it: head, ancestors and rows are the branch's, the columns are current.
 
     :param branch: its name.
     """
@@ -27,15 +27,15 @@ class Branch(IcebergTable):
         self.refresh()
 
     def head(self, branch: str | None = None) -> Snapshot | None:
-        """The newest snapshot of the branch, or of another one."""
+        """Return the newest snapshot of the branch, or of another one."""
         return super().head(branch or self._branch)
 
     def ancestors(self, branch: str | None = None) -> Iterator[Snapshot]:
-        """The snapshots of the branch, or of another one, from its head towards the root."""
+        """Yield the snapshots of the branch, or of another one, from its head towards the root."""
         return super().ancestors(branch or self._branch)
 
     def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Rows of the branch; see :meth:`IcebergTable.read`."""
+        """Read rows of the branch; see :meth:`IcebergTable.read`."""
         if snapshot_id is not None:
             return super().read(snapshot_id, columns, where)
         at = literal(self._branch)

@@ -1,4 +1,4 @@
-"""What a table's rows are clustered by, kept in the table, where no expiry of snapshots removes it."""
+"""Clustering of a table's rows, recorded in the table, where snapshot expiry does not remove it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def clustering(table: IcebergTable) -> SortOrder:
-    """What every rewrite lays the rows of a table out by.
+    """Return the order that every rewrite applies to a table's rows.
 
-    What it was last sorted by, unless the table has been given another sort order since; else its sort order, else its
-    identifier fields.
+    That is the order of the last sort, unless the table's sort order has changed since; otherwise its sort order, or
+    its identifier fields.
 
-    :return: an order without fields if there is none of them.
+    :return: an order without fields if there is none.
     """
     own, recorded = table_order(table), _recorded(table)
     columns = _columns(table, recorded, own)
@@ -31,25 +31,25 @@ def clustering(table: IcebergTable) -> SortOrder:
 
 
 def sorted_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
-    """Snapshots whose files were sorted by an order: those noted in the table, and those its ancestors still tell."""
-    return _told_by(table, order, names.SORTED_BY)
+    """Return the snapshots whose files were sorted by an order, from the table's record and its ancestors."""
+    return _snapshots_ordered_by(table, order, names.SORTED_BY)
 
 
 def snapshots_with_sorted_rows(table: IcebergTable, order: SortOrder) -> set[int]:
-    """The same, and those that compaction made: rows are sorted within each file, whatever the files' ranges."""
-    return _told_by(table, order, names.SORTED_BY, names.ROWS_SORTED_BY)
+    """Return sorted snapshots and those of compactions, whose rows are sorted only within each file."""
+    return _snapshots_ordered_by(table, order, names.SORTED_BY, names.ROWS_SORTED_BY)
 
 
 def depth_reached(table: IcebergTable, order: SortOrder) -> float | None:
-    """The overlap depth that the last sort by an order ended with; None if there was none, or it was cut short."""
+    """Return the overlap depth after the last sort by an order; None if there was none, or it was cut short."""
     recorded = _recorded(table)
     return recorded.get("depth") if recorded.get("order") == order.describe() else None
 
 
 def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[int], depth: float | None) -> None:
-    """Note in the table what it is sorted by; no commit if it says so already.
+    """Record in the table what it is sorted by; skip the commit if nothing changed.
 
-    :param snapshots: those whose files lie so and are still live.
+    :param snapshots: those whose files are sorted and still live.
     :param depth: overlap depth reached; None if sorting was cut short.
     """
     own = table_order(table)
@@ -57,7 +57,7 @@ def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[i
     fields = None if is_own else [table.field_id(f.column) for f in order.fields]
     note = {
         "order": order.describe(),
-        # by field ids, so that a renamed column stays what the table is sorted by
+        # field ids, so that the record survives a renamed column
         "fields": fields,
         "curve": order.curve,
         "table_order": own.id,
@@ -68,10 +68,10 @@ def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[i
         table.update_properties({names.SORTED_LAYOUT: json.dumps(note)})
 
 
-def _told_by(table: IcebergTable, order: SortOrder, *entries: str) -> set[int]:
-    told, recorded = order.describe(), _recorded(table)
-    found = {s.id for s in table.ancestors() if told in (s.summary.get(entry) for entry in entries)}
-    return found | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == told}
+def _snapshots_ordered_by(table: IcebergTable, order: SortOrder, *entries: str) -> set[int]:
+    description, recorded = order.describe(), _recorded(table)
+    ids = {s.id for s in table.ancestors() if description in (s.summary.get(entry) for entry in entries)}
+    return ids | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == description}
 
 
 def _recorded(table: IcebergTable) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _recorded(table: IcebergTable) -> dict[str, Any]:
 
 
 def _columns(table: IcebergTable, recorded: dict[str, Any], own: SortOrder) -> list[str]:
-    """The columns of a record that still holds: the table's own order is what it was, no column was dropped."""
+    """Return the columns of a record that is still valid: the table's own order is unchanged, no column was dropped."""
     if not recorded.get("fields") or recorded["table_order"] != own.id:
         return []
     columns = [table.java.schema().findColumnName(i) for i in recorded["fields"]]

@@ -1,27 +1,17 @@
-"""Commits: what each validates, and what its failure means."""
+"""Commits of rows, deletes and rewritten files, each with its validation."""
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import CommitStateUnknownError, ConflictError, InputError
-from lakecdc.contract.secrets import mask
-from lakecdc.iceberg.explain import unknown_commit
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.iceberg.commit_outcome import run_commit
 from lakecdc.iceberg.fence import LeaseFence
-from lakecdc.iceberg.jvm import (
-    COMMIT_STATE_UNKNOWN,
-    CONFLICTS,
-    ensure_callbacks,
-    java_class_name,
-    java_list,
-    java_message,
-    jvm,
-)
+from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
@@ -32,14 +22,12 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-log = logging.getLogger(__name__)
-
 _MERGING = "commit.manifest-merge.enabled"
 
 
 @dataclass
 class RowChanges:
-    """What one ``RowDelta`` changes.
+    """Changes of one ``RowDelta``.
 
     :param rows: data files to add.
     :param deletes: delete files to add.
@@ -64,15 +52,15 @@ def append_changes(
     tag: str | None = None,
     then: Callable[[Any], None] | None = None,
 ) -> Snapshot:
-    """Commit a batch of changes: new rows and equality deletes, behind a fence, with the positions in the summary.
+    """Commit new rows and equality deletes behind a fence, with the positions in the summary.
 
-    Nothing else is validated: equality deletes may move to a later sequence number without harm, so that no
-    maintenance commit can make an ingest fail (Iceberg's Flink committer does the same).
+    Nothing else is validated: equality deletes may move to a later sequence number without harm, so no maintenance
+    commit can make an ingestion fail (Iceberg's Flink committer does the same).
 
     :param fence: refuses the commit if another run has moved the positions.
     :param truncate: expression of rows to remove first, in the same metadata commit.
     :param tag: tag to move to the new snapshot, in the same metadata commit.
-    :param then: what else the transaction does.
+    :param then: further work in the transaction.
     :raises ConflictError: the fence refused, or another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
     """
@@ -82,7 +70,7 @@ def append_changes(
 
     def commit() -> None:
         transaction = table.java.newTransaction()
-        with _old_manifests_kept(table, transaction):
+        with _keep_old_manifests(table, transaction):
             if truncate is not None:
                 _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
             _row_delta(transaction.newRowDelta().validateWith(validator), changes, mark).commit()
@@ -92,15 +80,15 @@ def append_changes(
             then(transaction)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, MAIN)
+    return run_commit(table, lambda: retried(table, commit), mark, MAIN)
 
 
 def commit_aside(
     table: IcebergTable, changes: RowChanges, branch: str, base: Snapshot | None, truncate: Any | None = None
 ) -> Snapshot:
-    """Commit what :func:`append_changes` would to a branch of its own, which takes the place of one of that name.
+    """Commit the changes to a separate branch, which replaces one of the same name; see :func:`append_changes`.
 
-    :param base: the snapshot that it begins at; None for a table without snapshots.
+    :param base: the snapshot that it starts from; None for a table without snapshots.
     :param truncate: expression of rows to remove first.
     :raises ConflictError: another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
@@ -115,13 +103,13 @@ def commit_aside(
         if base is not None:
             manage = manage.createBranch(branch, base.id)
         manage.commit()
-        with _old_manifests_kept(table, transaction):
+        with _keep_old_manifests(table, transaction):
             if truncate is not None:
                 _truncate(table, transaction, truncate, changes.summary.get(names.JOB), branch)
             _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, branch)
+    return run_commit(table, lambda: retried(table, commit), mark, branch)
 
 
 def commit_to_branch(
@@ -134,9 +122,9 @@ def commit_to_branch(
 ) -> Snapshot:
     """Commit to a branch and publish it as another one, in one metadata commit.
 
-    :param fence: refuses the commit if another run has moved the positions that the branch began with.
-    :param then: what else the transaction does; it must move ``published`` to the branch.
-    :raises ConflictError: the fence refused, main is no ancestor of the branch any more, or another writer won.
+    :param fence: refuses the commit if another run has moved the positions since the branch started.
+    :param then: further work in the transaction; it must move ``published`` to the branch.
+    :raises ConflictError: the fence refused, main is no longer an ancestor of the branch, or another writer won.
     """
     ensure_callbacks(table.spark)
     mark = str(uuid.uuid4())
@@ -144,12 +132,12 @@ def commit_to_branch(
 
     def commit() -> None:
         transaction = table.java.newTransaction()
-        with _old_manifests_kept(table, transaction):
+        with _keep_old_manifests(table, transaction):
             _row_delta(transaction.newRowDelta().validateWith(validator).toBranch(branch), changes, mark).commit()
         then(transaction)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, published)
+    return run_commit(table, lambda: retried(table, commit), mark, published)
 
 
 def replace_deletes(
@@ -163,22 +151,22 @@ def replace_deletes(
 ) -> Snapshot:
     """Commit converted or merged delete files.
 
-    A ``RowDelta``, never ``RewriteFiles``: its snapshot counts as a delete for everybody's conflict checks, while a
-    replace would be overlooked by a compaction under way and lose the deletes. Concurrent appends and equality
-    deletes do not conflict with it.
+    This is a ``RowDelta``, never ``RewriteFiles``: its snapshot counts as a delete in every conflict check, while a
+    concurrent compaction would overlook a replace and lose the deletes. Concurrent appends and equality deletes do not
+    conflict with it.
 
     :param start_snapshot_id: the snapshot the new delete files were computed from.
-    :param referenced_data_files: locations of the data files that the new delete files name; all must still be live.
+    :param referenced_data_files: locations of the data files that the new delete files reference; all must still be
+        live.
     :param guard: refuses the commit if it would undo an equality delete.
-    :raises ConflictError: one of them is gone, or a deletion vector was added for one of them, or the branch was
-        dropped meanwhile.
+    :raises ConflictError: one of them is gone or got a deletion vector, or the branch was dropped meanwhile.
     """
     mark = str(uuid.uuid4())
 
     def commit() -> None:
-        # Iceberg would make the branch anew, out of main
+        # Iceberg would recreate the branch from main
         if branch != MAIN and not table.refresh().has_branch(branch):
-            raise ConflictError(f"The branch {branch!r} has been dropped.", table=table.name)
+            raise ConflictError(f"The branch {branch!r} was dropped.", table=table.name)
         with _committed(table) as source:
             delta = (
                 source.newRowDelta()
@@ -190,15 +178,15 @@ def replace_deletes(
             _validate(table, delta, guard, mark)
             _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
-    return _run(table, commit, mark, branch)
+    return run_commit(table, commit, mark, branch)
 
 
 def remove_files(
     table: IcebergTable, rows: Any, fence: FloorFence, *, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> Snapshot:
-    """Remove the data files whose rows all fulfil a condition, and set properties, in one metadata commit.
+    """Remove the data files whose rows all meet a condition, and set properties, in one metadata commit.
 
-    Which files these are is decided anew at each attempt, of the table as it is then.
+    The files are selected again at each attempt, from the current table.
 
     :param rows: the condition, an Iceberg expression.
     :param fence: refuses the commit.
@@ -211,7 +199,7 @@ def remove_files(
 
     def commit() -> None:
         transaction = table.java.newTransaction()
-        with _old_manifests_kept(table, transaction):
+        with _keep_old_manifests(table, transaction):
             delete = transaction.newDelete().deleteFromRowFilter(rows).validateWith(validator)
             for key, value in {**summary, names.COMMIT_ID: mark}.items():
                 delete.set(key, value)
@@ -219,7 +207,7 @@ def remove_files(
         set_properties(transaction, properties)
         transaction.commitTransaction()
 
-    return _run(table, lambda: retried(table, commit), mark, MAIN)
+    return run_commit(table, lambda: retried(table, commit), mark, MAIN)
 
 
 def set_properties(transaction: Any, properties: Mapping[str, str]) -> None:
@@ -232,21 +220,18 @@ def set_properties(transaction: Any, properties: Mapping[str, str]) -> None:
 
 
 def in_file_order(deletes: Sequence[Any]) -> list[Any]:
-    """Delete files, the deletion vectors of one Puffin file side by side and in the order they lie in it.
+    """Sort delete files so that the deletion vectors of one Puffin file are adjacent and in file order.
 
-    DuckDB 1.5.5 takes vectors of other data files where those of several Puffin files are mixed in a manifest.
+    DuckDB 1.5.5 applies vectors of other data files if a manifest mixes those of several Puffin files.
     """
     return sorted(deletes, key=lambda delete: (str(delete.location()), delete.contentOffset() or 0))
 
 
 def replace_data_files(
     table: IcebergTable,
-    *,
-    removed: Sequence[Any],
-    removed_deletes: Sequence[Any],
-    added: Sequence[Any],
+    changes: RowChanges,
     start: Snapshot,
-    summary: Mapping[str, str],
+    *,
     branch: str = MAIN,
     guard: EqualityDeleteGuard | None = None,
 ) -> Snapshot:
@@ -255,9 +240,7 @@ def replace_data_files(
     Equality deletes committed meanwhile still apply to the new files; a position delete or deletion vector added
     meanwhile for a removed file refuses the commit.
 
-    :param removed: data files that were read.
-    :param removed_deletes: delete files that applied to nothing else, such as deletion vectors of removed files.
-    :param added: data files that were written.
+    :param changes: written and removed data files, and delete files that applied only to the latter.
     :param start: the snapshot that was read.
     :param guard: refuses the commit if it would undo an equality delete committed meanwhile.
     :raises ConflictError: a removed file is gone or got new deletes.
@@ -267,30 +250,20 @@ def replace_data_files(
     def commit() -> None:
         with _committed(table) as source:
             rewrite = source.newRewrite().validateFromSnapshot(start.id).dataSequenceNumber(start.sequence_number)
-            for file in (*removed, *removed_deletes):
+            for file in (*changes.removed_rows, *changes.removed_deletes):
                 rewrite.deleteFile(file)
-            for file in added:
+            for file in changes.rows:
                 rewrite.addFile(file)
-            for key, value in {**summary, names.COMMIT_ID: mark}.items():
+            for key, value in {**changes.summary, names.COMMIT_ID: mark}.items():
                 rewrite.set(key, value)
             _validate(table, rewrite, guard, mark)
             rewrite.toBranch(branch).commit()
 
-    return _run(table, commit, mark, branch)
-
-
-def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
-    """Commit what a transaction holds; other writers' commits that it does not contradict may come before it.
-
-    :param transaction: Java ``Transaction``.
-    :param mark: commit id in the summary of its last snapshot.
-    :raises ConflictError: another writer was faster.
-    """
-    return _run(table, transaction.commitTransaction, mark, MAIN)
+    return run_commit(table, commit, mark, branch)
 
 
 def _validate(table: IcebergTable, update: Any, guard: MovedRowsGuard | EqualityDeleteGuard | None, mark: str) -> None:
-    """Let the guard refuse a commit, and the table's lease if this run should hold it.
+    """Let the guard, and the table's lease if this run holds one, validate a commit.
 
     :param update: Java ``SnapshotUpdate``.
     """
@@ -301,7 +274,7 @@ def _validate(table: IcebergTable, update: Any, guard: MovedRowsGuard | Equality
 
 
 def _with_lease(table: IcebergTable, validator: Any, mark: str) -> Any:
-    """Return what validates a commit: the table's lease before all, if this run should hold it."""
+    """Return the validator of a commit, preceded by the table's lease if this run holds one."""
     if validator is not None:
         validator.mark = mark
     return validator if table.lease is None else LeaseFence(table, validator, mark)
@@ -309,22 +282,22 @@ def _with_lease(table: IcebergTable, validator: Any, mark: str) -> Any:
 
 @contextmanager
 def _committed(table: IcebergTable) -> Iterator[Any]:
-    """What a change is made on: the table itself, or a transaction, to be committed after it, that keeps manifests."""
+    """Yield the object to change: the table, or a transaction that keeps manifests and is committed afterwards."""
     if not specs_by_dropped_columns(table):
         yield table.java
         return
     transaction = table.java.newTransaction()
-    with _old_manifests_kept(table, transaction):
+    with _keep_old_manifests(table, transaction):
         yield transaction
     transaction.commitTransaction()
 
 
 @contextmanager
-def _old_manifests_kept(table: IcebergTable, transaction: Any) -> Iterator[None]:
-    """Let a change in a transaction merge no manifests if some are of a spec whose column was dropped.
+def _keep_old_manifests(table: IcebergTable, transaction: Any) -> Iterator[None]:
+    """Prevent a transaction from merging manifests if some belong to a spec whose column was dropped.
 
-    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``), and those lose
-    their partition values then, by which readers pair data files with deletes.
+    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``), and these would lose
+    their partition values, by which readers pair data files with deletes.
     """
     if not specs_by_dropped_columns(table):
         yield
@@ -348,7 +321,7 @@ def _truncate(table: IcebergTable, transaction: Any, rows: Any, job: str | None,
         raise InputError(
             "A TRUNCATE arrived after changes that followed it, and the rows before and after it share files.",
             table=table.name,
-            hint="Load the table anew.",
+            hint="Reload the table in full.",
         ) from error
 
 
@@ -367,7 +340,7 @@ def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
 
 
 def move_tag(transaction: Any, tag: str) -> None:
-    """Let a transaction that has committed to ``main`` put a tag on its new head."""
+    """Move a tag to the new head of ``main`` in a transaction that has committed to it."""
     refs = transaction.table().refs()
     snapshot_id = transaction.table().currentSnapshot().snapshotId()
     manage = transaction.manageSnapshots()
@@ -375,95 +348,3 @@ def move_tag(transaction: Any, tag: str) -> None:
         manage.replaceTag(tag, snapshot_id).commit()
     else:
         manage.createTag(tag, snapshot_id).commit()
-
-
-def _run(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
-    """Carry out a commit, and say what an error of it means.
-
-    The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So whatever the error is, the
-    table is asked for the commit's mark before it is called a conflict, upon which the caller deletes its files.
-
-    :return: the commit's snapshot.
-    :raises ConflictError: it was refused.
-    :raises CommitStateUnknownError: the table does not show it, or cannot be asked.
-    """
-    try:
-        with told_as_conflict(table, "The commit was refused", "Nothing was published; run again."):
-            commit()
-    except Exception as error:
-        try:
-            arrived = find_commit(table, mark, branch)
-        except Exception:
-            raise unknown_commit(table.name) from error
-        if arrived is None:
-            raise
-        log.warning("%s: the commit has arrived, although it failed: %s", table.name, mask(java_message(error)))
-        return arrived
-    found = find_commit(table, mark, branch)
-    if found is None:
-        raise CommitStateUnknownError("The commit returned, but the table does not show it.", table=table.name)
-    return found
-
-
-@contextmanager
-def told_as_conflict(table: IcebergTable, what: str, hint: str) -> Iterator[None]:
-    """Commit something that is known not to have arrived if it fails.
-
-    :param what: what a conflict means.
-    :param hint: what to do then.
-    :raises ConflictError: another writer was faster.
-    :raises CommitStateUnknownError: the catalog did not say whether it arrived.
-    """
-    try:
-        yield
-    except Exception as error:
-        kind = java_class_name(error)
-        if kind == COMMIT_STATE_UNKNOWN:
-            raise unknown_commit(table.name) from error
-        if kind in CONFLICTS or _overtaken(error):
-            raise ConflictError(f"{what}: {java_message(error)}", table=table.name, hint=hint) from error
-        raise
-
-
-def _overtaken(error: Exception) -> bool:
-    """Whether a rollback or another job's expiry has cut the way from the start snapshot to the head, or the table's
-    format has been upgraded since the files were written.
-
-    Iceberg reports it as an illegal argument, which Spark turns into an exception of its own.
-    """
-    told = (
-        "is not an ancestor of",
-        "not an ancestor",
-        "does not exist: lakecdc_merge_",
-        "Must use DVs for position deletes",
-    )
-    return type(error).__name__ == "IllegalArgumentException" and any(part in str(error) for part in told)
-
-
-def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot | None:
-    """The snapshot of a branch that carries a commit's mark, from freshly read metadata."""
-    table.refresh()
-    return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
-
-
-def every_row(table: IcebergTable) -> Any:
-    """The Iceberg expression that each row fulfils."""
-    return jvm(table.spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
-
-
-def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:
-    """An Iceberg expression such as ``lessThan(column, value)``.
-
-    :param operator: name of a method of Iceberg's ``Expressions``.
-    """
-    return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
-
-
-def rows_below(table: IcebergTable, column: str, value: str) -> Any:
-    """The Iceberg expression of rows with a lower value in a column.
-
-    ``lessThan`` alone is true of a partition of nulls, which Iceberg compares as the lowest value.
-    """
-    known = row_filter(table, column, "lessThan", value)
-    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
-    return getattr(expressions, "and")(expressions.notNull(column), known)

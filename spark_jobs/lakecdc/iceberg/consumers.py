@@ -1,4 +1,4 @@
-"""Registering a consumer of a table and moving it, property and tag in one commit."""
+"""Registration and movement of consumers, property and tag in one commit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def put_consumer(table: IcebergTable, name: str, snapshot: Snapshot) -> None:
-    """Note that a consumer has read up to a snapshot, ahead of its last one or behind it. One that is new has the
-    usual limit, any other keeps its own.
+    """Record that a consumer has read up to a snapshot, which may be before its last one.
 
-    :raises InputError: for the name.
+    A new consumer has the default limit, any other keeps its own.
+
+    :raises InputError: the name is invalid.
     """
     present = read_consumers(table.refresh().properties).get(check_name(name, table.name))
     if present is not None and present.snapshot_id == snapshot.id:

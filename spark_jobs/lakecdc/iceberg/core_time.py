@@ -1,4 +1,4 @@
-"""CPU time that tasks of a Spark application have taken, which is the same however busy the machine is."""
+"""CPU time of a Spark application's tasks, independent of the machine's load."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ENDS_ARRIVE_MS = 2000
 
 
 class CoreTime:
-    """CPU time of the tasks that have run since this was made: of executors, and of :func:`counted` Python tasks.
+    """CPU time of the tasks since its creation: of executors, and of :func:`counted` Python tasks.
 
-    Spark tells the first by stage, for the newest thousand (``spark.ui.retainedStages``), and knows nothing of the
-    processes that run Python.
+    Spark reports executors by stage, for the newest thousand (``spark.ui.retainedStages``), but not the processes that
+    run Python.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -32,14 +32,14 @@ class CoreTime:
         self._in_python = _in_python(self._context).value
 
     def seconds(self) -> float:
-        """CPU seconds of all tasks that have ended by now."""
+        """Return the CPU seconds of all finished tasks."""
         context = self._context._jsc.sc()
-        # the ends of tasks are told behind the result of their job, if the bus is not too busy
+        # task ends are reported after the result of their job, unless the bus is too busy
         with suppress(Py4JJavaError):
             context.listenerBus().waitUntilEmpty(_ENDS_ARRIVE_MS)
         store, nanoseconds = context.statusStore(), 0
         for stage in range(self._first, self._next_stage()):
-            # one that Spark has forgotten
+            # Spark may have dropped it
             with suppress(Py4JJavaError):
                 nanoseconds += store.lastStageAttempt(stage).executorCpuTime()
         return nanoseconds / 1e9 + float(_in_python(self._context).value - self._in_python)
@@ -62,7 +62,7 @@ class _Counted:
 
 
 def counted(spark: SparkSession, task: Callable[[Iterator[Any]], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
-    """Have the CPU time of a Python task be part of :class:`CoreTime`.
+    """Include the CPU time of a Python task in :class:`CoreTime`.
 
     :param task: for ``mapInArrow``.
     """
@@ -71,5 +71,5 @@ def counted(spark: SparkSession, task: Callable[[Iterator[Any]], Iterable[Any]])
 
 @lru_cache(maxsize=1)
 def _in_python(context: SparkContext) -> Accumulator[float]:
-    """Seconds of all counted tasks of an application."""
+    """Return the accumulator of an application's counted seconds."""
     return context.accumulator(0.0)

@@ -1,10 +1,11 @@
-"""Making and changing table definitions: creation, added and widened columns, the view, live partition specs."""
+"""Table definitions: creation, added and widened columns, the view, live partition specs."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
@@ -21,16 +22,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}
-#: property of a table of few rows, which a deletion is to leave without delete files
+#: property of small tables, whose deletions should not leave delete files
 COPY_ON_WRITE = {"write.delete.mode": "copy-on-write"}
 
 
 def spark_types(table: IcebergTable) -> dict[str, str]:
-    """Spark SQL types of a table's columns, as they were when it was loaded or refreshed."""
+    """Return the Spark SQL types of a table's columns, as of its last load or refresh."""
     from pyspark.sql.types import StructType
 
-    found = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
-    return {f.name: sql_type(f.dataType) for f in StructType.fromJson(json.loads(found.json())).fields}
+    schema = jvm(table.spark).org.apache.iceberg.spark.SparkSchemaUtil.convert(table.java.schema())
+    return {f.name: sql_type(f.dataType) for f in StructType.fromJson(json.loads(schema.json())).fields}
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """Definition of a table to create.
+
+    :param columns: name, Spark SQL type, NOT NULL.
+    :param partition_by: transforms in SQL.
+    :param identifier: the key columns, NOT NULL; may be empty.
+    """
+
+    columns: Sequence[tuple[str, str, bool]]
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    identifier: Sequence[str] = ()
 
 
 def create_side_table(
@@ -42,54 +58,44 @@ def create_side_table(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> IcebergTable:
-    """Create a table that ingestion keeps beside its targets: without a key, and open to several writers at once.
+    """Create a table that ingestion maintains beside its targets: without a key, and with several writers.
 
     :param columns: name, Spark SQL type, NOT NULL.
     :param partition_by: transforms in SQL.
     :param properties: further ones.
-    :raises InputError: if Iceberg refuses the definition.
+    :raises InputError: Iceberg refuses the definition.
     """
     settings = {**_SIDE_TABLE, **(properties or {})}
-    return create_table(spark, catalog, name, columns, partition_by=partition_by, properties=settings, identifier=())
+    return create_table(spark, catalog, name, TableDefinition(columns, partition_by, settings))
 
 
-def create_table(
-    spark: SparkSession,
-    catalog: str,
-    name: str,
-    columns: Sequence[tuple[str, str, bool]],
-    *,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
-    identifier: Sequence[str],
-) -> IcebergTable:
+def create_table(spark: SparkSession, catalog: str, name: str, definition: TableDefinition) -> IcebergTable:
     """Create a table with identifier fields.
 
-    :param columns: name, Spark SQL type, NOT NULL.
-    :param partition_by: transforms in SQL.
-    :param identifier: the key columns, NOT NULL; may be empty.
-    :raises InputError: if Iceberg refuses the definition.
+    :raises InputError: Iceberg refuses the definition.
     """
     _make_namespace(spark, f"{quoted(catalog)}.{quoted(name.rpartition('.')[0])}")
-    types = {column: sql_type(parsed_type(kind)) for column, kind, _ in columns}
-    definitions = ", ".join(f"{quoted_column(c)} {types[c]}{' NOT NULL' * required}" for c, _, required in columns)
-    partitioned = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
-    settings = ", ".join(f"{literal(k)}={literal(v)}" for k, v in properties.items())
+    types = {column: sql_type(parsed_type(kind)) for column, kind, _ in definition.columns}
+    columns = ", ".join(
+        f"{quoted_column(c)} {types[c]}{' NOT NULL' * required}" for c, _, required in definition.columns
+    )
+    partitioned = f" PARTITIONED BY ({', '.join(definition.partition_by)})" if definition.partition_by else ""
+    settings = ", ".join(f"{literal(k)}={literal(v)}" for k, v in definition.properties.items())
     sql_name = f"{quoted(catalog)}.{quoted(name)}"
     try:
-        spark.sql(f"CREATE TABLE {sql_name} ({definitions}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
+        spark.sql(f"CREATE TABLE {sql_name} ({columns}) USING iceberg{partitioned} TBLPROPERTIES ({settings})")
     except Exception as error:
-        # an answer that was lost: a new table is this one, or another run's, whose definition is the same
+        # the answer may be lost: an empty table is this one, or another run's with the same definition
         if not (exists(spark, catalog, name) and IcebergTable(spark, catalog, name).head() is None):
             raise InputError(
-                f"The table cannot be created: {java_message(error)}",
+                f"Cannot create the table: {java_message(error)}",
                 table=name,
                 hint="Check partition_by, columns and properties of its target.",
             ) from error
     table = IcebergTable(spark, catalog, name)
-    if identifier:
+    if definition.identifier:
         update = table.java.updateSchema()
-        update.setIdentifierFields(_string_set(spark, identifier))
+        update.setIdentifierFields(_string_set(spark, definition.identifier))
         update.commit()
     return table.refresh()
 
@@ -99,20 +105,20 @@ def _make_namespace(spark: SparkSession, sql_name: str) -> None:
     try:
         spark.sql(statement)
     except Exception as error:
-        # a catalog that looks first and creates then fails if another writer comes in between; now there is one
-        log.info("%s: once more, because %s", sql_name, java_message(error))
+        # catalogs that check before they create fail if another writer creates it in between; now it exists
+        log.info("%s: retrying after %s", sql_name, java_message(error))
         spark.sql(statement)
 
 
 def order_by(table: IcebergTable, columns: Sequence[str]) -> None:
-    """Set the table's sort order, which writers keep within a file and ``sort_data_files`` across files."""
+    """Set the table's sort order, which writers keep within files and ``sort_data_files`` across files."""
     listed = ", ".join(quoted_column(column) for column in columns)
     table.spark.sql(f"ALTER TABLE {table.sql_name} WRITE LOCALLY ORDERED BY {listed}")
     table.refresh()
 
 
 def make_view(table: IcebergTable, hidden: Sequence[str], suffix: str = "_view") -> None:
-    """Create or replace the view ``<table>_view`` without lakecdc's own columns, where the catalog can hold views."""
+    """Create or replace the view ``<table>_view`` without lakecdc's own columns, if the catalog supports views."""
     columns = ", ".join(quoted_column(c) for c in table.column_names if c not in hidden)
     view = f"{quoted(table.catalog)}.{quoted(table.name + suffix)}"
     try:
@@ -122,24 +128,24 @@ def make_view(table: IcebergTable, hidden: Sequence[str], suffix: str = "_view")
 
 
 def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]:
-    """Add columns the table lacks and widen types where Iceberg allows it, in one schema commit.
+    """Add missing columns and widen types where Iceberg allows it, in one schema commit.
 
-    :param columns: name and Spark SQL type as the source has them now.
-    :return: what was changed, for the report.
-    :raises InputError: for a type the column cannot be changed to, or a new name that differs from a column's in case
-        alone; nothing is changed then.
+    :param columns: current names and Spark SQL types at the source.
+    :return: changes, for the report.
+    :raises InputError: a column cannot be changed to its new type, or a new name differs from a column's only in case;
+        nothing is changed then.
     """
     present = {f.name: (f.dataType, f) for f in table.spark.table(table.sql_name).schema.fields}
     update, done = table.java.updateSchema(), []
     lowered = {name.lower(): name for name in present}
     for name, kind in columns:
-        wanted = parsed_type(kind)
+        target_type = parsed_type(kind)
         if name not in present:
             _check_case(table, name, lowered)
-            update.addColumn(name, _iceberg_type(table, wanted))
+            update.addColumn(name, _iceberg_type(table, target_type))
             done.append(f"added {name} {kind}")
-        elif present[name][0] != wanted and _needs_change(table, name, present[name][0], wanted):
-            update.updateColumn(name, _iceberg_type(table, wanted).asPrimitiveType())
+        elif present[name][0] != target_type and _needs_change(table, name, present[name][0], target_type):
+            update.updateColumn(name, _iceberg_type(table, target_type).asPrimitiveType())
             done.append(f"widened {name} from {sql_type(present[name][0])} to {kind}")
     if done:
         update.commit()
@@ -148,17 +154,17 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
 
 
 def _check_case(table: IcebergTable, name: str, lowered: Mapping[str, str]) -> None:
-    """Refuse a new column that Spark could not tell from one of the table's."""
+    """Refuse a new column that Spark cannot distinguish from an existing one."""
     if name.lower() in lowered:
         raise InputError(
-            f"The source's column {name!r} differs from the table's {lowered[name.lower()]!r} in case alone.",
+            f"The source's column {name!r} differs from the table's {lowered[name.lower()]!r} only in case.",
             table=table.name,
-            hint="Leave it out by exclude_columns, give it another name by clean.rename, or rename the table's column.",
+            hint="Exclude it with exclude_columns, rename it with clean.rename, or rename the table's column.",
         )
 
 
 def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    """Rename columns and set properties in one commit; columns keep their field ids and may change places.
+    """Rename columns and set properties in one commit; columns keep their field ids and may swap names.
 
     :param names: the new name by the old one.
     """
@@ -166,7 +172,7 @@ def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Ma
     update = transaction.updateSchema()
     for old, new in names.items():
         update.renameColumn(old, new)
-    # Iceberg follows them one by one, and loses some where names change places
+    # Iceberg renames one by one, and loses identifier fields whose names are swapped
     update.setIdentifierFields(_string_set(table.spark, [names.get(c, c) for c in table.identifier_columns]))
     update.commit()
     if properties:
@@ -188,56 +194,56 @@ def drop_columns(table: IcebergTable, names: Sequence[str]) -> None:
 
 
 def column_path(table: IcebergTable, name: str) -> str:
-    """A column's full name as SQL; where no column has it, it is that of a member of a struct."""
+    """Return a column's full name as SQL; unknown names refer to members of a struct."""
     return quoted_column(name) if name in table.column_names else quoted(name)
 
 
 def live_specs(table: IcebergTable) -> dict[int, list[str]]:
-    """Partition specs that live data files may have, each with the columns it derives from.
+    """Return the partition specs that live data files may have, each with its source columns.
 
-    From the manifest list alone, so that the cost does not grow with the table.
+    Reads the manifest list alone, so that the cost does not grow with the table.
     """
     head = table.java.currentSnapshot()
     return {spec_id: spec_columns(table, spec_id) for spec_id in sorted(live_spec_ids(table, head))} if head else {}
 
 
 def live_spec_ids(table: IcebergTable, snapshot: Any) -> set[int]:
-    """Ids of the specs that live data files of a Java ``Snapshot`` may have."""
+    """Return the ids of the specs that live data files of a Java ``Snapshot`` may have."""
     manifests = listed(snapshot.dataManifests(table.java.io()))
     return {int(m.partitionSpecId()) for m in manifests if m.hasAddedFiles() or m.hasExistingFiles()}
 
 
 def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
-    """The source columns of a partition spec; one that the schema has no more by its field id."""
+    """Return the source columns of a partition spec; a dropped one by its field id."""
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
     ids = [f.sourceId() for f in listed(spec.fields()) if f.transform().toString() != "void"]
     return [schema.findColumnName(field_id) or f"dropped column {field_id}" for field_id in ids]
 
 
 def unpartitioned_specs(table: IcebergTable) -> frozenset[int]:
-    """Ids of the specs without partitions, whose equality deletes apply to the whole table."""
+    """Return the ids of the specs without partitions, whose equality deletes apply to the whole table."""
     specs = mapping(table.java.specs())
     return frozenset(int(spec_id) for spec_id, spec in specs.items() if spec.isUnpartitioned())
 
 
 def current_spec_id(table: IcebergTable) -> int:
-    """Id of the spec that new files get."""
+    """Return the id of the spec for new files."""
     return int(table.java.spec().specId())
 
 
 def has_several_specs(table: IcebergTable) -> bool:
-    """Whether the table has, or had, more than one partition spec."""
+    """Check whether the table has, or had, more than one partition spec."""
     return int(table.java.specs().size()) > 1
 
 
 def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
-    """A spec's transforms as Spark SQL over the table's columns, for clustering rows before a write."""
+    """Return a spec's transforms as Spark SQL over the table's columns, to cluster rows before a write."""
     fields = [(f.sourceId(), str(f.transform().toString())) for f in listed(table.java.specs().get(spec_id).fields())]
     return [transformed(table, source_id, transform) for source_id, transform in fields if transform != "void"]
 
 
 def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
-    """A partition value as Spark SQL over the table's columns.
+    """Return a partition value as Spark SQL over the table's columns.
 
     :param source_id: field id of the column.
     :param transform: Iceberg's text of it, such as ``bucket[16]``.
@@ -247,14 +253,14 @@ def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
 
 
 def partitioning(table: IcebergTable) -> list[str]:
-    """The current partition spec as transforms in SQL, for another table to be created like it."""
+    """Return the current partition spec as transforms in SQL, to create another table like it."""
     fields = [(f.sourceId(), str(f.transform().toString())) for f in listed(table.java.spec().fields())]
     columns = [(column_path(table, str(table.java.schema().findColumnName(i))), how) for i, how in fields]
     return [column if how == "identity" else _call(how, column) for column, how in columns if how != "void"]
 
 
 def _call(transform: str, column: str) -> str:
-    """A transform as a function of Spark SQL.
+    """Return a transform as a function of Spark SQL.
 
     :param transform: Iceberg's text of it, such as ``bucket[16]``.
     """
@@ -265,19 +271,19 @@ def _call(transform: str, column: str) -> str:
 
 
 def own_columns() -> list[tuple[str, str, bool]]:
-    """The columns lakecdc adds: the order key and the source time of a row's last change."""
+    """Return lakecdc's own columns: order key and source time of a row's last change."""
     return [(ORDER_COLUMN, "string", False), (TIME_COLUMN, "timestamp", False)]
 
 
 def source_types(table: IcebergTable) -> dict[str, str]:
-    """Spark SQL types of the columns that a table has from its source."""
+    """Return the Spark SQL types of the columns that a table has from its source."""
     own = {name for name, _, _ in own_columns()}
     return {name: kind for name, kind in spark_types(table).items() if name not in own}
 
 
-def _needs_change(table: IcebergTable, name: str, present: Any, wanted: Any) -> bool:
-    """Tell whether the column must be widened; a source type that fits into the column's is left alone."""
-    old, new = sql_type(present), sql_type(wanted)
+def _needs_change(table: IcebergTable, name: str, present: Any, target_type: Any) -> bool:
+    """Check whether the column must be widened; a source type that fits into the column's does not change it."""
+    old, new = sql_type(present), sql_type(target_type)
     if is_wider(old, new):
         return True
     if is_wider(new, old) or old == "string" or (old.startswith("decimal") and new in ("int", "bigint")):
@@ -288,9 +294,9 @@ def _needs_change(table: IcebergTable, name: str, present: Any, wanted: Any) -> 
 def _iceberg_type(table: IcebergTable, spark_type: Any) -> Any:
     view = jvm(table.spark)
     java_type = view.org.apache.spark.sql.types.DataType.fromJson(spark_type.json())
-    found = view.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
+    converted = view.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
     # a struct comes back as a schema
-    return found.asStruct() if spark_type.typeName() == "struct" else found
+    return converted.asStruct() if spark_type.typeName() == "struct" else converted
 
 
 def _string_set(spark: SparkSession, values: Sequence[str]) -> Any:

@@ -1,8 +1,8 @@
-"""The delete files that the tasks of an executor share, and when they must not.
+"""Sharing of delete files among an executor's tasks, and its safe use.
 
-Iceberg (1.12) keeps the keys of an equality delete in the type that its first reader gave them, and hands them to every
-later reader. Where a key column was an ``int`` for the first and is a ``bigint`` for the next one, such as after a read
-of an older snapshot, no key matches, and deleted rows are there again.
+Iceberg (1.12) caches the keys of an equality delete in the type of its first reader, and hands them to every later
+reader. If a key column was an ``int`` for the first and is a ``bigint`` for the next one, such as after a read of an
+older snapshot, no key matches, and deleted rows reappear.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: whether the tasks of an executor do
+#: Spark setting of the cache
 DELETES_SHARED = "spark.sql.iceberg.executor-cache.delete-files.enabled"
-# the members of a nested type in Iceberg's JSON, with the names of their ids
+# members of a nested type in Iceberg's JSON, with the names of their ids
 _MEMBERS = {"element": "element-id", "key": "key-id", "value": "value-id"}
 
 
 def stop_sharing_deletes(spark: SparkSession) -> None:
-    """Let each task of a session read its delete files itself, from now on."""
+    """Make each task of a session read its delete files itself from now on."""
     spark.conf.set(DELETES_SHARED, "false")
 
 
 def has_promoted_column(schemas: Iterable[Mapping[str, Any]]) -> bool:
-    """Check whether a column, nested ones included, has had more than one type.
+    """Check whether a column, including nested ones, has had more than one type.
 
-    :param schemas: all that a table has had, in Iceberg's JSON.
+    :param schemas: all schemas that a table has had, in Iceberg's JSON.
     """
     types: dict[int, str] = {}
     return any(types.setdefault(id, kind) != kind for schema in schemas for id, kind in _primitives(schema))

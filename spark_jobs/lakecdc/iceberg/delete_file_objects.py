@@ -1,4 +1,4 @@
-"""Iceberg ``DeleteFile`` objects for delete files that Python tasks have written."""
+"""Iceberg ``DeleteFile`` objects for delete files written by Python tasks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 
 @dataclass(frozen=True)
 class WrittenDeletes:
-    """The positions of one data file, written somewhere.
+    """The written positions of one data file.
 
     :param file_number: the data file's :attr:`FileTask.number`.
     :param location: the delete file, or the Puffin file.
     :param bytes: size of that whole file.
-    :param records: deleted positions.
-    :param added: those among them that no position delete covered before.
+    :param records: number of deleted positions.
+    :param added: number of them that no position delete covered before.
     :param lowest: smallest position.
     :param highest: largest position.
     :param offset: first byte of the deletion vector; None in a Parquet file.
@@ -44,7 +44,8 @@ class WrittenDeletes:
 def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) -> Any:
     """Describe written position deletes to Iceberg, with the spec and partition of the data file.
 
-    Never those of the equality delete: readers refuse a position delete of another partition than its data file.
+    The equality delete's partition would be wrong: readers refuse a position delete of another partition than its data
+    file.
 
     :param data_file: Java ``DataFile`` that the positions belong to.
     :return: Java ``DeleteFile`` for a commit of this session.
@@ -74,7 +75,7 @@ def _metrics(table: IcebergTable, path: str, written: WrittenDeletes) -> Any:
 
 
 def _bounds(table: IcebergTable, path: str, position: int) -> Any:
-    """Bounds in the specification's single-value serialisation: UTF-8, and 8 bytes little endian."""
+    """Encode bounds in the specification's single-value serialisation: UTF-8, and 8 bytes little endian."""
     view = jvm(table.spark)
     bounds = view.java.util.HashMap()
     bounds.put(FILE_PATH_ID, view.java.nio.ByteBuffer.wrap(bytearray(path.encode())))

@@ -1,4 +1,4 @@
-"""Whose equality deletes a table has: only ingestion's own stand behind a fence that knows where rows have moved to."""
+"""Writers of a table's equality deletes: only ingestion's fence knows where rows have moved to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
 
 
 def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
-    """Tell that somebody else than lakecdc writes equality deletes to a table, or may do so.
+    """Describe equality deletes that another writer than lakecdc adds or may add to a table.
 
     Such a writer stages its deletes for the partition specs that it knows. If rows move to another one before it
-    commits, they stay beside what was to take their place, and nothing would stop its commit.
+    commits, they stay beside their replacements, and nothing would stop its commit.
 
-    :param start: the newest snapshot to look at.
-    :return: what was found; None if all that is known of are lakecdc's own.
+    :param start: the newest snapshot to check.
+    :return: None if only lakecdc's own are known.
     """
     numbers, snapshot = set[int](), start
     while True:
@@ -34,5 +34,5 @@ def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
     if names.LAYOUT in table.properties or start.summary.get(_TOTAL) == "0":
         return None
     if any(delete.sequence_number not in numbers for delete in equality_deletes(table, start.id)):
-        return "the table was not made by lakecdc and has equality deletes of snapshots that have expired"
+        return "the table was not created by lakecdc and has equality deletes of expired snapshots"
     return None

@@ -1,4 +1,4 @@
-"""Manifests without the entries of files that have gone, whose bounds tell of the rows these held."""
+"""Removal of entries of removed files from manifests, because their bounds reveal former rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.commit import commit_transaction, move_tag
+from lakecdc.iceberg.commit import move_tag
+from lakecdc.iceberg.commit_outcome import commit_transaction
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import ensure_callbacks, jvm, listed
 from lakecdc.metadata import names
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 def drop_deleted_entries(
     table: IcebergTable, fence: PositionFence, summary: Mapping[str, str], tag: str | None
 ) -> Snapshot | None:
-    """Write the manifests of the head anew that have entries of removed files, without these.
+    """Rewrite the head's manifests that have entries of removed files, without these entries.
 
-    Iceberg keeps them until it rewrites the manifest for another reason; its own action leaves a single one alone.
+    Iceberg keeps them until it rewrites the manifest for another reason; its own action does not rewrite a single one.
 
     :param fence: refuses the commit.
     :param summary: of the snapshot.
     :param tag: moved to it.
-    :return: the new head; None if there are none such.
+    :return: the new head; None if there are no such entries.
     :raises ConflictError: another writer was faster.
     """
     ensure_callbacks(table.spark)
@@ -58,7 +59,7 @@ def drop_deleted_entries(
 
 
 def _snapshot_ids(table: IcebergTable, manifests: list[Any]) -> dict[tuple[str, int | None], int]:
-    """The snapshot that each live file was added in, which Iceberg's reader of manifests keeps to itself."""
+    """Return the snapshot that added each live file, which Iceberg's manifest reader does not expose."""
     if not manifests:
         return {}
     columns = "snapshot_id", "data_file.file_path AS path", "data_file.content_offset AS offset"

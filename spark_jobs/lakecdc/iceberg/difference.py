@@ -1,4 +1,4 @@
-"""The files that tell two snapshots apart, as scan tasks: what lies in both with the same deletes is not read."""
+"""Files that differ between two snapshots, as scan tasks; files with the same deletes in both are not read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _AT_ONCE = 10_000
-# each has two snapshots planned
+# each needs the plans of two snapshots
 _MOST_STRETCHES = 10
 
 
@@ -22,9 +22,9 @@ _MOST_STRETCHES = 10
 class Difference:
     """Java lists of scan tasks, each with the deletes of its own snapshot.
 
-    :param gone: data files of the first snapshot alone.
-    :param added: data files of the second alone.
-    :param before: data files of both that other deletes apply to, with those of the first, if there were any.
+    :param gone: data files only in the first snapshot.
+    :param added: data files only in the second.
+    :param before: data files in both with other deletes, with those of the first, if there were any.
     :param after: the same with the deletes of the second.
     :param bytes: size of all these files; one in two of the lists counts twice.
     """
@@ -37,13 +37,12 @@ class Difference:
 
 
 def differences(table: IcebergTable, since: Snapshot | None, until: Snapshot) -> list[Difference]:
-    """What together tells two snapshots apart: one comparison, or one of each stretch between rewrites.
+    """Return the comparisons that together cover two snapshots: one, or one per stretch between rewrites.
 
-    A rewrite (``replace``) changes no row, but all files that it has chosen are others after it. It is left out if
-    fewer bytes are to be read then.
+    A rewrite (``replace``) changes no row, but all its files differ after it. It is skipped if that reads fewer bytes.
 
-    :param since: the first snapshot; None: there was nothing.
-    :param until: the second; where it does not descend from the first, there is one comparison.
+    :param since: the first snapshot; None compares with an empty table.
+    :param until: the second; if it does not descend from the first, there is one comparison.
     """
     if since is None:
         return [difference(table, None, until.id)]
@@ -51,31 +50,33 @@ def differences(table: IcebergTable, since: Snapshot | None, until: Snapshot) ->
     ways = stretches(since, list(table.ancestors_of(until)))
     if ways is None or ways == [(since.id, until.id)] or len(ways) > _MOST_STRETCHES:
         return whole
-    return min(whole, [difference(table, *way) for way in ways], key=lambda found: sum(each.bytes for each in found))
+    return min(
+        whole, [difference(table, *way) for way in ways], key=lambda compared: sum(each.bytes for each in compared)
+    )
 
 
 def stretches(since: Snapshot, ancestors: Sequence[Snapshot]) -> list[tuple[int, int]] | None:
-    """The ways from one snapshot to the next rewrite, and from there on; None if the snapshot is no ancestor.
+    """Return the stretches from a snapshot to the next rewrite, and onwards; None if it is not an ancestor.
 
-    :param ancestors: of the snapshot that they lead to, newest first, itself among them.
-    :return: ids of the first and the last snapshot of each; none if all that came since is rewrites.
+    :param ancestors: of the last snapshot, newest first, including itself.
+    :return: ids of the first and the last snapshot of each; empty if only rewrites came since.
     """
     later = list(itertools.takewhile(lambda each: each.id != since.id, ancestors))
     if len(later) == len(ancestors):
         return None
-    found, begin, end = [], since.id, since.id
+    ways, begin, end = [], since.id, since.id
     for snapshot in reversed(later):
         if snapshot.operation == "replace":
-            found += [(begin, end)] if begin != end else []
+            ways += [(begin, end)] if begin != end else []
             begin = snapshot.id
         end = snapshot.id
-    return found + ([(begin, end)] if begin != end else [])
+    return ways + ([(begin, end)] if begin != end else [])
 
 
 def difference(table: IcebergTable, since: int | None, until: int) -> Difference:
     """Compare the data files of two snapshots, and the delete files that Iceberg's planning pairs them with.
 
-    :param since: id of the first snapshot; None: there was nothing.
+    :param since: id of the first snapshot; None compares with an empty table.
     :param until: id of the second; neither has to be an ancestor of the other.
     """
     first, second = _State(table, since), _State(table, until)
@@ -92,14 +93,14 @@ def difference(table: IcebergTable, since: int | None, until: int) -> Difference
 
 
 class _State:
-    """The scan tasks of a snapshot, which stay in the JVM, and the deletes of each by the location of its data file."""
+    """The scan tasks of a snapshot, kept in the JVM, and the deletes of each by the location of its data file."""
 
     def __init__(self, table: IcebergTable, snapshot_id: int | None) -> None:
         self._calls, self._all = java_calls(table.spark), jvm(table.spark).java.util.ArrayList()
         calls = self._calls
         location, size = (calls.method(CONTENT_FILE, name) for name in ("location", "fileSizeInBytes"))
         file = calls.method(FILE_SCAN_TASK, "file")(calls.it)
-        # many deletion vectors share a Puffin file: the location alone does not name one
+        # many deletion vectors share a Puffin file, so the location alone does not identify one
         name = calls.row(location(calls.it), calls.method(DELETE_FILE, "contentOffset")(calls.it))
         transform = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", f"{GUAVA}.base.Function")
         deletes = transform(
@@ -117,9 +118,9 @@ class _State:
         self._places = {at: place for place, at in enumerate(self.deletes)}
 
     def size(self, locations: Iterable[str]) -> int:
-        """Bytes of some data files."""
+        """Sum the bytes of some data files."""
         return sum(self._bytes[at] for at in locations)
 
     def tasks(self, locations: Iterable[str]) -> Any:
-        """Java list of the scan tasks of some data files."""
+        """Return a Java list of the scan tasks of some data files."""
         return self._calls.chosen(self._all, [self._places[at] for at in sorted(locations)])

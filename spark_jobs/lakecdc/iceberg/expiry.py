@@ -1,8 +1,7 @@
-"""Expiring snapshots by Iceberg's own rules: first out of the metadata, then the files that nothing refers to any more.
+"""Snapshot expiry by Iceberg's rules: first from the metadata, then deletion of unreferenced files.
 
-Iceberg's Spark action does both, in a commit of its own, and asks nobody between them. Here the commit is a
-transaction, so that tags move with it. The action is given the table later, for what it is good at: finding the files
-by Spark, and deleting them.
+Iceberg's Spark action does both with its own commit and no check in between. Here the commit is a transaction, so that
+tags move with it. The action is used afterwards for what it does well: finding the files with Spark, and deleting them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit import told_as_conflict
+from lakecdc.iceberg.commit_outcome import conflict_errors
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions
@@ -34,7 +33,7 @@ _BY_SNAPSHOT = ("snapshots", "statistics", "partition-statistics")
 
 @dataclass(frozen=True)
 class Deleted:
-    """Files that an expiry deleted."""
+    """Number of files that an expiry deleted."""
 
     deleted_data_files: int = 0
     deleted_position_delete_files: int = 0
@@ -44,19 +43,19 @@ class Deleted:
     deleted_statistics_files: int = 0
 
     def metrics(self) -> dict[str, int]:
-        """For the report."""
+        """Return the numbers for the report."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """What is to expire.
+    """Snapshots to expire.
 
-    :param history: what it was planned from.
-    :param older_than_ms: snapshots made before this moment expire, in milliseconds since 1970.
+    :param history: the plan's base.
+    :param older_than_ms: snapshots from before this time expire, in milliseconds since 1970.
     :param retain_last: snapshots kept on every branch.
-    :param expired: ids of the snapshots that go.
-    :param refs: tags that are put somewhere in the same commit.
+    :param expired: ids of the expiring snapshots.
+    :param refs: tags to set in the same commit.
     """
 
     history: History
@@ -67,24 +66,24 @@ class Expiry:
 
 
 def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> frozenset[int]:
-    """Ids of the snapshots that an expiry would remove; nothing is changed.
+    """Return the ids of the snapshots that an expiry would remove; change nothing.
 
     Branches' own ``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` count, as do refs whose age has passed.
 
-    :param older_than_ms: snapshots made before this moment expire, in milliseconds since 1970.
+    :param older_than_ms: snapshots from before this time expire, in milliseconds since 1970.
     :param retain_last: snapshots kept on every branch.
     """
     calls = java_calls(table.spark)
-    found = _update(table.java, older_than_ms, retain_last).apply()
+    expiring = _update(table.java, older_than_ms, retain_last).apply()
     snapshot_id = calls.method("org.apache.iceberg.Snapshot", "snapshotId")(calls.it)
-    return frozenset(number for (number,) in calls.rows(found, snapshot_id))
+    return frozenset(number for (number,) in calls.rows(expiring, snapshot_id))
 
 
 def expire(table: IcebergTable, plan: Callable[[], Expiry]) -> Expiry:
-    """Take snapshots, and refs whose age has passed, out of the metadata, and put tags, in one commit. No file goes.
+    """Remove snapshots and overdue refs from the metadata, and set tags, in one commit without deleting files.
 
-    :param plan: called again whenever another writer has come first.
-    :return: what was carried out.
+    :param plan: called again whenever another writer was faster.
+    :return: the executed plan.
     :raises ConflictError: other writers won too often.
     """
 
@@ -95,24 +94,24 @@ def expire(table: IcebergTable, plan: Callable[[], Expiry]) -> Expiry:
         except MetadataMovedError:
             raise
         except Exception:
-            # the answer of a commit that arrived may have been lost
+            # the commit may have arrived although its answer was lost
             if not _arrived(table, planned):
                 raise
         return planned
 
-    with told_as_conflict(table, "The expiry was refused", "No snapshot and no file was removed; run again."):
+    with conflict_errors(table, "The expiry was refused", "No snapshot and no file was removed; run again."):
         done = retried(table, commit)
     table.refresh()
     return done
 
 
 def delete_unreachable(table: IcebergTable, before: History, after: History) -> Deleted:
-    """Delete the files that snapshots which have gone were the last to refer to.
+    """Delete the files that only expired snapshots referenced.
 
-    Iceberg's action looks at the metadata, commits, looks again, and deletes what only the first look has found. Here
-    it looks at both in turn, and its commit is none.
+    Iceberg's action reads the metadata, commits, reads it again, and deletes what only the first read had. Here it gets
+    both in turn, and its commit does nothing.
 
-    :param after: read after the snapshots went.
+    :param after: read after the snapshots were expired.
     """
     gone = before.snapshots.keys() - after.snapshots.keys()
     both = dict(after.document)
@@ -121,8 +120,8 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
         both[key] = [*after.document.get(key, []), *went]
     first, second = (_parsed(table, after.location, document) for document in (both, after.document))
     operations = _in_turn(table, first, second)
-    seen = jvm(table.spark).org.apache.iceberg.BaseTable(operations, table.name)
-    action = spark_actions(table.spark).expireSnapshots(seen)
+    view = jvm(table.spark).org.apache.iceberg.BaseTable(operations, table.name)
+    action = spark_actions(table.spark).expireSnapshots(view)
     result = action.option("stream-results", "true").execute()
     return Deleted(
         int(result.deletedDataFilesCount()),
@@ -135,7 +134,7 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
 
 
 def missing_files(table: IcebergTable, locations: Collection[str]) -> list[str]:
-    """Those of the files that the table's FileIO does not find."""
+    """Return the files that the table's FileIO does not find."""
     io: Any = table.java.io()
     return [location for location in locations if not io.newInputFile(location).exists()]
 
@@ -148,7 +147,7 @@ def _commit(table: IcebergTable, planned: Expiry) -> None:
     transaction = table.java.newTransaction()
     here = str(transaction.table().operations().current().metadataFileLocation())
     if here != planned.history.location:
-        raise MetadataMovedError("Another writer has committed since the expiry was planned.", table=table.name)
+        raise MetadataMovedError("Another writer committed since the expiry was planned.", table=table.name)
     put_refs(table, dict(planned.refs), owner=transaction)
     _update(transaction, planned.older_than_ms, planned.retain_last).cleanExpiredFiles(False).commit()
     transaction.commitTransaction()
@@ -156,21 +155,21 @@ def _commit(table: IcebergTable, planned: Expiry) -> None:
 
 def _arrived(table: IcebergTable, planned: Expiry) -> bool:
     try:
-        found = read_history(table)
+        current = read_history(table)
     except ConflictError:
         return False
-    placed = all(found.refs.get(name) == ref for name, ref in planned.refs.items())
-    return bool(planned.expired) and not planned.expired & found.snapshots.keys() and placed
+    placed = all(current.refs.get(name) == ref for name, ref in planned.refs.items())
+    return bool(planned.expired) and not planned.expired & current.snapshots.keys() and placed
 
 
 def _parsed(table: IcebergTable, location: str, document: Mapping[str, Any]) -> Any:
-    # the log that was read ends with the metadata file itself
+    # its log ends with the metadata file itself
     without_itself = {**document, "metadata-log": document["metadata-log"][:-1]}
     return jvm(table.spark).org.apache.iceberg.TableMetadataParser.fromJson(location, json.dumps(without_itself))
 
 
 def _in_turn(table: IcebergTable, first: Any, second: Any) -> Any:
-    """``TableOperations`` that have the first metadata until they are refreshed to the second, and commit nothing."""
+    """Build ``TableOperations`` that switch from the first to the second metadata on refresh, and commit nothing."""
     handles = Handles(table.spark)
 
     def answer(value: Any) -> Any:

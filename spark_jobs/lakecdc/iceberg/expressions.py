@@ -1,4 +1,4 @@
-"""What Spark's parser tells of a SQL expression."""
+"""Facts about SQL expressions from Spark's parser."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 def referenced_columns(spark: SparkSession, sql: str) -> set[str]:
-    """Names that an expression refers to, without resolving them; ``*`` for a star.
+    """Return the names in an expression, without resolving them; ``*`` for a star.
 
     Of a nested name such as ``address.city`` only the first part counts.
     """
     leaves = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql).collectLeaves()
-    found = set()
+    names = set()
     for index in range(leaves.size()):
         leaf = leaves.apply(index)
         kind = leaf.getClass().getSimpleName()
         if kind == "UnresolvedAttribute":
-            found.add(str(leaf.nameParts().apply(0)))
+            names.add(str(leaf.nameParts().apply(0)))
         elif "Star" in kind:
-            found.add("*")
-    return found
+            names.add("*")
+    return names
 
 
 def depends_on_row_alone(frame: DataFrame) -> bool:
-    """Whether the columns of a frame are the same each time, and no window over other rows is among them."""
+    """Check whether a frame's columns are deterministic and use no window over other rows."""
     plan = frame._jdf.queryExecution().analyzed()
     return bool(plan.deterministic()) and not _has_window(plan)
 

@@ -1,4 +1,4 @@
-"""Refusing the commit of a run that another run has overtaken."""
+"""Refusal of commits of runs that another run has overtaken."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 def stop_at_own(ancestor: Any, mark: str | None) -> None:
-    """Stop a commit that finds itself among the ancestors it is to be validated against.
+    """Stop a commit that finds itself among the ancestors it is validated against.
 
-    To refuse it would make Iceberg delete the manifests of a snapshot that is there; what a callback raises deletes
+    A refusal would make Iceberg delete the manifests of a committed snapshot; an exception from a callback deletes
     nothing.
 
     :param ancestor: Java ``Snapshot``.
     :param mark: the commit's own.
     """
     if mark is not None and ancestor.summary().get(names.COMMIT_ID) == mark:
-        raise CommitStateUnknownError(f"The commit has arrived as snapshot {ancestor.snapshotId()}.")
+        raise CommitStateUnknownError(f"The commit arrived as snapshot {ancestor.snapshotId()}.")
 
 
 class DeleteReach:
-    """The partition specs that a batch's equality deletes were written for, in which all live rows have to be.
+    """The partition specs of a batch's equality deletes, which all live rows have to be in.
 
-    An equality delete reaches files of its own spec only, unless that has no partitions (Iceberg specification, scan
-    planning). Rows that a rewrite has moved to another spec since the batch was staged would stay.
+    An equality delete applies only to files of its own spec, unless that has no partitions (Iceberg specification, scan
+    planning). Rows that a rewrite moved to another spec since the batch was staged would stay.
 
-    :param specs: ids of the specs that the deletes were written for: those that had live files, and the current one.
+    :param specs: ids of the deletes' specs: those with live files at the time, and the current one.
     """
 
     def __init__(self, table: IcebergTable, specs: Collection[int]) -> None:
@@ -45,41 +45,41 @@ class DeleteReach:
         self._seen = int(head.snapshotId()) if head is not None else None
 
     def holds(self, head: Any) -> bool:
-        """Whether the deletes reach all live rows of a Java ``Snapshot``."""
+        """Check whether the deletes apply to all live rows of a Java ``Snapshot``."""
         if self._everywhere or int(head.snapshotId()) == self._seen:
             return True
         return live_spec_ids(self._table, head) <= self._specs
 
 
 class KnownFloor:
-    """What somebody has gone by of rows that were taken away; the table must tell nothing else when they commit.
+    """Properties on removed rows that a run relied on and that must be unchanged when it commits.
 
-    :param known: by table property, its value then; None if there was none.
+    :param known: value by table property at that time; None if it was unset.
     """
 
     def __init__(self, table: IcebergTable, known: Mapping[str, str | None]) -> None:
         self._table, self._known = table, known
 
     def holds(self) -> bool:
-        """Whether the metadata that Iceberg is about to build a commit on tells the same."""
+        """Check whether the metadata below the next commit still has the same values."""
         properties = self._table.java.operations().current().properties()
         return all(properties.get(name) == value for name, value in self._known.items())
 
 
 class KnownHead:
-    """The head of main that somebody has gone by; nobody must have committed to it when they commit.
+    """The head of main that a run relied on and that must be unchanged when it commits.
 
     :param snapshot_id: None if the table had no snapshot.
-    :param truncated: the commit removes rows first, in a snapshot of its own.
+    :param truncated: the commit removes rows first, in a separate snapshot.
     """
 
     def __init__(self, snapshot_id: int | None, *, truncated: bool) -> None:
         self._snapshot_id, self._truncated = snapshot_id, truncated
 
     def holds(self, head: Any | None) -> bool:
-        """Whether it is the head still.
+        """Check whether it is still the head.
 
-        :param head: Java ``Snapshot`` that the commit is about to follow; None if there is none.
+        :param head: Java ``Snapshot`` before the commit; None if there is none.
         """
         if head is None:
             return self._snapshot_id is None
@@ -87,7 +87,7 @@ class KnownHead:
 
 
 class FloorFence:
-    """An Iceberg ``SnapshotAncestryValidator``: no other run has moved the floor since this one has looked at it.
+    """An Iceberg ``SnapshotAncestryValidator``: no other run has moved the floor since this one read it.
 
     :ivar mark: the commit's own.
     """
@@ -97,15 +97,15 @@ class FloorFence:
         self.mark: str | None = None
 
     def validate(self, ancestors: Any) -> bool:
-        """Called by Iceberg with the head's ancestors, newest first."""
+        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
         iterator = ancestors.iterator()
         if iterator.hasNext():
             stop_at_own(iterator.next(), self.mark)
         return self._floor.holds()
 
     def errorMessage(self) -> str:
-        """Called by Iceberg when :meth:`validate` said no."""
-        return "another run has removed rows of this table meanwhile"
+        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
+        return "another run removed rows of this table meanwhile"
 
     class Java:
         """py4j's declaration of the implemented interface."""
@@ -114,9 +114,10 @@ class FloorFence:
 
 
 class LeaseFence:
-    """An Iceberg ``SnapshotAncestryValidator``: the run still holds the table's lease; then whatever else is.
+    """An Iceberg ``SnapshotAncestryValidator``: the run still holds the table's lease, and any further validator
+    agrees.
 
-    :param then: validates the rest; None: there is nothing more.
+    :param then: validates the rest; None if there is nothing more.
     :param mark: the commit's own.
     """
 
@@ -125,12 +126,12 @@ class LeaseFence:
         self._lost = False
 
     def validate(self, ancestors: Any) -> bool:
-        """Called by Iceberg with the head's ancestors, newest first."""
+        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
         metadata = self._table.java.operations().current()
-        held = read_lease(mapping(metadata.properties()))
-        # a renewal that came too late may have put the token back
+        current = read_lease(mapping(metadata.properties()))
+        # a late renewal may have restored the token
         taken_over = metadata.refs().containsKey(f"{names.LEASE_TAKEN_PREFIX}{self._token}")
-        mine = held is not None and held.token == self._token and held.may_be_renewed(now_ms())
+        mine = current is not None and current.token == self._token and current.may_be_renewed(now_ms())
         self._lost = taken_over or not mine
         if self._lost:
             iterator = ancestors.iterator()
@@ -140,7 +141,7 @@ class LeaseFence:
         return self._then is None or bool(self._then.validate(ancestors))
 
     def errorMessage(self) -> str:
-        """Called by Iceberg when :meth:`validate` said no."""
+        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
         if self._lost or self._then is None:
             return "this run's lease of the table has ended, or another run has taken it over"
         return str(self._then.errorMessage())
@@ -154,18 +155,18 @@ class LeaseFence:
 class PositionFence:
     """An Iceberg ``SnapshotAncestryValidator``: the head's nearest position must be the one the batch started from.
 
-    Iceberg calls it against the refreshed head on every attempt to commit, so a run that was paused while another
-    one moved on cannot commit.
+    Iceberg calls it against the refreshed head on every commit attempt, so a run that was paused while another one
+    continued cannot commit.
 
     :param expected: summary text of the position the batch started from; None if there was none.
     :param reach: of the batch's equality deletes, if it has any.
-    :param floor: that the batch's rows were held against; None for a table without one of its own.
+    :param floor: that the batch's rows were checked against; None for a table without one.
     :ivar head: that the batch was checked with; None if only its own rows were.
     :ivar head_moved: whether it was refused because others have committed since.
     :ivar out_of_reach: whether it was refused because of the deletes' reach.
     :ivar floor_moved: whether it was refused because rows have expired or were erased meanwhile.
     :ivar mark: the commit's own.
-    :ivar attempts: how often the commit has been tried.
+    :ivar attempts: number of commit attempts.
     """
 
     def __init__(self, expected: str | None, reach: DeleteReach | None = None, floor: KnownFloor | None = None) -> None:
@@ -175,22 +176,22 @@ class PositionFence:
         self.head: KnownHead | None = None
         self.out_of_reach = self.floor_moved = self.head_moved = False
         self.mark: str | None = None
-        self.found: str | None = expected
+        self.current_text: str | None = expected
         self.attempts = 0
 
     def validate(self, ancestors: Any) -> bool:
-        """Called by Iceberg with the head's ancestors, newest first."""
+        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
         self.attempts += 1
         iterator = ancestors.iterator()
-        self.found, head = None, None
+        self.current_text, head = None, None
         while iterator.hasNext():
             ancestor = iterator.next()
             stop_at_own(ancestor, self.mark)
             head = head or ancestor
-            self.found = ancestor.summary().get(names.POSITIONS)
-            if self.found is not None:
+            self.current_text = ancestor.summary().get(names.POSITIONS)
+            if self.current_text is not None:
                 break
-        if self.found != self.expected:
+        if self.current_text != self.expected:
             return False
         self.floor_moved = self.floor is not None and not self.floor.holds()
         self.head_moved = self.head is not None and not self.head.holds(head)
@@ -200,7 +201,7 @@ class PositionFence:
         return not self.out_of_reach
 
     def errorMessage(self) -> str:
-        """Called by Iceberg when :meth:`validate` said no."""
+        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
         if self.out_of_reach:
             return "rows have moved to a partition spec that the batch's equality deletes do not reach"
         if self.floor_moved:

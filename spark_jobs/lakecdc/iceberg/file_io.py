@@ -22,45 +22,45 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# catalog properties (its database password, say) are in the same map and have no business in tasks
+# the same map has catalog properties, such as a database password, which must not reach tasks
 _STORAGE = ("s3.", "client.", "gcs.", "adls.", "oss.", "hdfs.")
 
 
 def storage_properties(table: IcebergTable) -> dict[str, str]:
-    """The settings of the table's FileIO in pyiceberg's names, credentials that the catalog vended included.
+    """Return the settings of the table's FileIO in pyiceberg's names, including vended credentials.
 
-    :return: a secret as a whole: pass it to tasks, never to a log.
+    :return: secret: pass it to tasks, never to a log.
     """
     io = table.java.io()
-    found = mapping(io.properties())
+    settings = mapping(io.properties())
     for credential in _vended(io):
         if table.location.startswith(credential.prefix()):
-            found |= mapping(credential.config())
-    return to_pyiceberg(found)
+            settings |= mapping(credential.config())
+    return to_pyiceberg(settings)
 
 
 def to_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     """Map the storage settings among Java's FileIO properties to pyiceberg's names; drop everything else."""
-    found = {key: value for key, value in properties.items() if key.startswith(_STORAGE)}
-    path_style = found.pop("s3.path-style-access", None)
+    settings = {key: value for key, value in properties.items() if key.startswith(_STORAGE)}
+    path_style = settings.pop("s3.path-style-access", None)
     if path_style is not None:
-        found["s3.force-virtual-addressing"] = "false" if path_style.lower() == "true" else "true"
-    return found
+        settings["s3.force-virtual-addressing"] = "false" if path_style.lower() == "true" else "true"
+    return settings
 
 
 def marked_location(table: IcebergTable, below: str = "") -> str:
-    """A location for data and delete files, where the table's location provider puts new ones.
+    """Return a location for data and delete files, as the table's location provider places new ones.
 
     One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``.
 
-    :param below: path behind that folder.
+    :param below: path below that folder.
     """
     name = "/".join(filter(None, (_folder_of(table.spark), below)))
     return str(table.java.locationProvider().newDataLocation(name))
 
 
 def new_folder(table: IcebergTable, purpose: str) -> str:
-    """A location that nothing else uses, in the application's folder.
+    """Return a unique location in the application's folder.
 
     :param purpose: first part of the folder's name.
     """
@@ -69,7 +69,7 @@ def new_folder(table: IcebergTable, purpose: str) -> str:
 
 @contextmanager
 def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
-    """A new folder, discarded if the work that writes to it fails.
+    """Yield a new folder, discarded if the work that writes to it fails.
 
     :param purpose: see :func:`new_folder`.
     """
@@ -82,17 +82,17 @@ def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
 
 
 def discard_folder(table: IcebergTable, folder: str) -> None:
-    """Delete everything below a location that :func:`new_folder` gave. Never raises: orphan removal finds the rest."""
+    """Delete everything below a location of :func:`new_folder`, without raising; orphan removal finds the rest."""
     try:
         table.java.io().deletePrefix(folder)
     except Exception as error:
-        # local and Hadoop file systems report a folder in which nothing was written
+        # local and Hadoop file systems report a folder without files
         if java_class_name(error) != "UncheckedIOException" or "FileNotFound" not in java_message(error):
             log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
 
 
 def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
-    """Delete files that no commit took. Never raises: orphan removal finds the rest, and one may be gone already."""
+    """Delete uncommitted files without raising; orphan removal finds the rest."""
     for location in locations:
         try:
             table.java.io().deleteFile(location)
@@ -101,7 +101,7 @@ def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
 
 
 def output(properties: Mapping[str, str], location: str) -> OutputFile:
-    """An output file in a Python task.
+    """Open an output file in a Python task.
 
     :param properties: from :func:`storage_properties`.
     """
@@ -109,7 +109,7 @@ def output(properties: Mapping[str, str], location: str) -> OutputFile:
 
 
 def source(properties: Mapping[str, str], location: str) -> InputFile:
-    """An input file in a Python task.
+    """Open an input file in a Python task.
 
     :param properties: from :func:`storage_properties`.
     """
@@ -117,9 +117,9 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
 
 
 def reaches(location: str) -> bool:
-    """Tell whether :func:`output` and :func:`source` get to a location: pyiceberg takes it for a URL and cuts it short.
+    """Check whether :func:`output` and :func:`source` support a location: pyiceberg parses URLs and truncates some.
 
-    Partition values are no matter, Iceberg escapes them in the locations that it makes.
+    Partition values do not matter, because Iceberg escapes them in its locations.
     """
     return not {"#", "?"}.intersection(location)
 

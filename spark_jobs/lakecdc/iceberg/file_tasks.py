@@ -1,4 +1,4 @@
-"""Data files with the deletes that apply to them, as Iceberg's scan planning pairs them."""
+"""Data files with the deletes that apply to them, as paired by Iceberg's scan planning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes
     from lakecdc.iceberg.table import IcebergTable
 
-#: pairs of data file and equality delete that are kept; every further one costs a reference in the driver
+#: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
 _FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
 Form = Literal["paired", "equality", "others", "none"]
@@ -40,13 +40,12 @@ class FileTask:
     :param spec_id: its partition spec.
     :param scope: number of its (spec, partition).
     :param sequence_number: data sequence number.
-    :param records: rows, deleted ones included.
-    :param others: how many position deletes and deletion vectors apply.
-    :param equality_deletes: how many equality deletes apply.
+    :param records: rows, including deleted ones.
+    :param others: number of position deletes and deletion vectors that apply.
+    :param equality_deletes: number of equality deletes that apply.
     :param astray: whether one of those equality deletes is of another scope.
-    :param paired: whether Iceberg's task with every delete that applies is kept; it is not where the pairs of data and
-        delete files are too many.
-    :param found: where it is kept.
+    :param paired: whether Iceberg's task with every delete is stored; it is not if there are too many pairs.
+    :param found: the store of its task.
     """
 
     number: int
@@ -59,16 +58,16 @@ class FileTask:
     equality_deletes: int
     astray: bool
     paired: bool
-    found: FoundTasks = field(repr=False, compare=False)
+    store: PlannedTasks = field(repr=False, compare=False)
 
     @property
     def java(self) -> Any:
-        """Iceberg's ``DataFile``."""
-        return self.found.bare.get(self.number).file()
+        """Return Iceberg's ``DataFile``."""
+        return self.store.bare.get(self.number).file()
 
     def other(self, index: int) -> Any:
-        """Iceberg's ``DeleteFile`` of one of the position deletes and vectors, by its place in :func:`others_of`."""
-        return self.found.bare.get(self.number).deletes().get(index)
+        """Return Iceberg's ``DeleteFile`` of a position delete or vector, by its place in :func:`others_of`."""
+        return self.store.bare.get(self.number).deletes().get(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +88,12 @@ class OtherDelete:
 
     @property
     def key(self) -> DeleteKey:
-        """What names it among all delete files."""
+        """Return its unique key among all delete files."""
         return self.location, self.offset
 
 
-class FoundTasks:
-    """Iceberg's scan tasks of the data files found, which stay in the JVM, each in the place that its number tells.
+class PlannedTasks:
+    """Iceberg's scan tasks of the planned data files, kept in the JVM at the index of their number.
 
     :param equality: the live equality deletes.
     """
@@ -103,19 +102,19 @@ class FoundTasks:
         calls, view = java_calls(table.spark), jvm(table.spark)
         self._calls, self._builder = calls, TaskBuilder(table)
         self._predicates = view.org.apache.iceberg.relocated.com.google.common.base.Predicates
-        #: with every delete, of the first data files; and without the equality deletes, of all of them
+        #: tasks of the first data files with every delete, and of all without the equality deletes
         self.paired, self.bare = view.java.util.ArrayList(), view.java.util.ArrayList()
-        #: what a task says of itself
+        #: functions of a task
         self.file, self.deletes = (calls.method(FILE_SCAN_TASK, name)(calls.it) for name in ("file", "deletes"))
         is_equality = self.among(delete_file_set(table, equality))
         self._equality, self._others = self._those(is_equality), self._those(self._negated(is_equality))
 
     def among(self, files: Any) -> Any:
-        """Java predicate that tells whether a file is in a set."""
+        """Return a Java predicate for membership in a set of files."""
         return getattr(self._predicates, "in")(files)
 
     def facts(self, scopes: Scopes) -> list[JavaFunction]:
-        """What a task tells for :class:`FileTask`: location to records, and how many deletes and equality deletes."""
+        """Return the functions for :class:`FileTask`: location to records, numbers of deletes and equality deletes."""
         facts = [
             self._calls.method(CONTENT_FILE, name)(self.file)
             for name in ("location", "specId", "dataSequenceNumber", "recordCount")
@@ -126,13 +125,13 @@ class FoundTasks:
     def keep(self, tasks: Any, paired: int) -> None:
         """Add a Java list of tasks.
 
-        :param paired: how many of them are kept with every delete.
+        :param paired: number of them to store with every delete.
         """
         self.paired.addAll(tasks.subList(0, paired))
         self.bare.addAll(self._calls.mapped(tasks, self._builder.with_deletes(self._others)))
 
     def tasks(self, numbers: Iterable[int], form: Form) -> Any:
-        """Java list of the scan tasks in one of the forms of :func:`java_tasks`."""
+        """Return a Java list of scan tasks in one of the forms of :func:`java_tasks`."""
         objects = self._calls.chosen(self.paired if form in ("paired", "equality") else self.bare, numbers)
         if form in ("equality", "none"):
             deletes = self._equality if form == "equality" else None
@@ -140,7 +139,7 @@ class FoundTasks:
         return objects
 
     def others(self, numbers: Iterable[int]) -> list[tuple[OtherDelete, ...]]:
-        """The position deletes and deletion vectors of each of the data files."""
+        """Return the position deletes and deletion vectors of each of the data files."""
         calls = self._calls
         facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("location", "format")]
         facts += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
@@ -151,8 +150,8 @@ class FoundTasks:
         rows = calls.rows(calls.chosen(self.bare, numbers), described)
         return [tuple(OtherDelete(*delete) for delete in deletes) for (deletes,) in rows]
 
-    def without(self, deletes: Any) -> FoundTasks:
-        """The same as if some equality deletes did not apply.
+    def without(self, deletes: Any) -> PlannedTasks:
+        """Return the tasks as if some equality deletes did not apply.
 
         :param deletes: Java set of them.
         """
@@ -161,21 +160,21 @@ class FoundTasks:
         return left
 
     def equality_deletes(self, numbers: Iterable[int]) -> Iterator[int]:
-        """How many equality deletes apply to each of some data files whose pairs are kept."""
+        """Yield the number of equality deletes of each of some data files with stored pairs."""
         counts = self._calls.rows(self._calls.chosen(self.paired, numbers), self._size_of_equality())
         return (count for (count,) in counts)
 
     def reached(self, deletes: Any, tasks: Sequence[FileTask]) -> set[int]:
-        """Numbers of data files that some deletes apply to.
+        """Return the numbers of data files that some deletes apply to.
 
         :param deletes: Java set of them.
-        :param tasks: all with their pairs, or all without, of which equality deletes are not told.
+        :param tasks: all with their pairs, or all without, whose equality deletes are not known.
         """
         disjoint = self._calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
         numbers = [task.number for task in tasks]
-        kept = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)
-        told = self._calls.rows(kept, disjoint(deletes, self.deletes))
-        return {number for number, (none,) in zip(numbers, told, strict=True) if not none}
+        stored = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)
+        answers = self._calls.rows(stored, disjoint(deletes, self.deletes))
+        return {number for number, (none,) in zip(numbers, answers, strict=True) if not none}
 
     def _negated(self, predicate: Any) -> Any:
         return getattr(self._predicates, "not")(predicate)
@@ -189,22 +188,22 @@ class FoundTasks:
 
 
 def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:
-    """Java list of Iceberg's scan tasks, for :func:`lakecdc.iceberg.staging.staged_tasks`.
+    """Return a Java list of Iceberg's scan tasks, for :func:`lakecdc.iceberg.staging.staged_tasks`.
 
-    :param tasks: one at least, of one plan; with their pairs for ``paired`` and ``equality``.
-    :param form: the deletes that they carry: ``paired``, as Iceberg's planning pairs them; ``equality``, the equality
-        deletes; ``others``, the position deletes and deletion vectors; ``none``.
+    :param tasks: at least one, of one plan; with their pairs for ``paired`` and ``equality``.
+    :param form: their deletes: ``paired``, as Iceberg's planning pairs them; ``equality``, the equality deletes;
+        ``others``, the position deletes and deletion vectors; ``none``.
     """
-    return tasks[0].found.tasks([task.number for task in tasks], form)
+    return tasks[0].store.tasks([task.number for task in tasks], form)
 
 
 def others_of(tasks: Iterable[FileTask]) -> dict[int, tuple[OtherDelete, ...]]:
-    """The position deletes and deletion vectors that apply to data files, by the number of each file that has some."""
-    found: dict[int, tuple[OtherDelete, ...]] = {}
+    """Return the position deletes and deletion vectors of data files, by the number of each file with some."""
+    by_number: dict[int, tuple[OtherDelete, ...]] = {}
     for part in _parts([task for task in tasks if task.others]):
         numbers = [task.number for task in part]
-        found |= zip(numbers, part[0].found.others(numbers), strict=True)
-    return found
+        by_number |= zip(numbers, part[0].store.others(numbers), strict=True)
+    return by_number
 
 
 def _parts(tasks: Sequence[FileTask]) -> Iterator[list[FileTask]]:
@@ -224,16 +223,16 @@ def planned_tasks(
     positions: Sequence[PositionDelete],
     scopes: Scopes,
 ) -> Iterator[FileTask]:
-    """The data files that at least one of the deletes applies to, as Iceberg's scan planning pairs them.
+    """Yield the data files that at least one of the deletes applies to, as paired by Iceberg's scan planning.
 
-    The JVM asks all data files of the table by itself: 100,000 take a core between one and five seconds.
+    The JVM iterates over all data files of the table by itself: 100,000 take a core between one and five seconds.
     """
-    calls, found = java_calls(table.spark), FoundTasks(table, equality)
+    calls, planned = java_calls(table.spark), PlannedTasks(table, equality)
     going: list[EqualityDelete | PositionDelete] = [*equality, *positions]
     disjoint = calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
-    untouched = calls.interface(PREDICATE, disjoint(delete_file_set(table, going), found.deletes))
-    facts = *found.facts(scopes), _at_home(table, equality, found, scopes)
-    repair, scan = _Repair(table, equality, found, scopes), table.java.newScan().useSnapshot(snapshot_id)
+    untouched = calls.interface(PREDICATE, disjoint(delete_file_set(table, going), planned.deletes))
+    facts = *planned.facts(scopes), _at_home(table, equality, planned, scopes)
+    repair, scan = _Repair(table, equality, planned, scopes), table.java.newScan().useSnapshot(snapshot_id)
     number = pairs = 0
     for part in calls.parts(scan.ignoreResiduals().planFiles(), _at_once(len(going))):
         repair(part)
@@ -243,22 +242,22 @@ def planned_tasks(
         tasks = list[FileTask]()
         for *known, applying, of_equality, home in calls.rows(part, *facts):
             pairs += of_equality
-            rest = [applying - of_equality, of_equality, not home, pairs <= MAX_PAIRS, found]
+            rest = [applying - of_equality, of_equality, not home, pairs <= MAX_PAIRS, planned]
             tasks.append(FileTask(number, *known, *rest))
             number += 1
-        found.keep(part, sum(task.paired for task in tasks))
+        planned.keep(part, sum(task.paired for task in tasks))
         yield from tasks
 
 
-def _at_once(deletes: int) -> int:
-    """Data files to ask at once: each answer takes a moment, and the driver holds all their pairs meanwhile."""
-    return max(_FILES_AT_ONCE[0], min(_FILES_AT_ONCE[1], _PAIRS_AT_ONCE // max(deletes, 1)))
+def _at_once(delete_count: int) -> int:
+    """Return the number of data files per request: answers have latency, and the driver holds all their pairs."""
+    return max(_FILES_AT_ONCE[0], min(_FILES_AT_ONCE[1], _PAIRS_AT_ONCE // max(delete_count, 1)))
 
 
 def _at_home(
-    table: IcebergTable, equality: Iterable[EqualityDelete], found: FoundTasks, scopes: Scopes
+    table: IcebergTable, equality: Iterable[EqualityDelete], planned: PlannedTasks, scopes: Scopes
 ) -> JavaFunction:
-    """Whether the equality deletes that a task is paired with are of its data file's scope, or of the whole table."""
+    """Return a function that checks whether a task's equality deletes are of its scope or of the whole table."""
     calls, view = java_calls(table.spark), jvm(table.spark)
     guava = view.org.apache.iceberg.relocated.com.google.common.collect
     of_a_scope = java_deletes(table, [delete for delete in equality if delete.scope is not None])
@@ -266,36 +265,38 @@ def _at_home(
     as_set = calls.method("org.apache.iceberg.util.DeleteFileSet", "of", "java.lang.Iterable")(calls.it)
     sets = guava.Maps.transformValues(by_scope.asMap(), calls.interface(f"{GUAVA}.base.Function", as_set))
     filtered = calls.method(f"{GUAVA}.collect.Collections2", "filter", COLLECTION, f"{GUAVA}.base.Predicate")
-    paired = filtered(found.deletes, found.among(view.org.apache.iceberg.util.DeleteFileSet.of(of_a_scope)))
+    paired = filtered(planned.deletes, planned.among(view.org.apache.iceberg.util.DeleteFileSet.of(of_a_scope)))
     set_of = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)
-    # the copy, because the other map makes a set each time it is asked for one
-    reaching = set_of(view.java.util.HashMap(sets), scopes.number(found.file), view.java.util.ArrayList())
+    # copied, because the view builds a set at each access
+    reaching = set_of(view.java.util.HashMap(sets), scopes.number(planned.file), view.java.util.ArrayList())
     return calls.method(COLLECTION, "containsAll", COLLECTION)(reaching, paired)
 
 
 class _Repair:
-    """Adds to tasks the equality deletes that Iceberg's planning loses, by the specification's rule and without a look
-    at bounds: it compares those of uuids as signed numbers, and Parquet writes them unsigned (apache/iceberg #14216,
-    open in 1.12), so that nearly no file seems to hold the key."""
+    """Addition of the equality deletes that Iceberg's planning loses, by the specification's rule without bounds.
+
+    Iceberg compares bounds of uuids as signed numbers, but Parquet writes them unsigned (apache/iceberg #14216, open in
+    1.12), so that nearly no file seems to contain the key.
+    """
 
     def __init__(
-        self, table: IcebergTable, equality: Sequence[EqualityDelete], found: FoundTasks, scopes: Scopes
+        self, table: IcebergTable, equality: Sequence[EqualityDelete], planned: PlannedTasks, scopes: Scopes
     ) -> None:
         self._lost = _mispaired(table, equality)
         if not self._lost:
             return
         self._table, calls = table, java_calls(table.spark)
         self._calls, self._missing = calls, jvm(table.spark).java.util.HashMap()
-        sequence_number = calls.method(CONTENT_FILE, "dataSequenceNumber")(found.file)
-        self._place = scopes.number(found.file), sequence_number
+        sequence_number = calls.method(CONTENT_FILE, "dataSequenceNumber")(planned.file)
+        self._place = scopes.number(planned.file), sequence_number
         text = calls.method("java.lang.String", "valueOf", OBJECT)(calls.row(*self._place))
         missing = calls.method("java.util.Map", "getOrDefault", OBJECT, OBJECT)(
             self._missing, text, jvm(table.spark).java.util.ArrayList()
         )
         concat = calls.method(f"{GUAVA}.collect.Iterables", "concat", "java.lang.Iterable", "java.lang.Iterable")
-        # the set, because Iceberg may have found some of them all the same
+        # a set, because Iceberg may still have paired some of them
         united = calls.method("org.apache.iceberg.util.DeleteFileSet", "of", "java.lang.Iterable")
-        self._repaired = TaskBuilder(table).with_deletes(united(concat(found.deletes, missing)))
+        self._repaired = TaskBuilder(table).with_deletes(united(concat(planned.deletes, missing)))
 
     def __call__(self, tasks: Any) -> None:
         """Repair a Java list of tasks."""
@@ -309,7 +310,7 @@ class _Repair:
 
 
 def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
-    """Equality deletes by uuid."""
+    """Return the equality deletes by uuid."""
     deletes, types = list(equality), {field.id: field.type for field in table.fields}
     dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
     known = {**types, **field_types(table, dropped)} if dropped else types

@@ -1,4 +1,4 @@
-"""Files that are no table's, read by the driver through Hadoop's file systems."""
+"""Files outside of tables, read by the driver through Hadoop's file systems."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
-    """The first bytes of a file.
+    """Read the first bytes of a file.
 
     :param uri: its URI, encoded as Spark lists it.
-    :param size: how many; fewer if the file has no more.
+    :param size: maximum number of bytes.
     """
     view = jvm(spark)
     path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))

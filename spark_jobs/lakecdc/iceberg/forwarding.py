@@ -1,7 +1,7 @@
-"""Java objects that forward to another one but for single methods: Iceberg's interfaces, extended without Java.
+"""Java objects that forward to another one except for single methods: Iceberg's interfaces, extended without Java.
 
-A py4j callback can stand for an interface as well, but then every call of every method goes through Python. Here the
-JVM forwards by itself, and what a method is replaced by is a ``java.lang.invoke.MethodHandle``.
+A py4j callback can implement an interface as well, but then every method call goes through Python. Here the JVM
+forwards by itself, and a method is replaced by a ``java.lang.invoke.MethodHandle``.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _PRIMITIVES = {"boolean": "Boolean", "void": "Void"}
 
 
 def forwards(spark: SparkSession, java: Any) -> bool:
-    """Tell whether an object forwards to another one."""
+    """Check whether an object forwards to another one."""
     return bool(jvm(spark).java.lang.reflect.Proxy.isProxyClass(java.getClass()))
 
 
 class Handles:
-    """Method handles of a session's JVM, and how they are put together.
+    """Method handles of a session's JVM, and their composition.
 
-    :ivar combine: ``java.lang.invoke.MethodHandles``, whose static methods do that.
+    :ivar combine: ``java.lang.invoke.MethodHandles``, whose static methods compose them.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._invoke = spark, jvm(spark).java.lang.invoke
         self.combine = self._invoke.MethodHandles
-        # not the public one, which refuses methods that look at their caller, such as ``Method.invoke``
+        # the public lookup refuses caller-sensitive methods, such as ``Method.invoke``
         self._lookup = self.combine.lookup()
         self._classes: dict[str, Any] = {}
 
     def cls(self, name: str) -> Any:
-        """A ``Class`` object."""
+        """Return a ``Class`` object."""
         if name not in self._classes:
-            self._classes[name] = self._found(name)
+            self._classes[name] = self._load(name)
         return self._classes[name]
 
-    def _found(self, name: str) -> Any:
+    def _load(self, name: str) -> Any:
         if name == OBJECTS:
             return self.array(OBJECT).getClass()
         if name in _PRIMITIVES:
@@ -51,51 +51,51 @@ class Handles:
         return java_class(self._spark, name)
 
     def array(self, kind: str, *items: Any) -> Any:
-        """A Java array; of classes, by their names."""
+        """Build a Java array; classes are given by name."""
         return java_array(self._spark, kind, map(self.cls, items) if kind == _CLASS else items)
 
     def type(self, result: str, *parameters: str) -> Any:
-        """A ``MethodType``."""
+        """Return a ``MethodType``."""
         return self._invoke.MethodType.methodType(self.cls(result), self.array(_CLASS, *parameters))
 
     def reflected(self, owner: str, name: str, *parameters: str) -> Any:
-        """A public method as a ``java.lang.reflect.Method``."""
+        """Return a public method as a ``java.lang.reflect.Method``."""
         return self.cls(owner).getMethod(name, self.array(_CLASS, *parameters))
 
     def method(self, owner: str, name: str, *parameters: str) -> Any:
-        """A public method as a handle; if it is not static, the object it belongs to is the first parameter."""
+        """Return a public method as a handle; an instance method takes its object as the first parameter."""
         return self._lookup.unreflect(self.reflected(owner, name, *parameters)).asFixedArity()
 
     def after(self, first: Any, then: Any) -> Any:
-        """A handle that calls the second with what the first returns."""
+        """Return a handle that calls the second with the result of the first."""
         return self.combine.filterReturnValue(first, then)
 
     def before(self, handle: Any, first: Any) -> Any:
-        """The handle with another one in front of its first parameter."""
+        """Return the handle with another one applied to its first parameter."""
         return self.combine.filterArguments(handle, 0, self.array("java.lang.invoke.MethodHandle", first))
 
     def ignoring(self, handle: Any, kind: str, place: int = 0) -> Any:
-        """The handle with a further parameter that it does not look at."""
+        """Return the handle with a further parameter that it ignores."""
         return self.combine.dropArguments(handle, place, self.array(_CLASS, kind))
 
     def swapped(self, handle: Any, result: str, *parameters: str) -> Any:
-        """The handle with its first two parameters swapped.
+        """Return the handle with its first two parameters swapped.
 
-        :param parameters: all of them, as they are then.
+        :param parameters: all of them, after the swap.
         """
         order = [1, 0, *range(2, len(parameters))]
         return self.combine.permuteArguments(handle, self.type(result, *parameters), int_array(self._spark, order))
 
     def spread(self, handle: Any, count: int) -> Any:
-        """The handle with one ``Object`` and an ``Object[]`` of so many further arguments as parameters."""
+        """Return the handle with one ``Object`` and an ``Object[]`` of further arguments as parameters."""
         return handle.asType(handle.type().generic()).asSpreader(self.cls(OBJECTS), count)
 
     def function(self, callback: Any) -> Any:
-        """A ``java.util.function.Function``, which Python may implement, as a handle."""
+        """Return a ``java.util.function.Function``, which Python may implement, as a handle."""
         return self.method("java.util.function.Function", "apply", OBJECT).bindTo(callback)
 
     def raising(self) -> Any:
-        """``(Throwable)void``: throws what it gets, unless that is null."""
+        """Return ``(Throwable)void``, which throws its argument unless it is null."""
         throwable = "java.lang.Throwable"
         nothing = self.combine.empty(self.type("void", throwable))
         is_null = self.method("java.util.Objects", "isNull", OBJECT).asType(self.type("boolean", throwable))
@@ -104,11 +104,11 @@ class Handles:
 
 
 class Forwarding:
-    """Makes objects that forward to another one.
+    """Factory of objects that forward to another one.
 
-    :param interfaces: names of the interfaces that they have; the other one has them too.
-    :param replaced: by ``java.lang.reflect.Method``, what is called instead of it, with the other object and an
-        ``Object[]`` of arguments.
+    :param interfaces: names of their interfaces, which the other object also has.
+    :param replaced: replacement by ``java.lang.reflect.Method``, called with the other object and an ``Object[]`` of
+        arguments.
     """
 
     def __init__(
@@ -118,37 +118,37 @@ class Forwarding:
         self._interfaces = handles.array(_CLASS, *interfaces)
         self._loader = handles.cls(interfaces[0]).getClassLoader()
         self._handler = handles.cls("java.lang.reflect.InvocationHandler")
-        # py4j asks the JVM for a static method at each mention
+        # py4j looks up a static method at each mention
         reflect, invoke = view.java.lang.reflect, view.java.lang.invoke
         self._is_proxy, self._proxy = reflect.Proxy.isProxyClass, reflect.Proxy.newProxyInstance
         self._bind, self._implement = handles.combine.insertArguments, invoke.MethodHandleProxies.asInterfaceInstance
-        found = view.java.util.HashMap()
+        methods = view.java.util.HashMap()
         for method, handle in replaced.items():
-            found.put(method, handle)
-        self._call = self._calling(found)
+            methods.put(method, handle)
+        self._call = self._calling(methods)
 
     def __call__(self, target: Any) -> Any:
-        """An object that forwards to this one; this one itself if it is such an object already."""
+        """Return an object that forwards to this one, or this one if it already forwards."""
         if self._is_proxy(target.getClass()):
             return target
         call = self._bind(self._call, 0, self._handles.array(OBJECT, target))
         return self._proxy(self._loader, self._interfaces, self._implement(self._handler, call))
 
     def _calling(self, replaced: Any) -> Any:
-        """``(Object target, Object itself, Method method, Object[] arguments)Object``"""
+        """Return ``(Object target, Object itself, Method method, Object[] arguments)Object``."""
         handles, parameters = self._handles, (OBJECT, _METHOD, OBJECTS)
         forwarded = handles.swapped(handles.method(_METHOD, "invoke", OBJECT, OBJECTS), OBJECT, *parameters)
-        found = handles.method("java.util.Map", "get", OBJECT).bindTo(replaced)
-        found = found.asType(handles.type("java.lang.invoke.MethodHandle", _METHOD))
+        replacement = handles.method("java.util.Map", "get", OBJECT).bindTo(replaced)
+        replacement = replacement.asType(handles.type("java.lang.invoke.MethodHandle", _METHOD))
         invoker = handles.combine.exactInvoker(handles.type(OBJECT, OBJECT, OBJECTS))
-        instead = handles.swapped(handles.before(invoker, found), OBJECT, *parameters)
+        instead = handles.swapped(handles.before(invoker, replacement), OBJECT, *parameters)
         known = handles.method("java.util.Map", "containsKey", OBJECT).bindTo(replaced)
         known = handles.ignoring(known.asType(handles.type("boolean", _METHOD)), OBJECT)
         call = handles.combine.guardWithTest(known, instead, self._with_own_exceptions(forwarded))
         return handles.ignoring(call, OBJECT, 1)
 
     def _with_own_exceptions(self, reflected: Any) -> Any:
-        """A call by reflection with the exceptions of the method itself."""
+        """Return a call by reflection that throws the method's own exceptions."""
         handles, wrapper = self._handles, "java.lang.reflect.InvocationTargetException"
         throw = handles.combine.throwException(handles.cls(OBJECT), handles.cls("java.lang.Throwable"))
         rethrow = handles.before(throw, handles.method(wrapper, "getTargetException"))

@@ -1,4 +1,4 @@
-"""Snapshots, tags, branches and properties of a table at one moment, read from Java in one call."""
+"""Snapshots, tags, branches and properties of a table at one time, read from Java in one call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class History:
-    """A table's past.
+    """A table's metadata at one time.
 
     :param document: the metadata, as Iceberg writes it in JSON.
     :param snapshots: by id.
@@ -29,44 +29,44 @@ class History:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> History:
-        """Make it of a metadata document."""
-        snapshots = [Snapshot.of(found) for found in document.get("snapshots", [])]
+        """Parse a metadata document."""
+        snapshots = [Snapshot.of(each) for each in document.get("snapshots", [])]
         refs = {
-            name: Ref(found["snapshot-id"], found["type"], found.get("max-ref-age-ms"))
-            for name, found in document.get("refs", {}).items()
+            name: Ref(ref["snapshot-id"], ref["type"], ref.get("max-ref-age-ms"))
+            for name, ref in document.get("refs", {}).items()
         }
         return cls(document, {snapshot.id: snapshot for snapshot in snapshots}, refs)
 
     @property
     def properties(self) -> dict[str, str]:
-        """Table properties."""
+        """Return the table properties."""
         return dict(self.document.get("properties", {}))
 
     @property
     def location(self) -> str:
-        """Where the metadata file is."""
+        """Return the location of the metadata file."""
         return str(self.document["metadata-log"][-1]["metadata-file"])
 
     def ancestors(self, branch: str = MAIN) -> list[Snapshot]:
-        """The snapshots of a branch from its head towards the root, as far as metadata still holds them."""
-        found, ref = list[Snapshot](), self.refs.get(branch)
+        """Return the snapshots of a branch from its head towards the root, as far as metadata still has them."""
+        chain, ref = list[Snapshot](), self.refs.get(branch)
         snapshot = self.snapshots.get(ref.snapshot_id) if ref else None
         while snapshot is not None:
-            found.append(snapshot)
+            chain.append(snapshot)
             snapshot = self.snapshots.get(snapshot.parent_id) if snapshot.parent_id is not None else None
-        return found
+        return chain
 
 
 def read_history(table: IcebergTable) -> History:
-    """The table's past as its catalog has it now.
+    """Read the table's current history from its catalog.
 
-    :raises ConflictError: the table was dropped, or is another one by now.
+    :raises ConflictError: the table was dropped or replaced.
     """
     return History.of(newest_metadata(table))
 
 
 def down_to(ancestors: list[Snapshot], ids: Iterable[int]) -> list[Snapshot]:
-    """The head and its ancestors down to the oldest of the given ones; none of them if none is an ancestor."""
-    wanted = set(ids)
-    last = max((number for number, s in enumerate(ancestors) if s.id in wanted), default=-1)
+    """Return the head and its ancestors down to the oldest of the given ones; empty if none is an ancestor."""
+    given = set(ids)
+    last = max((number for number, s in enumerate(ancestors) if s.id in given), default=-1)
     return ancestors[: last + 1]

@@ -1,4 +1,4 @@
-"""Small helpers around the py4j gateway."""
+"""Helpers around the py4j gateway."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _PYSPARK_NAMES = (
     "org.apache.spark.api.python.SimplePythonFunction",
 )
 
-#: what Iceberg throws where a catalog did not say whether a commit arrived
+#: Iceberg's exception if a catalog did not say whether a commit arrived
 COMMIT_STATE_UNKNOWN = "CommitStateUnknownException"
-#: what it throws where another writer was faster
+#: its exceptions if another writer was faster
 CONFLICTS = frozenset({"ValidationException", "CommitFailedException"})
 
 
 class Names:
-    """Java's names as attributes: packages without a question, a class by its whole name and only once.
+    """Java's names as attributes: packages without a look-up, classes looked up once by their full name.
 
-    py4j asks the JVM at each part of a dotted name whether it is a class, and the JVM looks for it in every jar: half a
-    millisecond a part, two or three for a name.
+    py4j asks the JVM at each part of a dotted name whether it is a class, and the JVM searches every jar: half a
+    millisecond per part, two or three per name.
 
     :param view: py4j's view of the JVM.
     """
@@ -36,9 +36,9 @@ class Names:
 
     def __getattr__(self, name: str) -> Any:
         path = f"{self._path}.{name}" if self._path else name
-        found = getattr(self._view, path) if name[0].isupper() else Names(self._view, path)
-        setattr(self, name, found)
-        return found
+        member = getattr(self._view, path) if name[0].isupper() else Names(self._view, path)
+        setattr(self, name, member)
+        return member
 
 
 @lru_cache(maxsize=2)
@@ -47,20 +47,20 @@ def _names(view: Any) -> Names:
 
 
 def jvm(spark: SparkSession) -> Any:
-    """The classes of the session's JVM: ``jvm(spark).java.util.ArrayList``."""
+    """Return the classes of the session's JVM: ``jvm(spark).java.util.ArrayList``."""
     return _names(spark._jvm)
 
 
 def spark_actions(spark: SparkSession) -> Any:
-    """Iceberg's Java ``SparkActions`` of a session."""
+    """Return Iceberg's Java ``SparkActions`` of a session."""
     return jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 
 def know_pyspark_names(spark: SparkSession) -> None:
-    """Tell the JVM where the classes are that PySpark asks for by their last name alone.
+    """Import the classes that PySpark uses by their simple name into the JVM view.
 
-    It asks for each of them hundreds of times in a batch, and the JVM would look into every package that PySpark
-    imports as a whole, in every jar.
+    PySpark uses each of them hundreds of times per batch, and the JVM would search every package that PySpark imports
+    as a whole, in every jar.
     """
     from py4j.java_gateway import java_import
 
@@ -71,29 +71,29 @@ def know_pyspark_names(spark: SparkSession) -> None:
 def hush(spark: SparkSession, class_name: str) -> None:
     """Silence the warnings that a Java class logs.
 
-    :param class_name: its whole name.
+    :param class_name: its full name.
     """
     log4j = jvm(spark).org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(class_name, log4j.Level.ERROR)
 
 
 def gateway(spark: SparkSession) -> Any:
-    """The session's py4j gateway."""
+    """Return the session's py4j gateway."""
     return spark.sparkContext._gateway
 
 
 def ensure_callbacks(spark: SparkSession) -> None:
-    """Start the server through which Java calls Python, unless it runs."""
+    """Start the server through which Java calls Python, unless it is running."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     ensure_callback_server_started(gateway(spark))
 
 
 def table_cache(spark: SparkSession) -> Any:
-    """Iceberg's ``SparkTableCache`` singleton.
+    """Return Iceberg's ``SparkTableCache`` singleton.
 
-    By reflection: the class has a static ``get()`` and an instance ``get(String)``, and py4j decides static or not
-    from whichever the JVM happens to list first, so that the plain call fails in about one start of five.
+    Reflection is needed: the class has a static ``get()`` and an instance ``get(String)``, and py4j decides static or
+    not by whichever the JVM lists first, so that the plain call fails in about one start of five.
     """
     view, gate = jvm(spark), gateway(spark)
     cls = java_class(spark, "org.apache.iceberg.spark.SparkTableCache")
@@ -102,12 +102,12 @@ def table_cache(spark: SparkSession) -> Any:
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """A Java ``Class`` object, from the jars of the session too."""
+    """Load a Java ``Class`` object, including from the session's jars."""
     return jvm(spark).java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the session's jars have a class."""
+    """Check whether the session's jars have a class."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -118,7 +118,7 @@ def has_class(spark: SparkSession, name: str) -> bool:
 
 
 def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
-    """A Java ``int[]``."""
+    """Build a Java ``int[]``."""
     items = list(values)
     array = gateway(spark).new_array(gateway(spark).jvm.int, len(items))
     for index, value in enumerate(items):
@@ -127,9 +127,9 @@ def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
 
 
 def java_array(spark: SparkSession, kind: str, items: Iterable[Any]) -> Any:
-    """A Java array.
+    """Build a Java array.
 
-    :param kind: whole name of the elements' class.
+    :param kind: full name of the elements' class.
     """
     values = list(items)
     array = gateway(spark).new_array(reduce(getattr, kind.split("."), jvm(spark)), len(values))
@@ -139,7 +139,7 @@ def java_array(spark: SparkSession, kind: str, items: Iterable[Any]) -> Any:
 
 
 def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
-    """A ``java.util.ArrayList`` of ``items``; a Java collection stays as it is."""
+    """Build a ``java.util.ArrayList`` of ``items``; return a Java collection unchanged."""
     if hasattr(items, "isEmpty"):
         return items
     out = jvm(spark).java.util.ArrayList()
@@ -149,21 +149,21 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
 
 
 def listed(collection: Any) -> list[Any]:
-    """The elements of a Java ``Collection``.
+    """Return the elements of a Java ``Collection``.
 
-    Walking it as py4j's iterator does ends with an exception of Java's, for which pyspark asks the JVM about a dozen
-    classes: 25 ms, however short the collection.
+    py4j's iterator ends with a Java exception, for which pyspark asks the JVM about a dozen classes: 25 ms, however
+    short the collection.
     """
     return list(collection.toArray())
 
 
 def mapping(java_map: Any) -> dict[str, Any]:
-    """A Java ``Map`` with text for keys; a value that is no text or number stays a Java object."""
+    """Convert a Java ``Map`` with text keys; values other than text and numbers stay Java objects."""
     return {str(entry.getKey()): entry.getValue() for entry in listed(java_map.entrySet())}
 
 
 def iterate(closeable: Any) -> Iterator[Any]:
-    """Walk a Java ``CloseableIterable`` and close it."""
+    """Iterate over a Java ``CloseableIterable`` and close it."""
     try:
         iterator = closeable.iterator()
         while iterator.hasNext():
@@ -173,13 +173,13 @@ def iterate(closeable: Any) -> Iterator[Any]:
 
 
 def java_class_name(error: BaseException) -> str | None:
-    """Simple class name of the Java exception behind a py4j error, or of the Java cause Spark wrapped."""
+    """Return the simple class name of the Java exception behind an error; None if there is none."""
     java = getattr(error, "java_exception", None)
     return java.getClass().getSimpleName() if java is not None else None
 
 
 def java_message(error: BaseException) -> str:
-    """First line of the Java exception's message, or of the Python error's."""
+    """Return the first line of the Java exception's message, or of the Python error's."""
     java = getattr(error, "java_exception", None)
     text = str((java.getMessage() if java is not None else None) or error).strip()
     return text.splitlines()[0] if text else type(error).__name__

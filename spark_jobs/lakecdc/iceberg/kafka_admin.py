@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class KafkaAdmin:
-    """An open admin client; every call may raise what py4j makes of the client's exceptions.
+    """An open admin client; every call may raise py4j's form of the client's exceptions.
 
     :param settings: client settings in Java's names, secrets resolved.
     """
@@ -29,25 +29,25 @@ class KafkaAdmin:
         self._places: dict[tuple[str, int], Any] = {}
         self._client = self._admin.AdminClient.create(properties)
 
-    def topics(self, wanted: Callable[[str], bool]) -> dict[str, tuple[str, int]]:
-        """Id and number of partitions of topics."""
-        names = sorted(name for name in map(str, listed(self._client.listTopics().names().get())) if wanted(name))
+    def topics(self, is_wanted: Callable[[str], bool]) -> dict[str, tuple[str, int]]:
+        """Return id and number of partitions of topics."""
+        names = sorted(name for name in map(str, listed(self._client.listTopics().names().get())) if is_wanted(name))
         if not names:
             return {}
-        found = self._client.describeTopics(java_list(self._spark, names)).allTopicNames().get()
-        described = {name: found.get(name) for name in names}
+        descriptions = self._client.describeTopics(java_list(self._spark, names)).allTopicNames().get()
+        described = {name: descriptions.get(name) for name in names}
         return {name: (str(t.topicId().toString()), int(t.partitions().size())) for name, t in described.items()}
 
     def earliest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The lowest offset of topics' partitions."""
+        """Return the lowest offset of topic partitions."""
         return self._offsets(places, self._admin.OffsetSpec.earliest())
 
     def latest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The offset behind the last one that a reader may see."""
+        """Return the offset after the last one visible to readers."""
         return self._offsets(places, self._admin.OffsetSpec.latest())
 
     def at(self, places: Iterable[tuple[str, int]], milliseconds: int) -> dict[tuple[str, int], int]:
-        """The first offset whose record is not older than a moment, -1 where there is none.
+        """Return the first offset whose record is not older than a time, -1 if there is none.
 
         :param milliseconds: since 1970.
         """
@@ -58,14 +58,14 @@ class KafkaAdmin:
         self._client.close()
 
     def _offsets(self, places: Iterable[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
-        asked = {place: self._place(place) for place in places}
-        if not asked:
+        partitions = {place: self._place(place) for place in places}
+        if not partitions:
             return {}
-        wanted = jvm(self._spark).java.util.HashMap()
-        for java in asked.values():
-            wanted.put(java, spec)
-        found = self._client.listOffsets(wanted, self._options).all().get()
-        return {place: int(found.get(java).offset()) for place, java in asked.items()}
+        request = jvm(self._spark).java.util.HashMap()
+        for java in partitions.values():
+            request.put(java, spec)
+        answer = self._client.listOffsets(request, self._options).all().get()
+        return {place: int(answer.get(java).offset()) for place, java in partitions.items()}
 
     def _place(self, place: tuple[str, int]) -> Any:
         if place not in self._places:

@@ -1,4 +1,4 @@
-"""The live delete files of a snapshot, from its delete manifests."""
+"""Live delete files of a snapshot, from its delete manifests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
-#: what names a delete file among all others: location, and offset, because vectors share Puffin files
+#: unique key of a delete file: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class JavaPlace:
-    """Where an object stands in a Java list."""
+    """Reference to an object in a Java list."""
 
     objects: Any
     index: int
 
     def get(self) -> Any:
-        """The object."""
+        """Return the object."""
         return self.objects.get(self.index)
 
 
@@ -36,8 +36,8 @@ class EqualityDelete:
     """A live equality-delete file.
 
     :param spec_id: its partition spec.
-    :param scope: number of the (spec, partition) it reaches; None if it is global (specification, "Scan Planning").
-    :param sequence_number: data sequence number; it reaches data files with a smaller one.
+    :param scope: number of the (spec, partition) it applies to; None if it is global (specification, "Scan Planning").
+    :param sequence_number: data sequence number; it applies to data files with a smaller one.
     :param records: rows, that is keys.
     :param field_ids: the equality field ids, in ascending order.
     """
@@ -52,12 +52,14 @@ class EqualityDelete:
 
     @property
     def java(self) -> Any:
-        """Iceberg's ``DeleteFile``."""
+        """Return Iceberg's ``DeleteFile``."""
         return self._java.get()
 
     def reaches(self, scope: int, sequence_number: int) -> bool:
-        """Tell whether it applies to a data file: strictly older, and of the same spec and partition unless global
-        (table specification, "Scan Planning")."""
+        """Check whether it applies to a data file (table specification, "Scan Planning").
+
+        The file must be strictly older, and of the same spec and partition unless the delete is global.
+        """
         return sequence_number < self.sequence_number and self.scope in (None, scope)
 
 
@@ -79,7 +81,7 @@ class PositionDelete:
 
     @property
     def java(self) -> Any:
-        """Iceberg's ``DeleteFile``."""
+        """Return Iceberg's ``DeleteFile``."""
         return self._java.get()
 
 
@@ -92,7 +94,7 @@ class Scopes:
         self._next = self._calls.supplier(self._calls.method("java.util.Map", "size")(self._numbers))
 
     def number(self, file: JavaFunction) -> JavaFunction:
-        """Number of a content file's scope; the same scope always gets the same number."""
+        """Return a function for the number of a content file's scope; equal scopes get equal numbers."""
         types = "int", "org.apache.iceberg.StructLike", "java.util.function.Supplier"
         number_of = self._calls.method("org.apache.iceberg.util.PartitionMap", "computeIfAbsent", *types)
         spec_id, partition = (self._calls.method(CONTENT_FILE, name)(file) for name in ("specId", "partition"))
@@ -102,9 +104,9 @@ class Scopes:
 def live_deletes(
     table: IcebergTable, snapshot_id: int, scopes: Scopes, positions: Collection[DeleteKey] = ()
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
-    """Every live equality-delete file of a snapshot, those that apply to nothing included, and chosen position deletes.
+    """Return a snapshot's live equality-delete files, including unused ones, and selected position deletes.
 
-    :param positions: the position-delete files and deletion vectors that are wanted.
+    :param positions: the position-delete files and deletion vectors to select.
     """
     view, calls = jvm(table.spark), java_calls(table.spark)
     specs, java = table.java.specs(), view.java.util.ArrayList()
@@ -121,11 +123,11 @@ def live_deletes(
         for part in calls.parts(reader, _FILES_AT_ONCE):
             if not positions:
                 part.removeIf(unwanted)
-            kept, size = list[int](), int(java.size())
+            selected, size = list[int](), int(java.size())
             for place, (content, location, spec_id, records, number, ids, offset, scope) in enumerate(
                 calls.rows(part, *facts)
             ):
-                at, key = JavaPlace(java, size + len(kept)), (location, offset)
+                at, key = JavaPlace(java, size + len(selected)), (location, offset)
                 if content == "EQUALITY_DELETES":
                     reached = None if spec_id in unpartitioned else scope
                     equality.append(EqualityDelete(location, spec_id, reached, number, records, tuple(sorted(ids)), at))
@@ -133,18 +135,18 @@ def live_deletes(
                     chosen.append(PositionDelete(key, spec_id, scope, records, at))
                 else:
                     continue
-                kept.append(place)
-            java.addAll(calls.chosen(part, kept))
+                selected.append(place)
+            java.addAll(calls.chosen(part, selected))
     return equality, chosen
 
 
 def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDelete]:
-    """Every live equality-delete file of a snapshot."""
+    """Return every live equality-delete file of a snapshot."""
     return live_deletes(table, snapshot_id, Scopes(table))[0]
 
 
 def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:
-    """Java list of Iceberg's ``DeleteFile`` objects of deletes of one :func:`live_deletes`."""
+    """Return a Java list of ``DeleteFile`` objects from one :func:`live_deletes`."""
     if not deletes:
         return jvm(table.spark).java.util.ArrayList()
     places = [delete._java for delete in deletes]
@@ -152,5 +154,5 @@ def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | Positio
 
 
 def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:
-    """Iceberg's set of delete files, which compares them by location and content."""
+    """Return Iceberg's set of delete files, which compares them by location and content."""
     return jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.of(java_deletes(table, deletes))

@@ -1,14 +1,13 @@
-"""Commits whose answer was lost: the table itself tells whether they arrived, before anybody calls it a conflict.
+"""Commits whose answer was lost: the table itself decides whether they arrived before they count as conflicts.
 
-Iceberg believes the first error it gets, and some are wrong. The connection pool of a JDBC catalog repeats an UPDATE
-that its connection was lost over, and REST clients and the gateways before a catalog repeat a POST. If the first one
-had arrived, the second one finds the table changed: by another writer, as it seems. Iceberg commits once more then, its
-validation stumbles over the commit's own snapshot, and Iceberg deletes the manifests of what is the table's head by
-now.
+Iceberg trusts the first error, and some are wrong. The connection pool of a JDBC catalog repeats an UPDATE after a lost
+connection, and REST clients and gateways repeat a POST. If the first one had arrived, the second one finds the table
+changed, apparently by another writer. Iceberg then commits again, its validation meets the commit's own snapshot, and
+Iceberg deletes the manifests of what is now the table's head.
 
-So the tables of a session, for Spark's statements as for commits of ours, get operations (``TableOperations``) that
-look at the table after each error of a commit. One that arrived has succeeded. One that is not to be seen is a conflict
-only where Iceberg can be sure of that; after anything else its state is unknown, and no file is deleted.
+So the tables of a session, for Spark's statements and for our commits, get operations (``TableOperations``) that check
+the table after each commit error. A commit that arrived has succeeded. One that is not visible is a conflict only where
+Iceberg can be sure of that; after any other error its state is unknown, and no file is deleted.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: looks at the table after an error that says nothing about the commit, and seconds between them: the catalog may be
-#: away for a moment, or still be at it
-LOOKS, WAIT_SECONDS = 4, 0.5
+#: checks of the table after an inconclusive error, and seconds between them: the catalog may be temporarily away, or
+#: still working
+CHECKS, WAIT_SECONDS = 4, 0.5
 _CATALOGS = "org.apache.iceberg.catalog."
 _OPERATIONS, _METADATA = "org.apache.iceberg.TableOperations", "org.apache.iceberg.TableMetadata"
 
 
-def look_after_errors(spark: SparkSession, catalog: str) -> None:
-    """Let the tables that a session loads from a catalog tell whether commits with an error arrived.
+def verify_commits(spark: SparkSession, catalog: str) -> None:
+    """Make the tables that a session loads from a catalog verify whether commits with an error arrived.
 
     :param catalog: its name; Spark has opened it.
     """
@@ -58,7 +57,7 @@ def look_after_errors(spark: SparkSession, catalog: str) -> None:
 
 
 class _Equipped:
-    """A Java function that gives a loaded table operations that look after errors."""
+    """A Java function that gives a loaded table operations with verified commits."""
 
     def __init__(self, spark: SparkSession, handles: Handles) -> None:
         self._base_table = handles.cls("org.apache.iceberg.BaseTable")
@@ -72,13 +71,13 @@ class _Equipped:
         )
 
     def apply(self, table: Any) -> Any:
-        """Called by Java with each table that it has loaded; metadata tables commit nothing."""
+        """Wrap the operations of a loaded table; called by Java. Metadata tables commit nothing."""
         if self._base_table.isInstance(table):
             self._field.set(table, self._operations(table.operations()))
         return table
 
     def _judged(self, spark: SparkSession, handles: Handles) -> Any:
-        """``(RuntimeException, TableOperations, TableMetadata, TableMetadata)void``"""
+        """Return ``(RuntimeException, TableOperations, TableMetadata, TableMetadata)void``."""
         parameters = ("java.lang.RuntimeException", _OPERATIONS, _METADATA, _METADATA)
         as_list = handles.method("java.util.Arrays", "asList", OBJECTS)
         as_list = as_list.asCollector(handles.cls(OBJECTS), 4)
@@ -92,7 +91,7 @@ class _Equipped:
 
 
 class _Verdict:
-    """A Java function that tells what an error of a commit comes to."""
+    """A Java function that interprets a commit error."""
 
     def __init__(self, spark: SparkSession) -> None:
         iceberg = jvm(spark).org.apache.iceberg
@@ -100,34 +99,36 @@ class _Verdict:
         self._sure = java_class(spark, "org.apache.iceberg.exceptions.CleanableFailure")
 
     def apply(self, arguments: Any) -> Any:
-        """Called by Java with the error, the table's operations, and its metadata before the commit and after it.
+        """Interpret an error; called by Java with it, the table's operations, and the metadata before and after.
 
-        :return: what is to be thrown; None if the commit has arrived.
+        :return: the exception to throw; None if the commit arrived.
         """
-        error, operations, before, wanted = listed(arguments)
+        error, operations, before, intended = listed(arguments)
         sure = self._sure.isInstance(error)
-        for look in range(LOOKS):
-            if look:
-                time.sleep(WAIT_SECONDS * look)
+        for attempt in range(CHECKS):
+            if attempt:
+                time.sleep(WAIT_SECONDS * attempt)
             try:
-                arrived = self._arrived(operations, before, wanted)
+                arrived = self._arrived(operations, before, intended)
             except Py4JJavaError as blind:
-                log.warning("The catalog does not say what became of a commit: %s", mask(java_message(blind)))
+                log.warning("Cannot read the state of a commit from the catalog: %s", mask(java_message(blind)))
                 continue
             if arrived:
-                log.warning("A commit has arrived, although the catalog said: %s", mask(str(error.getMessage())))
+                log.warning("A commit arrived although the catalog reported: %s", mask(str(error.getMessage())))
                 return None
             if sure:
                 return error
         return error if error.getClass().getSimpleName() == COMMIT_STATE_UNKNOWN else self._unknown(error)
 
-    def _arrived(self, operations: Any, before: Any, wanted: Any) -> bool:
-        found = operations.refresh()
-        changes = [change for change in listed(wanted.changes()) if change.getClass().getSimpleName() == "AddSnapshot"]
+    def _arrived(self, operations: Any, before: Any, intended: Any) -> bool:
+        current = operations.refresh()
+        changes = [
+            change for change in listed(intended.changes()) if change.getClass().getSimpleName() == "AddSnapshot"
+        ]
         if changes:
-            # they arrive all or none, and no other commit has their ids
-            return all(found.snapshot(change.snapshot().snapshotId()) is not None for change in changes)
-        return is_in_effect(*(json.loads(self._parser.toJson(metadata)) for metadata in (before, wanted, found)))
+            # they arrive atomically, and no other commit has their ids
+            return all(current.snapshot(change.snapshot().snapshotId()) is not None for change in changes)
+        return is_in_effect(*(json.loads(self._parser.toJson(metadata)) for metadata in (before, intended, current)))
 
     class Java:
         """py4j's declaration of the implemented interface."""

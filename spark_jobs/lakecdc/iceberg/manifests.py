@@ -1,4 +1,4 @@
-"""Rewriting manifests through Iceberg's own action, into a transaction that can be looked at before it is committed."""
+"""Rewriting of manifests with Iceberg's own action, in a transaction that can be verified before its commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit import commit_transaction
+from lakecdc.iceberg.commit_outcome import commit_transaction
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.metadata import names
@@ -24,14 +24,14 @@ _MANIFEST_FILE = "org.apache.iceberg.ManifestFile"
 
 @dataclass(frozen=True)
 class StagedManifests:
-    """Rewritten manifests in a transaction, which nobody else sees before it is committed.
+    """Rewritten manifests in a transaction, invisible before its commit.
 
     :param transaction: Java ``Transaction``.
-    :param base: id of the snapshot that it began with.
+    :param base: id of the snapshot that it started from.
     :param before: manifests of that snapshot.
-    :param after: manifests that the table is to have.
-    :param mark: what tells the transaction's last snapshot from others.
-    :param files: locations of all that has been written.
+    :param after: manifests after the commit.
+    :param mark: commit id of the transaction's last snapshot.
+    :param files: locations of all written files.
     """
 
     transaction: Any
@@ -43,7 +43,7 @@ class StagedManifests:
 
 
 def manifests(table: IcebergTable, snapshot_id: int | None = None) -> list[Manifest]:
-    """The manifests of a snapshot, from its manifest list alone.
+    """Return the manifests of a snapshot, from its manifest list alone.
 
     :param snapshot_id: default: that of the head.
     """
@@ -53,11 +53,11 @@ def manifests(table: IcebergTable, snapshot_id: int | None = None) -> list[Manif
 
 
 def stage_manifests(table: IcebergTable, spec_ids: Sequence[int], summary: Mapping[str, str]) -> StagedManifests:
-    """Rewrite the manifests of partition specs, files of one partition side by side, without committing them.
+    """Rewrite the manifests of partition specs, grouped by partition, without committing them.
 
-    Iceberg's action is given the table of a transaction, so that it commits into that.
+    Iceberg's action gets the table of a transaction, so that it commits into that.
 
-    :param spec_ids: one at least.
+    :param spec_ids: at least one.
     :param summary: entries for the summaries of the snapshots.
     """
     transaction, mark = table.java.newTransaction(), str(uuid.uuid4())
@@ -86,7 +86,7 @@ def publish_manifests(table: IcebergTable, staged: StagedManifests) -> Snapshot:
 
 
 def staged_entries(table: IcebergTable, staged: StagedManifests) -> DataFrame:
-    """The metadata table ``entries`` as it would be with the rewritten manifests."""
+    """Return the metadata table ``entries`` as it would be with the rewritten manifests."""
     iceberg = jvm(table.spark).org.apache.iceberg
     kind = iceberg.MetadataTableType.ENTRIES
     rows = iceberg.spark.SparkTableUtil.loadMetadataTable(table.spark._jsparkSession, staged.transaction.table(), kind)
@@ -108,11 +108,11 @@ def _manifests_of(table: IcebergTable, snapshot: Any) -> list[Manifest]:
 
 
 def _written(table: IcebergTable, inside: Any, base: Any) -> list[str]:
-    """Manifests and manifest lists of a transaction's snapshots that it did not begin with."""
+    """Return the manifests and manifest lists written by a transaction."""
     known = {manifest.path for manifest in _manifests_of(table, base)}
-    found, snapshot = list[str](), inside.currentSnapshot()
+    written, snapshot = list[str](), inside.currentSnapshot()
     while snapshot.snapshotId() != base.snapshotId():
         new = [manifest.path for manifest in _manifests_of(table, snapshot) if manifest.path not in known]
-        found += [path for path in (*new, str(snapshot.manifestListLocation())) if path not in found]
+        written += [path for path in (*new, str(snapshot.manifestListLocation())) if path not in written]
         snapshot = inside.snapshot(snapshot.parentId())
-    return found
+    return written

@@ -1,4 +1,4 @@
-"""Where the tables of a catalog keep their files."""
+"""Folders of the tables of a catalog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storag
 class Neighbour:
     """A table of the catalog.
 
-    :param folders: its location, and further ones that its files go to.
+    :param folders: its location, and further folders of its files.
     """
 
     name: str
@@ -30,21 +30,21 @@ class Neighbour:
 
 
 def folders(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Where a table's files go: its location, and folders that its properties name."""
+    """Return a table's folders: its location, and those that its properties name."""
     return tuple(dict.fromkeys([location, *(properties[name] for name in _FOLDERS if properties.get(name))]))
 
 
 def tables_of_catalog(spark: SparkSession, catalog: str) -> list[Neighbour]:
-    """Every Iceberg table of a catalog.
+    """Return every Iceberg table of a catalog.
 
-    :raises InputError: one of them cannot be loaded, so that nobody knows where its files are.
+    :raises InputError: one of them cannot be loaded, so its folders are not known.
     """
     plugin = spark._jsparkSession.sessionState().catalogManager().catalog(catalog)
     iceberg = plugin.icebergCatalog()
     namespace = jvm(spark).org.apache.iceberg.catalog.Namespace
     names = [name for parts in _namespaces(plugin) for name in listed(iceberg.listTables(namespace.of(parts)))]
     with ThreadPoolExecutor(_THREADS) as pool:
-        return [found for found in pool.map(lambda name: _neighbour(iceberg, name), names) if found]
+        return [table for table in pool.map(lambda name: _neighbour(iceberg, name), names) if table]
 
 
 def _namespaces(plugin: Any) -> Iterator[Any]:
@@ -64,7 +64,7 @@ def _neighbour(iceberg: Any, name: Any) -> Neighbour | None:
         if java_class_name(error) == "NoSuchTableException":
             return None
         raise InputError(
-            f"It cannot be loaded, so nobody knows where its files are: {java_message(error)}",
+            f"Cannot load the table to find its folders: {java_message(error)}",
             table=str(name),
-            hint="Repair or drop it before orphan files of any table in this catalog are removed.",
+            hint="Repair or drop it before removing orphan files of any table in this catalog.",
         ) from error

@@ -1,4 +1,4 @@
-"""The fields of a table's partition specs, and the change of a bucket's number."""
+"""Fields of a table's partition specs, and changes of the number of buckets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit import told_as_conflict
+from lakecdc.iceberg.commit_outcome import conflict_errors
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.jvm import jvm, listed, mapping
 from lakecdc.iceberg.retry import retried
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _BUCKET = "bucket["
-# transforms that leave some values as they are
+# transforms that keep some values unchanged
 _KEEPING = ("identity", "truncate", "day")
 
 
@@ -23,8 +23,8 @@ _KEEPING = ("identity", "truncate", "day")
 class PartitionField:
     """One field of a partition spec.
 
-    :param name: what metadata tables call it.
-    :param source_id: field id of the column that it derives from.
+    :param name: its name in metadata tables.
+    :param source_id: field id of its source column.
     :param transform: Iceberg's text of the transform, such as ``day`` or ``bucket[16]``.
     """
 
@@ -34,7 +34,7 @@ class PartitionField:
 
     @property
     def buckets(self) -> int | None:
-        """Number of buckets; None if it is something else."""
+        """Return the number of buckets; None for another transform."""
         return int(self.transform[len(_BUCKET) : -1]) if self.transform.startswith(_BUCKET) else None
 
 
@@ -42,9 +42,9 @@ Fields = tuple[PartitionField, ...]
 
 
 def partition_fields(table: IcebergTable) -> dict[int, Fields]:
-    """The fields of each spec that the table has or had, by spec id; those that always are null are left out."""
+    """Return the fields of each current or former spec by id, without those that are always null."""
     specs = sorted((int(number), listed(spec.fields())) for number, spec in mapping(table.java.specs()).items())
-    # a metadata table has a column for each field id, called as in the newest spec that has it
+    # metadata tables have a column per field id, named as in the newest spec that has it
     names = {int(field.fieldId()): str(field.name()) for _, fields in specs for field in fields}
     return {
         number: tuple(
@@ -57,9 +57,9 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
 
 
 def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:
-    """The partition fields whose partitions are called by values of a column, by spec id.
+    """Return the partition fields whose partitions are named after values of a column, by spec id.
 
-    :return: of each spec the ids of such fields, and of the columns that they derive from.
+    :return: source column id by field id, for each spec.
     """
     return {
         int(number): {
@@ -72,22 +72,22 @@ def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:
 
 
 def change_buckets(table: IcebergTable, spec_id: int, bucket: PartitionField, count: int) -> None:
-    """Give a bucket field of the current spec another number of buckets, in one metadata commit; no file changes.
+    """Change the number of buckets of a field of the current spec in one metadata commit; no file changes.
 
     :param spec_id: the current spec, as the caller knows it.
-    :raises ConflictError: the table has another one by now.
+    :raises ConflictError: the table's spec has changed.
     """
     expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
 
     def commit() -> None:
         if current_spec_id(table) != spec_id:
             raise ConflictError(
-                "Somebody has changed the table's partition spec meanwhile.", table=table.name, hint="Run again."
+                "Another writer changed the partition spec meanwhile.", table=table.name, hint="Run again."
             )
         column = str(table.java.schema().findColumnName(bucket.source_id))
         update = table.java.updateSpec().removeField(expressions.bucket(column, bucket.buckets))
         update.addField(expressions.bucket(column, count)).commit()
 
-    with told_as_conflict(table, "The number of buckets was not changed", "No file was changed; run again."):
+    with conflict_errors(table, "The number of buckets was not changed", "No file was changed; run again."):
         retried(table, commit)
     table.refresh()

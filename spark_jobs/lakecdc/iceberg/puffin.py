@@ -1,7 +1,7 @@
-"""Puffin files that hold deletion vectors: framing only, no Spark, no file system.
+"""Puffin files with deletion vectors: framing only, no Spark, no file system.
 
-Layouts: Iceberg's Puffin specification (file, footer, blob type ``deletion-vector-v1``) and Roaring's portable
-64-bit format, which ``pyroaring.BitMap64`` serialises byte for byte.
+Layouts: Iceberg's Puffin specification (file, footer, blob type ``deletion-vector-v1``) and Roaring's portable 64-bit
+format, which ``pyroaring.BitMap64`` serialises byte for byte.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _POSITION_FIELD_ID = 2147483645
 
 @dataclass(frozen=True)
 class Blob:
-    """Where one deletion vector stands in its Puffin file.
+    """Place of one deletion vector in its Puffin file.
 
-    :param data_file: location of the data file it belongs to.
+    :param data_file: location of its data file.
     :param offset: first byte in the Puffin file.
     :param length: bytes.
-    :param cardinality: deleted positions.
+    :param cardinality: number of deleted positions.
     """
 
     data_file: str
@@ -39,7 +39,7 @@ class Blob:
 
 
 class PuffinBuilder:
-    """Collects deletion vectors into one Puffin file in memory.
+    """Builder of one Puffin file of deletion vectors, in memory.
 
     :param created_by: name and version of the writer, for the footer.
     """
@@ -54,7 +54,7 @@ class PuffinBuilder:
 
         :param data_file: its location, exactly as the table names it.
         :param positions: all deleted row positions, at least one.
-        :raises ValueError: if there is none, because readers refuse an empty vector.
+        :raises ValueError: there is none, and readers refuse an empty vector.
         """
         if not positions:
             raise ValueError(f"the deletion vector of {data_file} is empty")
@@ -65,7 +65,7 @@ class PuffinBuilder:
         return blob
 
     def finish(self) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         document = {"blobs": [_metadata(blob) for blob in self.blobs], "properties": {"created-by": self._created_by}}
         payload = json.dumps(document, ensure_ascii=False).encode()
         footer = _FILE_MAGIC + payload + struct.pack("<i", len(payload)) + _NO_FLAGS + _FILE_MAGIC
@@ -73,7 +73,7 @@ class PuffinBuilder:
 
 
 def encode_vector(positions: BitMap64) -> bytes:
-    """One ``deletion-vector-v1`` blob: length, magic, bitmap, checksum."""
+    """Encode one ``deletion-vector-v1`` blob: length, magic, bitmap, checksum."""
     compact = positions.copy()
     compact.run_optimize()
     content = _VECTOR_MAGIC + compact.serialize()
@@ -81,9 +81,9 @@ def encode_vector(positions: BitMap64) -> bytes:
 
 
 def decode_vector(blob: bytes) -> BitMap64:
-    """The positions of one ``deletion-vector-v1`` blob.
+    """Decode the positions of one ``deletion-vector-v1`` blob.
 
-    :raises ValueError: if length, magic or checksum are wrong.
+    :raises ValueError: length, magic or checksum are wrong.
     """
     from pyroaring import BitMap64
 
@@ -100,7 +100,7 @@ def _metadata(blob: Blob) -> dict[str, Any]:
     return {
         "type": "deletion-vector-v1",
         "fields": [_POSITION_FIELD_ID],
-        # not known before the commit, and of no meaning for deletion vectors
+        # not known before the commit, and not used for deletion vectors
         "snapshot-id": -1,
         "sequence-number": -1,
         "offset": blob.offset,

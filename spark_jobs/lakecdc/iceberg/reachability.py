@@ -1,4 +1,4 @@
-"""The files that a table's metadata refers to, read from its manifest lists and manifests, each of them once."""
+"""Files that a table's metadata references, read from its manifest lists and manifests, each once."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm, listed
-from lakecdc.iceberg.stored_files import told_as_vanished
+from lakecdc.iceberg.stored_files import vanished_errors
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 T = TypeVar("T")
 _THREADS = 8
-# what is read ahead of its use stays small
+# limit of what is read ahead
 _WINDOW = 64
 
 
 class MissingManifestError(InputError):
-    """A manifest list or manifest that the metadata refers to is gone."""
+    """A manifest list or manifest that the metadata references is missing."""
 
 
 def newest_metadata(table: IcebergTable, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The table's metadata as its catalog has it now, as the JSON document that Iceberg writes.
+    """Read the table's current metadata from its catalog, as Iceberg's JSON document.
 
     Its log ends with the metadata file itself.
 
-    :param known: the one read last, returned again if it still is the newest.
-    :raises ConflictError: the table was dropped, or is another one by now.
+    :param known: the last read one, returned again if it is still current.
+    :raises ConflictError: the table was dropped or replaced.
     """
     before = table.uuid
     try:
@@ -39,44 +39,44 @@ def newest_metadata(table: IcebergTable, known: dict[str, Any] | None = None) ->
         here = str(current.metadataFileLocation())
         if known is not None and known["metadata-log"][-1]["metadata-file"] == here:
             return known
-        found = _document(table, current)
+        document = _document(table, current)
     except Exception as error:
         raise ConflictError(
-            f"Its metadata cannot be read any more: {java_message(error)}",
+            f"Cannot read its metadata any more: {java_message(error)}",
             table=table.name,
-            hint="If it was dropped and made anew, run again for the new table; nothing more was changed.",
+            hint="If it was dropped and recreated, run again for the new table; nothing more was changed.",
         ) from error
-    if found["table-uuid"] != before:
+    if document["table-uuid"] != before:
         raise ConflictError(
-            f"It was table {before} and is {found['table-uuid']} now.",
+            f"Its UUID changed from {before} to {document['table-uuid']}.",
             table=table.name,
-            hint="It was dropped and made anew; nothing more was changed.",
+            hint="It was dropped and recreated. Nothing more was changed; run again.",
         )
-    itself = {"metadata-file": here, "timestamp-ms": found["last-updated-ms"]}
-    found["metadata-log"] = [*found.get("metadata-log", []), itself]
-    return found
+    itself = {"metadata-file": here, "timestamp-ms": document["last-updated-ms"]}
+    document["metadata-log"] = [*document.get("metadata-log", []), itself]
+    return document
 
 
 def read_metadata(table: IcebergTable, location: str) -> dict[str, Any]:
-    """A metadata file below the table's location, whoever has written it.
+    """Read a metadata file below the table's location, of any writer.
 
-    :raises VanishedError: there is no such file.
+    :raises VanishedError: the file does not exist.
     """
     parser = jvm(table.spark).org.apache.iceberg.TableMetadataParser
-    with told_as_vanished(table):
+    with vanished_errors(table):
         return _document(table, parser.read(table.java.io(), location))
 
 
 def _document(table: IcebergTable, metadata: Any) -> dict[str, Any]:
-    # one call for what takes one for each snapshot otherwise
-    found: dict[str, Any] = json.loads(jvm(table.spark).org.apache.iceberg.TableMetadataParser.toJson(metadata))
-    return found
+    # one call instead of one per snapshot
+    document: dict[str, Any] = json.loads(jvm(table.spark).org.apache.iceberg.TableMetadataParser.toJson(metadata))
+    return document
 
 
 class ManifestReader(Generic[T]):
-    """Reads manifest lists and manifests of a table, none of them twice.
+    """Reader of a table's manifest lists and manifests, each once.
 
-    :param digest: makes a few bytes of the locations of many files; called in threads.
+    :param digest: reduces the locations of many files to a few bytes; called in threads.
     """
 
     def __init__(self, table: IcebergTable, digest: Callable[[list[str]], T]) -> None:
@@ -85,12 +85,12 @@ class ManifestReader(Generic[T]):
         self._manifests = jvm(table.spark).java.util.HashSet()
 
     def new_files(self, metadata: Mapping[str, Any]) -> Iterator[T]:
-        """Digests of what the metadata's snapshots refer to, as far as it has not been read before.
+        """Yield digests of the files that the metadata's snapshots reference and that were not read before.
 
-        What has been read only in part, because the caller stopped or a file is missing, is read again.
+        What was read only in part, because the caller stopped or a file is missing, is read again.
 
         :param metadata: its JSON document.
-        :raises MissingManifestError: a manifest list or manifest is gone.
+        :raises MissingManifestError: a manifest list or manifest is missing.
         """
         new = [s for s in metadata.get("snapshots", []) if s["snapshot-id"] not in self._snapshots]
         if not new:
@@ -111,7 +111,7 @@ class ManifestReader(Generic[T]):
         self._snapshots.update(s["snapshot-id"] for s in new)
 
     def _manifests_of(self, snapshot: Mapping[str, Any]) -> Any:
-        # the table's own object would keep all that it reads
+        # the table's own object would cache everything that it reads
         parsed = jvm(self._table.spark).org.apache.iceberg.SnapshotParser.fromJson(json.dumps(snapshot))
         return parsed.allManifests(self._io)
 
@@ -124,7 +124,7 @@ class ManifestReader(Generic[T]):
         view = jvm(self._table.spark)
         paths = view.org.apache.iceberg.ManifestFiles.readPaths(manifest, self._io, specs)
         try:
-            # one call for what takes two for each file otherwise
+            # one call instead of two per file
             joined = str(view.java.lang.String.join("\0", paths))
         finally:
             paths.close()

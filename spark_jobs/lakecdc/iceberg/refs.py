@@ -1,4 +1,4 @@
-"""Changing tags and branches, any number in one commit."""
+"""Changes of tags and branches, any number in one commit."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Ref:
     max_age_ms: int | None = None
 
     def is_over(self, snapshot: Snapshot | None) -> bool:
-        """Whether expiry may drop it.
+        """Check whether expiry may drop it.
 
-        :param snapshot: its own; None if it is not there, of which no age is known.
+        :param snapshot: its own; None if it does not exist, so that its age is not known.
         """
         return snapshot is not None and self.max_age_ms is not None and _age_ms(snapshot) > self.max_age_ms
 
 
 def ref_age_ms(snapshot: Snapshot, seconds: float) -> int:
-    """The age of a tag or branch that is to last some seconds from now on.
+    """Compute the age of a tag or branch that should last some seconds from now.
 
-    Iceberg counts a ref's age from the time of its snapshot, not from the time the ref was made.
+    Iceberg counts a ref's age from the time of its snapshot, not from its creation.
     """
     return max(_age_ms(snapshot) + int(seconds * 1000), 1)
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
@@ -53,7 +53,7 @@ def _age_ms(snapshot: Snapshot) -> int:
 
 
 def read_refs(table: IcebergTable) -> dict[str, Ref]:
-    """The table's tags and branches by name, as of when it was loaded or refreshed."""
+    """Return the table's tags and branches by name, as of its last load or refresh."""
     return {
         str(name): Ref(int(ref.snapshotId()), "branch" if ref.isBranch() else "tag", ref.maxRefAgeMs())
         for name, ref in mapping(table.java.refs()).items()
@@ -62,28 +62,28 @@ def read_refs(table: IcebergTable) -> dict[str, Ref]:
 
 def change_refs(
     table: IcebergTable,
-    wanted: dict[str, Ref | None],
+    refs: dict[str, Ref | None],
     fast_forward: Sequence[str] = (),
     decided_at: int | None = None,
 ) -> None:
-    """Put tags and branches where they are wanted, all or nothing.
+    """Set tags and branches, all or nothing.
 
-    :param wanted: what each is to be; None drops it.
-    :param fast_forward: branches among them whose snapshot is to descend from the one they have.
-    :param decided_at: snapshot at which ``main`` has to be still; default: any.
-    :raises ConflictError: another writer removed one of the snapshots or changed one of the names, or has committed to
+    :param refs: the target of each; None drops it.
+    :param fast_forward: branches among them whose new snapshot must descend from the current one.
+    :param decided_at: snapshot that ``main`` must still have; default: any.
+    :raises ConflictError: another writer removed one of the snapshots, changed one of the names, or committed to
         ``main``; nothing was changed.
     """
 
     try:
-        retried(table, lambda: put_refs(table, wanted, fast_forward, decided_at=decided_at))
+        retried(table, lambda: put_refs(table, refs, fast_forward, decided_at=decided_at))
     except Exception as error:
-        # the answer of a commit that arrived may have been lost
-        found = read_refs(table.refresh())
-        if all(found.get(name) == ref for name, ref in wanted.items()):
+        # the commit may have arrived although its answer was lost
+        current = read_refs(table.refresh())
+        if all(current.get(name) == ref for name, ref in refs.items()):
             return
         raise ConflictError(
-            f"Tags and branches could not be changed: {java_message(error)}",
+            f"Cannot change tags and branches: {java_message(error)}",
             table=table.name,
             hint="Nothing was changed; run again.",
         ) from error
@@ -92,39 +92,39 @@ def change_refs(
 
 def put_refs(
     table: IcebergTable,
-    wanted: Mapping[str, Ref | None],
+    refs: Mapping[str, Ref | None],
     fast_forward: Sequence[str] = (),
     owner: Any = None,
     decided_at: int | None = None,
 ) -> None:
-    """Commit tags and branches once, with the table as it was loaded or refreshed.
+    """Commit tags and branches once, on the table as loaded or refreshed.
 
-    :param wanted: see :func:`change_refs`.
+    :param refs: see :func:`change_refs`.
     :param fast_forward: see :func:`change_refs`.
-    :param owner: Java transaction that is to hold the commit; default: none.
+    :param owner: Java transaction for the commit; default: none.
     :param decided_at: see :func:`change_refs`.
     """
-    # begins by loading the newest metadata, so what is compared has to be read afterwards
+    # this loads the newest metadata, so the refs to compare have to be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
     if decided_at is not None and now[MAIN].snapshot_id != decided_at:
-        raise ConflictError("another writer has committed meanwhile", table=table.name)
-    for name, ref in wanted.items():
+        raise ConflictError("another writer committed meanwhile", table=table.name)
+    for name, ref in refs.items():
         _change(table, manage, name, now.get(name), ref, name in fast_forward)
     manage.commit()
 
 
 def drop_branch(table: IcebergTable, transaction: Any, name: str, snapshot_id: int | None = None) -> None:
-    """Drop a branch in a transaction, if it is there.
+    """Drop a branch in a transaction, if it exists.
 
-    :param snapshot_id: where the branch must be still when the transaction commits; default: anywhere, or gone.
-    :raises ConflictError: it is elsewhere, or gone.
+    :param snapshot_id: snapshot that the branch must still have at the commit; default: any, or none.
+    :raises ConflictError: it has another one, or is gone.
     """
     java = transaction.table().refs().get(name)
     there = java is not None and bool(java.isBranch())
     if snapshot_id is not None:
         if not there or java.snapshotId() != snapshot_id:
             raise ConflictError(f"The branch {name!r} was moved or dropped.", table=table.name, hint="Run again.")
-        # a REST catalog compares a branch that is set, and none that is only dropped
+        # a REST catalog compares a branch that is set, but not one that is only dropped
         transaction.manageSnapshots().setMaxRefAgeMs(name, (java.maxRefAgeMs() or 0) + 1).commit()
     if there:
         transaction.manageSnapshots().removeBranch(name).commit()
@@ -146,14 +146,14 @@ def _change(table: IcebergTable, manage: Any, name: str, now: Ref | None, ref: R
 
 
 def _refuse_sideways(table: IcebergTable, name: str, now: Ref | None, ref: Ref) -> None:
-    """Refuse to take a branch anywhere but forwards, also if it has moved since the change was planned."""
+    """Refuse to move a branch other than forwards, also if it has moved since the change was planned."""
     ancestor = ref.snapshot_id if now is not None else None
     while ancestor is not None and now is not None and ancestor != now.snapshot_id:
         snapshot = table.snapshot(ancestor)
         ancestor = snapshot.parent_id if snapshot else None
     if ancestor is None:
         raise ConflictError(
-            f"Branch {name!r} cannot be fast-forwarded: snapshot {ref.snapshot_id} does not descend from its own.",
+            f"Cannot fast-forward branch {name!r}: snapshot {ref.snapshot_id} does not descend from its own.",
             table=table.name,
             hint="Nothing was changed.",
         )

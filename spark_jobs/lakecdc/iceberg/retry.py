@@ -1,4 +1,4 @@
-"""Commits of branches and tags, carried out anew while other writers come first."""
+"""Retries of commits of branches and tags while other writers are faster."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 class MetadataMovedError(ConflictError):
-    """The table is not as it was when the commit was prepared."""
+    """The table has changed since the commit was prepared."""
 
 
 _ATTEMPTS = 20
 
 
 def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
-    """Carry out a commit that makes, moves or removes branches or tags.
+    """Execute a commit that creates, moves or removes branches or tags, with retries.
 
-    Iceberg retries a commit of files by itself. One of references, alone or in a transaction, it retries with the
-    metadata it began with (``UpdateSnapshotReferencesOperation`` of 1.12), so that any other commit in between fails
-    it however many retries the table allows.
+    Iceberg retries a commit of files by itself. It retries one of references, alone or in a transaction, with its
+    original metadata (``UpdateSnapshotReferencesOperation`` of 1.12), so that any other commit in between fails it
+    however many retries the table allows.
 
-    :param commit: begins anew from the table's metadata at each call; called at most 20 times.
-    :return: what it returns.
+    :param commit: starts from the table's metadata at each call; called at most 20 times.
+    :return: its result.
     """
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 

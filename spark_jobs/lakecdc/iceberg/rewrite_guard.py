@@ -1,4 +1,4 @@
-"""What may refuse the commit of rewritten data files, beside Iceberg's own validation."""
+"""Refusal of commits of rewritten data files, beyond Iceberg's own validation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakecdc.metadata import names
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-# counts of a snapshot summary (Iceberg specification, appendix F); a look into its manifests costs a hundred times more
+# counts of a snapshot summary (Iceberg specification, appendix F); reading its manifests costs a hundred times more
 _REMOVED = ("deleted-data-files",)
 _POSITIONS = ("added-position-delete-files", "added-dvs")
 
@@ -25,7 +25,7 @@ _POSITIONS = ("added-position-delete-files", "added-dvs")
 class _NewDelete:
     """A live equality-delete file that a rewrite has not applied.
 
-    :param records: keys in it.
+    :param records: number of keys.
     """
 
     sequence: int
@@ -37,16 +37,16 @@ class EqualityDeleteGuard:
     """An Iceberg ``SnapshotAncestryValidator`` that keeps equality deletes committed during a rewrite in force.
 
     Rewritten files keep the sequence number they were read at, so that an equality delete of a later commit still
-    applies to them. Two things would break that, and Iceberg sees neither:
+    applies to them. Two things would break that, and Iceberg detects neither:
 
-    * ``MergingSnapshotProducer`` drops delete files older than the oldest data file that *remains*, without looking
-      at the older number the new files get (apache/iceberg #10312). If the commit removes every data file up to a
-      new equality delete, that delete is gone and its rows are back.
-    * An equality delete reaches files of its own partition spec only. If the rewrite moves rows into another spec,
-      a new delete written for the old one does not find them there. It need not, if its commit says that it deletes
-      the same keys in the other spec (``lakecdc.delete-specs``), and all its deletes there are still live.
+    * ``MergingSnapshotProducer`` drops delete files older than the oldest data file that *remains*, ignoring the older
+      number of the new files (apache/iceberg #10312). If the commit removes every data file up to a new equality
+      delete, that delete is dropped and its rows reappear.
+    * An equality delete applies only to files of its own partition spec. If the rewrite moves rows to another spec, a
+      new delete for the old one does not find them there. It need not, if its commit says that it deletes the same keys
+      in the other spec (``lakecdc.delete-specs``), and all its deletes there are still live.
 
-    Iceberg calls it against the refreshed head on every attempt to commit.
+    Iceberg calls it against the refreshed head on every commit attempt.
 
     :param start: the snapshot the rewritten files were read at.
     :param removed: locations of the data files that the commit removes.
@@ -71,7 +71,7 @@ class EqualityDeleteGuard:
         self.mark: str | None = None
 
     def validate(self, ancestors: Any) -> bool:
-        """Called by Iceberg with the head's ancestors, newest first."""
+        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
         known = _walked(ancestors)
         head = next(known, None)
         if head is None:
@@ -84,13 +84,13 @@ class EqualityDeleteGuard:
             self._message = "an equality delete was committed meanwhile for a partition spec that its rows have left"
             return False
         oldest = min(delete.sequence for delete in deletes)
-        if self._is_kept(head, oldest):
+        if self._stays_live(head, oldest):
             return True
         self._message = f"Iceberg would drop an equality delete of sequence number {oldest} that is still needed"
         return False
 
     def errorMessage(self) -> str:
-        """Called by Iceberg when :meth:`validate` said no."""
+        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
         return self._message
 
     def _misses_moved_rows(self, deletes: Sequence[_NewDelete], ancestors: Iterator[Any]) -> bool:
@@ -108,9 +108,9 @@ class EqualityDeleteGuard:
         return False
 
     def _reaches_moved_rows(self, deletes: Iterable[_NewDelete], summary: Any) -> bool:
-        """Whether all keys that a commit deleted are still deleted where the moved rows are.
+        """Check whether all keys that a commit deleted are still deleted where the moved rows are.
 
-        A conversion may have taken some of its deletes already: where the rows were not yet, those had nothing to do.
+        A conversion may have removed some of its deletes already, if the rows were not yet there.
         """
         specs = {int(number) for number in (summary.get(names.DELETE_SPECS) or "").split(",") if number}
         keys = int(summary.get("added-equality-deletes") or 0)
@@ -119,9 +119,12 @@ class EqualityDeleteGuard:
             for spec in specs & self._reaching
         )
 
-    def _is_kept(self, head: Any, oldest: int) -> bool:
-        """Tell whether Iceberg keeps a delete: no file older than the table's newest commit goes, nor does one for
-        which a data file of its own or a lower number remains."""
+    def _stays_live(self, head: Any, oldest: int) -> bool:
+        """Check whether Iceberg keeps a delete.
+
+        It does if the delete belongs to the table's newest commit, or if a data file of its own or a lower sequence
+        number remains.
+        """
         if oldest >= int(self._table.java.operations().current().lastSequenceNumber()):
             return True
         io, specs = self._table.java.io(), self._table.java.specs()
@@ -140,36 +143,35 @@ class EqualityDeleteGuard:
 
 
 class MovedRowsGuard:
-    """An Iceberg ``SnapshotAncestryValidator`` for commits that take equality deletes away: no rows may have moved to
-    their partition spec since these were found to be dispensable.
+    """An Iceberg ``SnapshotAncestryValidator`` for removals of equality deletes: no rows may have moved to their spec.
 
-    Moved rows keep the sequence number they were read at. So a delete that applied to nothing where they are now may
-    apply to them, and Iceberg sees nothing wrong in its removal.
+    Moved rows keep the sequence number they were read at. So a delete that applied to nothing in a spec may apply to
+    rows moved there since, and Iceberg does not detect that.
 
-    :param start: the snapshot in which the deletes were looked at.
-    :param specs: ids of the partition specs that they are of.
+    :param start: the snapshot in which the deletes were checked.
+    :param specs: ids of their partition specs.
     :ivar mark: the commit's own.
     """
 
     def __init__(self, table: IcebergTable, start: Snapshot, specs: Collection[int]) -> None:
         self._table, self._start, self._specs = table, start.id, set(specs)
         self.mark: str | None = None
-        self._looked_at: set[int] = set()
+        self._checked: set[int] = set()
 
     def validate(self, ancestors: Any) -> bool:
-        """Called by Iceberg with the head's ancestors, newest first."""
+        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
         for snapshot in _walked(ancestors):
             stop_at_own(snapshot, self.mark)
             number = int(snapshot.snapshotId())
             if number == self._start:
                 return True
-            if number not in self._looked_at and self._moves_rows(snapshot):
+            if number not in self._checked and self._moves_rows(snapshot):
                 return False
-            self._looked_at.add(number)
+            self._checked.add(number)
         return True
 
     def errorMessage(self) -> str:
-        """Called by Iceberg when :meth:`validate` said no."""
+        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
         return "rows have moved to another partition spec, where the deletes may apply to them"
 
     def _moves_rows(self, snapshot: Any) -> bool:
@@ -196,13 +198,13 @@ def refusal_in_sight(
     own: Collection[int] = (),
     vectors_only: bool = False,
 ) -> str | None:
-    """Why a commit that removes these data files, or deletes rows of them, would be refused by now.
+    """Return why a commit that removes these data files, or deletes rows of them, would be refused now.
 
     :param start: the snapshot they were read at.
     :param locations: the data files.
     :param own: ids of snapshots that the run has committed itself.
-    :param vectors_only: whether position deletes beside those of others are fine, unless they are vectors.
-    :return: None if nothing speaks against it.
+    :param vectors_only: whether position deletes of others are acceptable, unless they are vectors.
+    :return: None if nothing prevents it.
     """
     chosen, io = set(locations), table.refresh().java.io()
     util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
@@ -213,28 +215,28 @@ def refusal_in_sight(
             continue
         java, summary = table.java.snapshot(snapshot.id), snapshot.summary
         if _may_have(summary, _REMOVED) and any(str(f.location()) in chosen for f in java.removedDataFiles(io)):
-            return f"snapshot {snapshot.id} removed a data file that was to be rewritten"
+            return f"snapshot {snapshot.id} removed a data file to be rewritten"
         for delete in java.addedDeleteFiles(io) if _may_have(summary, _POSITIONS) else ():
             counts = util.isDV(delete) if vectors_only else delete.content().toString() == "POSITION_DELETES"
             if counts and str(util.referencedDataFile(delete)) in chosen:
-                return f"snapshot {snapshot.id} deleted rows of a data file that was to be rewritten"
-    return f"snapshot {start.id}, where the rewrite began, is no longer part of the branch"
+                return f"snapshot {snapshot.id} deleted rows of a data file to be rewritten"
+    return f"the start snapshot {start.id} is no longer part of the branch"
 
 
 def _may_have(summary: Mapping[str, str], counts: Iterable[str]) -> bool:
-    """Whether a snapshot has what its summary counts; one without totals may have left out any count."""
+    """Check whether a snapshot may have what its summary counts; a summary without totals may omit any count."""
     return "total-data-files" not in summary or any(count in summary for count in counts)
 
 
 def _walked(ancestors: Any) -> Iterator[Any]:
-    """The snapshots of a Java ``Iterable``."""
+    """Yield the snapshots of a Java ``Iterable``."""
     iterator = ancestors.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterator[_NewDelete]:
-    """The live equality-delete files above a sequence number."""
+    """Yield the live equality-delete files above a sequence number."""
     io, specs = table.java.io(), table.java.specs()
     manifests = jvm(table.spark).org.apache.iceberg.ManifestFiles
     for manifest in listed(head.deleteManifests(io)):

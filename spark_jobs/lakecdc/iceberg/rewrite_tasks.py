@@ -1,4 +1,4 @@
-"""What rewriting data files needs from the JVM: a session of its own, the scan tasks in, the staged files out."""
+"""JVM support for rewriting data files: a separate session, scan tasks to read, staged files to commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-#: row lineage below this is written in the file; from here on the reader made it up (see :func:`output_tasks`)
+#: row lineage below this is stored in the file; from here on the reader inherited it (see :func:`output_tasks`)
 INHERITED_LINEAGE = 2**62
 _AT_ONCE = 10_000
 # one bin for everything, filled in the order of the tasks
@@ -28,7 +28,7 @@ class StagedFile:
     """A data file that was written but not committed.
 
     :param bytes: file size.
-    :param rows: rows in it.
+    :param rows: number of rows.
     """
 
     location: str
@@ -37,7 +37,7 @@ class StagedFile:
 
 
 def rewrite_session(spark: SparkSession) -> SparkSession:
-    """A copy of the session whose plans keep the partitions they are given.
+    """Copy the session such that plans keep their partitions.
 
     Adaptive execution would merge or split them and with them the files; Iceberg's own rewrite actions clone the
     session for the same reason. Hashing maps is allowed because a rewrite does not reorder their entries.
@@ -51,24 +51,24 @@ def rewrite_session(spark: SparkSession) -> SparkSession:
 
 
 def read_staged(session: SparkSession, group: str) -> DataFrame:
-    """Rows of staged scan tasks, deletes applied; in format v3 with the two columns of row lineage.
+    """Read rows of staged scan tasks with deletes applied; in format v3 with the two lineage columns.
 
-    :param group: as :func:`lakecdc.iceberg.staging.staged_tasks` gave it.
+    :param group: from :func:`lakecdc.iceberg.staging.staged_tasks`.
     """
     return session.read.format("iceberg").load(group)
 
 
 def read_in_sequence(session: SparkSession, groups: Sequence[str]) -> DataFrame:
-    """The same of several groups, each as one Spark partition in the order of its tasks.
+    """Read several groups, each as one Spark partition in the order of its tasks; see :func:`read_staged`.
 
-    :param groups: as :func:`lakecdc.iceberg.staging.staged_tasks` gave them.
+    :param groups: from :func:`lakecdc.iceberg.staging.staged_tasks`.
     """
     reader = session.read.format("iceberg").options(**_ALL_IN_ONE)
     return reduce(lambda left, right: left.union(right), [reader.load(group) for group in groups])
 
 
 def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]) -> dict[str, Any]:
-    """Scan tasks of chosen data files, each with the delete files that apply to it, by location.
+    """Return scan tasks of chosen data files, each with its delete files, by location.
 
     :param snapshot_id: the state to read.
     :param locations: data files to rewrite.
@@ -86,14 +86,14 @@ def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]
 
 
 def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:
-    """Delete files that apply to one of the tasks' data files and to nothing else.
+    """Return delete files that apply to one of the tasks' data files and to nothing else.
 
     :param tasks: scan tasks of all data files that a commit removes.
-    :return: deletion vectors and position-delete files of one data file each; a file of deletes for a whole
-        partition and equality deletes may be needed by others.
+    :return: deletion vectors and position-delete files of one data file each; a delete file of a whole partition and
+        equality deletes may be needed by others.
     """
     util = jvm(table.spark).org.apache.iceberg.util.ContentFileUtil
-    found = {}
+    removable = {}
     for task in tasks:
         location = str(task.file().location())
         for delete in listed(task.deletes()):
@@ -101,33 +101,32 @@ def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:
                 continue
             referenced = util.referencedDataFile(delete)
             if referenced is not None and _text(referenced) == location:
-                # one Puffin file holds many vectors, so its location alone does not name one
-                found[str(delete.location()), delete.contentOffset()] = delete
-    return list(found.values())
+                # one Puffin file has many vectors, so its location alone does not identify one
+                removable[str(delete.location()), delete.contentOffset()] = delete
+    return list(removable.values())
 
 
 def output_tasks(table: IcebergTable, files: Sequence[Any]) -> list[Any]:
-    """Scan tasks that read staged data files back before anything is committed.
+    """Build scan tasks that read staged data files before the commit.
 
-    Iceberg's reader leaves row lineage out of files without a first row id, which the commit assigns. The copies
-    read here have one, and a sequence number, so high that what the reader filled in itself can be told from what
-    the file holds.
+    Iceberg's reader omits row lineage for files without a first row id, which the commit assigns. The copies read here
+    have one, and a sequence number, so high that inherited values are distinct from those in the file.
 
     :param files: Java ``DataFile`` objects as staged.
     """
-    builder, found = TaskBuilder(table), []
+    builder, tasks = TaskBuilder(table), []
     for file in files:
         copy = jvm(table.spark).org.apache.iceberg.DataFiles.builder(table.java.specs().get(file.specId())).copy(file)
         if table.format_version >= 3:
             copy = copy.withFirstRowId(INHERITED_LINEAGE)
         data_file = copy.build()
         data_file.setDataSequenceNumber(INHERITED_LINEAGE)
-        found.append(builder.task(data_file))
-    return found
+        tasks.append(builder.task(data_file))
+    return tasks
 
 
 def staged_file(file: Any) -> StagedFile:
-    """The bookkeeping of a staged Java ``DataFile``."""
+    """Return the facts of a staged Java ``DataFile``."""
     return StagedFile(str(file.location()), int(file.fileSizeInBytes()), int(file.recordCount()))
 
 

@@ -1,4 +1,4 @@
-"""Rows of a side table, deleted by a statement of Spark SQL beside its writers."""
+"""Deletion of rows of a side table with Spark SQL, concurrently with its writers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 def count_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
-    """How many rows meet a condition.
+    """Count the rows that meet a condition.
 
     :param where: the condition in SQL, with named parameters.
     :param values: of the parameters.
     """
-    found = table.spark.sql(f"SELECT count(*) FROM {table.sql_name} WHERE {where}", dict(values)).first()
-    assert found is not None
-    return int(found[0])
+    row = table.spark.sql(f"SELECT count(*) FROM {table.sql_name} WHERE {where}", dict(values)).first()
+    assert row is not None
+    return int(row[0])
 
 
 def delete_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
     """Delete the rows that meet a condition, in one commit.
 
     :param where: as for :func:`count_rows`, like the values.
-    :return: how many there were.
-    :raises ConflictError: another writer has removed or added such rows meanwhile; then none is deleted.
+    :return: number of deleted rows.
+    :raises ConflictError: another writer removed or added such rows meanwhile; none was deleted.
     """
     count = count_rows(table, where, values)
     if not count:
@@ -39,7 +39,7 @@ def delete_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> i
         if not is_conflict(error):
             raise
         raise ConflictError(
-            "Another writer has changed the same rows meanwhile; none was deleted.",
+            "Another writer changed the same rows meanwhile; none was deleted.",
             table=table.name,
             hint="Run the job again.",
         ) from error

@@ -1,4 +1,4 @@
-"""Scan tasks with deletes of one's choice, what Spark reads of them, and what Iceberg's readers can't read."""
+"""Scan tasks with chosen deletes, their reading by Spark, and the limits of Iceberg's readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNREADABLE = ("TIME", "TIMESTAMP_NANO")
 
 
 class TaskBuilder:
-    """Makes scan tasks with chosen delete files, for :func:`lakecdc.iceberg.staging.staged_tasks`."""
+    """Builder of scan tasks with chosen delete files, for :func:`lakecdc.iceberg.staging.staged_tasks`."""
 
     def __init__(self, table: IcebergTable) -> None:
         view = self._view = jvm(table.spark)
@@ -32,7 +32,7 @@ class TaskBuilder:
         self._specs: dict[int, str] = {}
 
     def task(self, data_file: Any, deletes: Iterable[Any] = ()) -> Any:
-        """A task that reads a data file as if only these delete files applied.
+        """Build a task that reads a data file as if only these delete files applied.
 
         :param data_file: Java ``DataFile``.
         :param deletes: Java ``DeleteFile`` objects, committed or not; or a Java collection of them.
@@ -44,9 +44,9 @@ class TaskBuilder:
         )
 
     def with_deletes(self, deletes: JavaFunction | None = None) -> JavaFunction:
-        """What makes of a scan task one that reads the same data file with other deletes.
+        """Return a function that rebuilds a scan task with other deletes.
 
-        :param deletes: makes of the task a Java ``Iterable`` of ``DeleteFile``; default: none.
+        :param deletes: maps the task to a Java ``Iterable`` of ``DeleteFile``; default: none.
         """
         calls, view = java_calls(self._table.spark), self._view
         specs = view.java.util.HashMap()
@@ -64,7 +64,7 @@ class TaskBuilder:
         )
 
     def keys_of(self, delete_file: Any) -> Any:
-        """A task that reads an equality-delete file as if it were a data file, by field id and with its partition."""
+        """Build a task that reads an equality-delete file like a data file, by field id and with its partition."""
         builder = (
             self._view.org.apache.iceberg.DataFiles.builder(self._table.java.specs().get(delete_file.specId()))
             .withPath(delete_file.location())
@@ -84,7 +84,7 @@ class TaskBuilder:
 
 
 def read_staged(table: IcebergTable, group: str) -> DataFrame:
-    """Rows of staged tasks, with the metadata columns ``_file``, ``_pos`` and ``_deleted`` to choose from.
+    """Read rows of staged tasks, with the metadata columns ``_file``, ``_pos`` and ``_deleted`` available.
 
     :param group: from :func:`lakecdc.iceberg.staging.staged_tasks`.
     """
@@ -94,7 +94,7 @@ def read_staged(table: IcebergTable, group: str) -> DataFrame:
     lineage = sum(columns.apply(i).metadata().contains("__metadata_col") for i in range(columns.size()))
     if not lineage:
         return rows
-    # In v3 a staged table shows the lineage columns as data, for rewrites to carry them along, and Spark offers no
+    # In v3 a staged table exposes the lineage columns as data, for rewrites to carry them along, and Spark offers no
     # other metadata column beside them. They are the last ones: without them the relation offers all.
     elements = [relation.productElement(i) for i in range(relation.productArity())]
     elements[1] = columns.dropRight(lineage)
@@ -103,26 +103,26 @@ def read_staged(table: IcebergTable, group: str) -> DataFrame:
 
 
 def column_names(table: IcebergTable, field_ids: Sequence[int]) -> list[str] | None:
-    """Current names of top-level columns; None if one of them is no longer, or not at the top of, the schema."""
+    """Return the current names of top-level columns; None if one is not a current top-level column."""
     names = {field.id: field.name for field in table.fields}
     return [names[i] for i in field_ids] if all(i in names for i in field_ids) else None
 
 
 def field_types(table: IcebergTable, field_ids: Iterable[int]) -> dict[int, str | None]:
-    """Iceberg type of each field in the newest schema that has it; None for a field that is not a top-level column."""
+    """Return the Iceberg type of each field in its newest schema; None for a field that is not a top-level column."""
     known = _columns_ever(table)
     return {i: str(known[i].type().toString()) if i in known else None for i in field_ids}
 
 
 def _columns_ever(table: IcebergTable) -> dict[int, Any]:
-    """Java top-level columns by field id, each of the newest schema that has it."""
+    """Return Java top-level columns by field id, each from the newest schema that has it."""
     schemas = sorted(mapping(table.java.schemas()).items(), key=lambda item: int(item[0]))
     newest_last = [*(schema for _, schema in schemas), table.java.schema()]
     return {int(column.fieldId()): column for schema in newest_last for column in listed(schema.columns())}
 
 
 def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> dict[int, str]:
-    """Dropped key columns that Iceberg's readers (1.12) fail on: field id to what is the matter."""
+    """Return dropped key columns that Iceberg's readers (1.12) fail on: field id to problem."""
     now = {field.id: field.name for field in table.fields}
     if now.keys() >= set(field_ids):
         return {}
@@ -134,21 +134,21 @@ def dropped_beyond_readers(table: IcebergTable, field_ids: Collection[int]) -> d
         for field in listed(spec.fields())
         if field.transform().isIdentity()
     }
-    found = {}
+    problems = {}
     for field_id in sorted(set(field_ids) - now.keys()):
         if field_id in partitioned:
-            found[field_id] = "a partition column"
+            problems[field_id] = "a partition column"
         elif field_id in past and names[past[field_id]] > 1:
-            found[field_id] = "a namesake of another key column"
-    return found
+            problems[field_id] = "a namesake of another key column"
+    return problems
 
 
 def specs_by_dropped_columns(table: IcebergTable) -> frozenset[int]:
-    """Ids of the partition specs by the values of a column that the schema has no more.
+    """Return the ids of partition specs by the values of a column that was dropped.
 
-    Iceberg 1.12 knows no type for their partition values and writes them as nulls, so that a file it enters or moves
-    to another manifest seems to be of another partition than the one it belongs to. Of transforms with a type of their
-    own, such as buckets, it knows it.
+    Iceberg 1.12 does not know the type of their partition values and writes them as nulls, so a file that it enters or
+    moves to another manifest seems to belong to another partition. For transforms with their own type, such as buckets,
+    it does know it.
     """
     return frozenset(
         int(spec.specId())
@@ -159,7 +159,7 @@ def specs_by_dropped_columns(table: IcebergTable) -> frozenset[int]:
 
 
 def specs_losing_partitions(table: IcebergTable, snapshot_id: int) -> frozenset[int]:
-    """Those of them that have data files in a snapshot."""
+    """Return those of these specs with data files in a snapshot; see :func:`specs_by_dropped_columns`."""
     lost = specs_by_dropped_columns(table)
     if not lost:
         return lost
@@ -168,7 +168,7 @@ def specs_losing_partitions(table: IcebergTable, snapshot_id: int) -> frozenset[
 
 
 def unreadable_types(table: IcebergTable) -> dict[str, str]:
-    """Columns of types that Spark does not have, nested ones included: name to type."""
+    """Return columns of types that Spark does not have, including nested ones: name to type."""
     schema = table.java.schema()
     fields = jvm(table.spark).org.apache.iceberg.types.TypeUtil.indexById(schema.asStruct())
     types = {str(schema.findColumnName(number)): fields.get(number).type() for number in listed(fields.keySet())}

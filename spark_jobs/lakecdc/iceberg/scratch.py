@@ -1,4 +1,4 @@
-"""Scratch branches: a statement of Spark SQL is carried out on one and published with a position, or not at all."""
+"""Scratch branches: a Spark SQL statement runs on one and is published with a position, or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch, set_properties
 from lakecdc.iceberg.jvm import listed
-from lakecdc.iceberg.lease import give_back, held, put
+from lakecdc.iceberg.lease import give_back, keep_renewed, put
 from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.metadata.lease import Lease
 
-# whoever expires snapshots removes a branch that its run has left behind
+# expiry removes branches of dead runs after this time
 _MAX_AGE_MS = 24 * 3600 * 1000
 
 
 class HeadMovedError(ConflictError):
-    """Another commit came between the making of the branch and its publication; the statement has to run again."""
+    """Another commit came between the creation of the branch and its publication; the statement has to run again."""
 
 
 @contextmanager
 def branch(
     table: IcebergTable, base: Snapshot, prefix: str = names.MERGE_BRANCH_PREFIX, lease: Lease | None = None
 ) -> Iterator[str]:
-    """A branch that begins at a snapshot; it is removed in the end, whatever happens.
+    """Yield a branch that starts at a snapshot; it is always removed in the end.
 
-    :param base: main's head, if the branch is to become the table's state.
-    :param prefix: what its name begins with.
-    :param lease: taken with the branch and given back with it.
+    :param base: main's head, if the branch will become the table's state.
+    :param prefix: of its name.
+    :param lease: taken with the branch and released with it.
     :return: its name.
     :raises LeaseHeldError: another run holds the lease.
     """
@@ -46,14 +46,14 @@ def branch(
     retried(table, lambda: _create(table, name, base, lease))
     table.refresh()
     try:
-        with held(table, lease):
+        with keep_renewed(table, lease):
             yield name
     finally:
         remove(table, [name], lease)
 
 
 def sql_name(table: IcebergTable, name: str) -> str:
-    """A branch as Spark SQL writes to it."""
+    """Return the name of a branch in Spark SQL statements that write to it."""
     return f"{table.sql_name}.{quoted_column('branch_' + name)}"
 
 
@@ -63,16 +63,15 @@ def publish(
     base: Snapshot,
     fence: PositionFence,
     summary: Mapping[str, str],
-    tag: str | None = None,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Snapshot:
-    """Make a branch the table's state: positions on top, main moved forward, tag moved, branches gone, in one commit.
+    """Publish a branch as the table's state in one commit.
 
-    Branches of other runs cannot be published after this, so they go too.
+    The commit adds the summary, moves main forward and the tag of positions with them, and drops scratch branches.
+    Branches of other runs cannot be published after this, so they are dropped too.
 
-    :param base: the snapshot the branch began at; main must still be there.
-    :param summary: summary entries of the snapshot that becomes main's head.
-    :param tag: moved to that snapshot.
+    :param base: the snapshot the branch started at; main must still be there.
+    :param summary: summary entries of main's new head.
     :param properties: of the table, set in the same commit.
     :raises HeadMovedError: main has moved.
     :raises ConflictError: another run has moved the positions.
@@ -81,8 +80,9 @@ def publish(
     def move(transaction: Any) -> None:
         manage = transaction.manageSnapshots().fastForwardBranch(MAIN, name)
         tip = transaction.table().snapshot(name).snapshotId()
-        if tag:
-            manage = manage.replaceTag(tag, tip) if tag in _refs(transaction.table()) else manage.createTag(tag, tip)
+        if names.POSITIONS in summary:
+            is_tagged = names.POSITIONS_TAG in _refs(transaction.table())
+            manage = (manage.replaceTag if is_tagged else manage.createTag)(names.POSITIONS_TAG, tip)
         for stale in _scratch(transaction.table()):
             manage = manage.removeBranch(stale)
         manage.commit()
@@ -93,8 +93,8 @@ def publish(
     if head is None or head.id != base.id:
         raise HeadMovedError("The table's head moved.", table=table.name)
     try:
-        told = {**summary, names.BRANCHED_FROM: str(base.id)}
-        return commit_to_branch(table, RowChanges(summary=told), fence, name, move)
+        entries = {**summary, names.BRANCHED_FROM: str(base.id)}
+        return commit_to_branch(table, RowChanges(summary=entries), fence, name, move)
     except ConflictError as error:
         table.refresh()
         head = table.head()
@@ -103,19 +103,19 @@ def publish(
         raise
 
 
-def remove(table: IcebergTable, wanted: Iterable[str], lease: Lease | None = None) -> None:
-    """Remove branches as far as they are there.
+def remove(table: IcebergTable, branch_names: Iterable[str], lease: Lease | None = None) -> None:
+    """Remove existing branches.
 
-    :param lease: given back with them.
+    :param lease: released with them.
     """
-    branches = list(wanted)
+    branches = list(branch_names)
     table.refresh()
     retried(table, lambda: _remove(table, branches, lease))
     table.refresh()
 
 
 def remove_stale(table: IcebergTable) -> list[str]:
-    """Remove scratch branches that can no longer be published because main has moved on.
+    """Remove scratch branches that can no longer be published because main has moved.
 
     :return: their names.
     """
@@ -136,8 +136,8 @@ def _create(table: IcebergTable, name: str, base: Snapshot, lease: Lease | None)
     transaction.commitTransaction()
 
 
-def _remove(table: IcebergTable, wanted: Sequence[str], lease: Lease | None) -> None:
-    there = [name for name in wanted if name in _refs(table.java)]
+def _remove(table: IcebergTable, branch_names: Sequence[str], lease: Lease | None) -> None:
+    there = [name for name in branch_names if name in _refs(table.java)]
     transaction = table.java.newTransaction()
     if there:
         manage = transaction.manageSnapshots()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
-#: transforms whose results lie in the order of the column's own values
+#: transforms that keep the order of the column's values
 _MONOTONIC = {"identity", "truncate", "year", "month", "day", "hour"}
 
 
@@ -41,20 +41,20 @@ class SortField:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the column's bounds tell where a file lies in the order."""
+        """Check whether the column's bounds determine a file's range in the order."""
         return self.transform.partition("[")[0] in _MONOTONIC
 
     @property
     def expression(self) -> str:
-        """The transformed value as Spark SQL."""
+        """Return the transformed value as Spark SQL."""
         return self.of(self.value)
 
     def of(self, value: str) -> str:
-        """What the transform makes of another value, as Spark SQL."""
+        """Apply the transform to another value, as Spark SQL."""
         return f"{self.function}{value})" if self.function else value
 
     def spark_column(self) -> Column:
-        """The field as something to sort by."""
+        """Return the field as a sort column."""
         from pyspark.sql import functions as F
 
         value = F.expr(self.expression)
@@ -65,11 +65,11 @@ class SortField:
 
 @dataclass(frozen=True)
 class SortOrder:
-    """How rows lie in a file.
+    """Order of rows in a file.
 
     :param fields: most significant first; empty for unsorted.
     :param id: Iceberg's id of it in the table, 0 if the table has no such order.
-    :param curve: ``linear``, or the curve through the space of the fields that rows lie along.
+    :param curve: ``linear``, or the curve through the space of the fields.
     """
 
     fields: tuple[SortField, ...] = ()
@@ -78,11 +78,11 @@ class SortOrder:
 
     @property
     def ascends(self) -> bool:
-        """Whether the order is linear and has the lowest values of all fields first."""
+        """Check whether the order is linear and ascending in all fields."""
         return self.curve == "linear" and bool(self.fields) and not any(f.descending for f in self.fields)
 
     def describe(self) -> str:
-        """The order as text: the same for the same order."""
+        """Describe the order as text, equal for equal orders."""
         listed = ", ".join(
             f.column + (f" {f.transform}" if f.transform != "identity" else "") + (" desc" if f.descending else "")
             for f in self.fields
@@ -91,7 +91,7 @@ class SortOrder:
 
 
 def table_order(table: IcebergTable) -> SortOrder:
-    """The table's own sort order; without fields if it has none."""
+    """Return the table's own sort order; without fields if it has none."""
     java, schema = table.java.sortOrder(), table.java.schema()
     fields = []
     for field in listed(java.fields()):
@@ -110,18 +110,18 @@ def table_order(table: IcebergTable) -> SortOrder:
 
 
 def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "linear") -> SortOrder:
-    """Ascending order by columns, with the id of the table's own order if that is the same.
+    """Build an ascending order by columns, with the id of the table's own order if that is the same.
 
-    :param curve: how the columns are put together.
-    :raises InputError: if one of the columns does not exist.
+    :param curve: combination of the columns.
+    :raises InputError: one of the columns does not exist.
     """
     for column in columns:
         field = table.java.schema().findField(column)
         if field is None or not field.type().isPrimitiveType():
             raise InputError(
-                f"It cannot be sorted by {column!r}: there is no such column, or it is nested.",
+                f"Cannot sort by {column!r}: the column does not exist or is nested.",
                 table=table.name,
-                hint=f"Its columns are {', '.join(table.column_names)}.",
+                hint=f"Use columns of {', '.join(table.column_names)}.",
             )
     order = SortOrder(tuple(SortField(c, "identity", column_path(table, c)) for c in columns), curve=curve)
     own = table_order(table)

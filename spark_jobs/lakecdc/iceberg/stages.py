@@ -1,4 +1,4 @@
-"""What Spark's stages are for, which Spark's own page and the log of a job tell."""
+"""Descriptions of Spark's stages, for Spark's UI and the job's log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DESCRIPTION = "spark.job.description"
 
 @contextmanager
 def described(spark: SparkSession, table: str, job: str) -> Iterator[None]:
-    """Have Spark say of all that this thread asks of it meanwhile which table it is for.
+    """Describe all Spark jobs of this thread inside the context by their table.
 
     :param job: that works on the table.
     """
@@ -25,14 +25,14 @@ def described(spark: SparkSession, table: str, job: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # None takes it away
+        # None removes it
         context.setJobDescription(before)  # type: ignore[arg-type]
 
 
 def description_of(context: SparkContext, stage: int) -> str | None:
-    """What a stage is for; None if nobody has said.
+    """Return the description of a stage; None if it has none.
 
     :param stage: its id.
     """
-    found = context._jsc.sc().statusStore().lastStageAttempt(stage).description()
-    return str(found.get()) if found.isDefined() else None
+    description = context._jsc.sc().statusStore().lastStageAttempt(stage).description()
+    return str(description.get()) if description.isDefined() else None

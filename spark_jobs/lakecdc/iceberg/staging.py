@@ -1,4 +1,4 @@
-"""Writing data files and equality-delete files through Iceberg's own writers without committing them."""
+"""Writing of data files and equality-delete files with Iceberg's own writers, without committing them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ def stage_rows(
 ) -> list[Any]:
     """Write rows as data files of the table, uncommitted.
 
-    :param rows: columns by the names of the table's schema.
-    :param properties: table properties that hold for these files alone.
-    :param options: Iceberg write options, ``_`` for ``-``, such as ``output_spec_id`` or
-        ``target_file_size_bytes``.
+    :param rows: columns named as in the table's schema.
+    :param properties: table properties for these files only.
+    :param options: Iceberg write options, ``_`` for ``-``, such as ``output_spec_id`` or ``target_file_size_bytes``.
     :return: Java ``DataFile`` objects for a commit of this session.
     """
     return _stage(table, table.java, rows, properties, options)
 
 
 def columns_of(table: IcebergTable, values: Mapping[str, Column]) -> list[Column]:
-    """The columns of a table in its order and types, for rows to be staged.
+    """Return the columns of a table in its order and types, for rows to stage.
 
-    :param values: by column; null where there is none.
+    :param values: by column; missing ones become null.
     """
     from pyspark.sql import functions as F
 
@@ -57,7 +56,7 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
     :param keys: one row per key to delete, with exactly the columns ``key``.
     :param key: the equality columns.
-    :param spec_id: an equality delete reaches only files of its own spec.
+    :param spec_id: an equality delete applies only to files of its own spec.
     :return: Java ``DeleteFile`` objects for a commit of this session.
     """
     data_files = _stage(table, _key_only(table, key), keys, {}, {"output_spec_id": spec_id})
@@ -67,7 +66,7 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
 @contextmanager
 def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
-    """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` for a while.
+    """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` inside the context.
 
     :param tasks: Java ``FileScanTask`` objects of the table.
     :return: the group id, to read with.
@@ -85,7 +84,7 @@ def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
 
 
 def discard(table: IcebergTable, files: Sequence[Any]) -> None:
-    """Delete staged files that no commit took, through the table's FileIO; one that is gone already is fine."""
+    """Delete uncommitted staged files through the table's FileIO, ignoring missing ones."""
     for file in files:
         table.java.io().deleteFile(file.location())
 
@@ -119,13 +118,13 @@ def _stage(
 
 
 def _in_marked_folder(table: IcebergTable, java_table: Any, properties: Mapping[str, str]) -> Any:
-    """A Java table as it would be if new files had to go to the application's folder.
+    """Return a Java table whose new files go to the application's folder.
 
-    Not by a transaction, which would load the table once more.
+    A transaction would load the table again.
     """
     apache, operations = jvm(table.spark).org.apache, table.java.operations()
-    wanted = {**properties, _DATA_PATH: marked_location(table)}
-    metadata = apache.iceberg.TableMetadata.buildFrom(java_table.operations().current()).setProperties(wanted).build()
+    own = {**properties, _DATA_PATH: marked_location(table)}
+    metadata = apache.iceberg.TableMetadata.buildFrom(java_table.operations().current()).setProperties(own).build()
     return apache.iceberg.BaseTable(operations.temp(metadata), table.java.name())
 
 

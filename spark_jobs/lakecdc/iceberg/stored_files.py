@@ -1,4 +1,4 @@
-"""The files below a location as the table's FileIO lists them, whether the table knows them or not."""
+"""Files below a location as the table's FileIO lists them, whether the table knows them or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
-# names of Java's exceptions, and Iceberg's
+# Java's and Iceberg's exceptions
 _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 
 
@@ -22,7 +22,7 @@ class StoredFile:
     """A file as its storage describes it.
 
     :param location: with scheme and authority.
-    :param modified_ms: when it was written, in milliseconds since 1970.
+    :param modified_ms: modification time, in milliseconds since 1970.
     """
 
     location: str
@@ -35,16 +35,16 @@ class VanishedError(ConflictError):
 
 
 class FileIoStorage:
-    """Lists and deletes through the table's FileIO, which has the credentials."""
+    """File access through the table's FileIO, which has the credentials."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
         self._io: Any = table.java.io()
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """Every file below a folder, in any order; none if there is no such folder.
+        """Yield every file below a folder, in any order; none if the folder does not exist.
 
-        :raises VanishedError: some folder in it was deleted meanwhile.
+        :raises VanishedError: a folder in it was deleted meanwhile.
         :raises UnsupportedError: the FileIO cannot list.
         """
         try:
@@ -56,20 +56,20 @@ class FileIoStorage:
                 name = self._io.getClass().getSimpleName()
                 raise UnsupportedError(f"Its FileIO, {name}, cannot list files.", table=self._table.name) from error
             raise
-        with told_as_vanished(self._table):
+        with vanished_errors(self._table):
             while files.hasNext():
                 file = files.next()
                 yield StoredFile(str(file.location()), int(file.size()), int(file.createdAtMillis()))
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
-        """Those of the files that are there, as they are now, by location."""
-        # an object store lists longer names too
+        """Return the current state of existing files, by location."""
+        # object stores also list longer names
         return {location: file for location in locations for file in self.walk(location) if file.location == location}
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete files; one that is gone already is fine.
+        """Delete files, ignoring missing ones.
 
-        :return: how many could not be deleted.
+        :return: number of files that could not be deleted.
         """
         try:
             self._io.deleteFiles(java_list(self._table.spark, locations))
@@ -83,7 +83,7 @@ class FileIoStorage:
 def move(table: IcebergTable, source: str, target: str) -> bool:
     """Move a file of a Hadoop or local file system.
 
-    :return: whether it has been moved; it is not if it is gone or its target exists.
+    :return: whether it was moved; it is not if it is gone or its target exists.
     """
     view = jvm(table.spark)
     before, after = view.org.apache.hadoop.fs.Path(source), view.org.apache.hadoop.fs.Path(target)
@@ -95,7 +95,7 @@ def move(table: IcebergTable, source: str, target: str) -> bool:
 
 
 def delete_folder(table: IcebergTable, folder: str) -> None:
-    """Delete everything below a folder of a Hadoop or local file system; one that is gone already is fine."""
+    """Delete everything below a folder of a Hadoop or local file system, if it exists."""
     try:
         table.java.io().deletePrefix(folder)
     except Exception as error:
@@ -104,24 +104,24 @@ def delete_folder(table: IcebergTable, folder: str) -> None:
 
 
 def read_bytes(table: IcebergTable, location: str, size: int | None = None) -> bytes:
-    """A file's content.
+    """Read a file's content.
 
-    :param size: its first bytes alone.
-    :raises VanishedError: there is no such file.
+    :param size: maximum number of bytes.
+    :raises VanishedError: the file does not exist.
     """
-    with told_as_vanished(table), closing(table.java.io().newInputFile(location).newStream()) as stream:
+    with vanished_errors(table), closing(table.java.io().newInputFile(location).newStream()) as stream:
         return bytes(stream.readAllBytes() if size is None else stream.readNBytes(size))
 
 
 def write_bytes(table: IcebergTable, location: str, content: bytes) -> None:
-    """Write a small file in place of an older one."""
+    """Write a small file, replacing an existing one."""
     with closing(table.java.io().newOutputFile(location).createOrOverwrite()) as stream:
         stream.write(content)
 
 
 @contextmanager
-def told_as_vanished(table: IcebergTable) -> Iterator[None]:
-    """Read or list files that somebody else may delete.
+def vanished_errors(table: IcebergTable) -> Iterator[None]:
+    """Read or list files that others may delete, and raise a missing one as vanished.
 
     :raises VanishedError: one is gone.
     """
@@ -136,9 +136,9 @@ def told_as_vanished(table: IcebergTable) -> Iterator[None]:
 
 def _is_missing(error: Exception) -> bool:
     java = getattr(error, "java_exception", None)
-    # wrapped by some of Iceberg's file systems
+    # some of Iceberg's file systems wrap it
     while java is not None:
-        # Hadoop asks the local file system for permissions by a command, and tells what that printed
+        # Hadoop reads local permissions with a command, and reports its output
         if str(java.getClass().getSimpleName()) in _MISSING or "No such file or directory" in str(java.getMessage()):
             return True
         java = java.getCause()

@@ -1,4 +1,4 @@
-"""An Iceberg table as the jobs see it: metadata without py4j."""
+"""An Iceberg table for the jobs: metadata without py4j."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One snapshot's bookkeeping.
+    """Facts of one snapshot.
 
     :param operation: append, overwrite, delete or replace.
     """
@@ -52,20 +52,20 @@ class Snapshot:
 
     @property
     def rows(self) -> int | None:
-        """Rows of its data files, deleted ones included, as its writer has counted them; None if it has not."""
+        """Return the rows of its data files, including deleted ones, as counted by its writer; None if not counted."""
         total = self.summary.get("total-records")
         return None if total is None else int(total)
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Snapshot:
-        """Make it of what metadata has in JSON."""
-        summary = dict(found.get("summary", {}))
+    def of(cls, document: Mapping[str, Any]) -> Snapshot:
+        """Parse a snapshot from Iceberg's JSON."""
+        summary = dict(document.get("summary", {}))
         operation = summary.pop("operation", None)
         return cls(
-            id=found["snapshot-id"],
-            parent_id=found.get("parent-snapshot-id"),
-            sequence_number=found.get("sequence-number", 0),
-            timestamp_ms=found["timestamp-ms"],
+            id=document["snapshot-id"],
+            parent_id=document.get("parent-snapshot-id"),
+            sequence_number=document.get("sequence-number", 0),
+            timestamp_ms=document["timestamp-ms"],
             operation=operation,
             summary=summary,
         )
@@ -77,9 +77,9 @@ class IcebergTable:
     :param spark: the session.
     :param catalog: the catalog's name.
     :param name: ``namespace.name``.
-    :ivar lease: token of the lease that this run holds (see :mod:`lakecdc.iceberg.lease`); None: it holds none.
-    :raises InputError: if there is no such table.
-    :raises SourceUnavailableError: if its metadata cannot be loaded.
+    :ivar lease: token of the lease that this run holds (see :mod:`lakecdc.iceberg.lease`); None if it holds none.
+    :raises InputError: the table does not exist.
+    :raises SourceUnavailableError: its metadata cannot be loaded.
     """
 
     def __init__(self, spark: SparkSession, catalog: str, name: str) -> None:
@@ -94,26 +94,26 @@ class IcebergTable:
         except Exception as error:
             if {java_class_name(error), type(error).__name__} & _MISSING:
                 raise InputError(
-                    f"There is no such table in catalog {catalog!r}.",
+                    f"The table does not exist in catalog {catalog!r}.",
                     table=name,
-                    hint="Check the name, or ingest into it first: the ingest job creates it.",
+                    hint="Check the name, or run ingest first, which creates it.",
                 ) from error
             raise _unloadable(name, error) from error
         self._read_promoted_keys()
 
     @property
     def sql_name(self) -> str:
-        """Catalog, namespace and name, quoted for SQL."""
+        """Return catalog, namespace and name, quoted for SQL."""
         return quoted(f"{self.catalog}.{self.name}")
 
     def refresh(self) -> IcebergTable:
-        """Read the newest metadata; returns the table itself."""
+        """Read the newest metadata, and return the table itself."""
         self.java.refresh()
         self._read_promoted_keys()
         return self
 
     def _read_promoted_keys(self) -> None:
-        """Keep the session's readers from taking the deletes of a key column in the type that it had before."""
+        """Disable the shared delete cache if a column's type was promoted."""
         schemas = self.java.schemas()
         if (ids := str(schemas.keySet())) == self._known_schemas:
             return
@@ -123,102 +123,102 @@ class IcebergTable:
 
     @property
     def uuid(self) -> str:
-        """The table's UUID."""
+        """Return the table's UUID."""
         return str(self.java.uuid())
 
     @property
     def location(self) -> str:
-        """The table's base location."""
+        """Return the table's base location."""
         return str(self.java.location())
 
     @property
     def format_version(self) -> int:
-        """Iceberg format version of the table's metadata."""
+        """Return the Iceberg format version of the table's metadata."""
         return int(self.java.operations().current().formatVersion())
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the table's files are encrypted by Iceberg."""
+        """Check whether Iceberg encrypts the table's files."""
         return str(self.java.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager"
 
     @property
     def properties(self) -> dict[str, str]:
-        """Table properties."""
+        """Return the table properties."""
         return mapping(self.java.properties())
 
     @property
     def fields(self) -> list[Field]:
-        """Top-level columns of the current schema, in order."""
+        """Return the top-level columns of the current schema, in order."""
         schema = self.java.schema()
         text = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(schema)
         return [Field(c["id"], c["name"], _type(schema, c), c["required"]) for c in json.loads(text)["fields"]]
 
     @property
     def column_names(self) -> list[str]:
-        """Names of the top-level columns, in order."""
+        """Return the names of the top-level columns, in order."""
         return [field.name for field in self.fields]
 
     def field_id(self, column: str) -> int:
-        """Field id of a column.
+        """Return the field id of a column.
 
-        :raises InputError: if there is no such column.
+        :raises InputError: the column does not exist.
         """
-        found = self.java.schema().findField(column)
-        if found is None:
-            raise InputError(f"There is no column {column!r}.", table=self.name)
-        return int(found.fieldId())
+        field = self.java.schema().findField(column)
+        if field is None:
+            raise InputError(f"The column {column!r} does not exist.", table=self.name)
+        return int(field.fieldId())
 
     def names_at(self, snapshot_id: int) -> dict[str, str]:
-        """The names that top-level columns have now, by those they had in a snapshot; dropped ones are left out."""
+        """Return the current names of top-level columns by those in a snapshot, without dropped ones."""
         schema = self.java.schemas().get(self.java.snapshot(snapshot_id).schemaId()) or self.java.schema()
         now = {f.id: f.name for f in self.fields}
         return {str(c.name()): now[c.fieldId()] for c in listed(schema.columns()) if c.fieldId() in now}
 
     @property
     def identifier_columns(self) -> list[str]:
-        """Names of the identifier fields in schema order."""
+        """Return the names of the identifier fields in schema order."""
         names = set(listed(self.java.schema().identifierFieldNames()))
         return [name for name in self.column_names if name in names]
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
-        """The newest snapshot of a branch; None for an empty table or an unknown branch."""
+        """Return the newest snapshot of a branch; None for an empty table or an unknown branch."""
         java = self.java.snapshot(branch)
         return self._snapshot(java) if java is not None else None
 
     def has_branch(self, name: str) -> bool:
-        """Tell whether there is such a branch; a tag is none."""
+        """Check whether a branch exists; tags do not count."""
         ref = self.java.refs().get(name)
         return ref is not None and bool(ref.isBranch())
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot by id; None once it has expired."""
+        """Return a snapshot by id; None once it has expired."""
         java = self.java.snapshot(snapshot_id)
         return self._snapshot(java) if java is not None else None
 
     def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
-        """The snapshots of a branch from its head towards the root, as far as metadata still holds them."""
+        """Yield the snapshots of a branch from its head towards the root, as far as metadata still has them."""
         head = self.head(branch)
         if head is not None:
             yield from self.ancestors_of(head)
 
     def ancestors_of(self, snapshot: Snapshot) -> Iterator[Snapshot]:
-        """A snapshot and those before it towards the root, as far as metadata still holds them."""
-        found: Snapshot | None = snapshot
-        while found is not None:
-            yield found
-            found = self.snapshot(found.parent_id) if found.parent_id is not None else None
+        """Yield a snapshot and its ancestors towards the root, as far as metadata still has them."""
+        ancestor: Snapshot | None = snapshot
+        while ancestor is not None:
+            yield ancestor
+            ancestor = self.snapshot(ancestor.parent_id) if ancestor.parent_id is not None else None
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
-        """A metadata table such as ``files``, ``entries`` or ``position_deletes``.
+        """Read a metadata table such as ``files``, ``entries`` or ``position_deletes``.
 
         :param kind: its name.
-        :param snapshot_id: state to look at; default: the current one.
+        :param snapshot_id: state to read; default: the current one.
         """
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
 
     def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Rows of the table as Iceberg's own reader gives them.
+        """Read rows of the table with Iceberg's own reader.
 
         :param snapshot_id: state to read; default: the current one.
         :param columns: SQL select list.
@@ -228,34 +228,34 @@ class IcebergTable:
         return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
 
     def update_properties(self, changes: dict[str, str | None]) -> None:
-        """Set, or with None remove, table properties in one metadata commit."""
+        """Set table properties, or remove those with None, in one metadata commit."""
         update = self.java.updateProperties()
         for key, value in changes.items():
             update = update.remove(key) if value is None else update.set(key, value)
         update.commit()
 
     def _snapshot(self, java: Any) -> Snapshot:
-        # one call for what takes one for each entry of the summary otherwise
+        # one call instead of one per summary entry
         return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
 
 
 def facts_of(snapshot: Snapshot) -> SnapshotFacts:
-    """A snapshot as :mod:`lakecdc.metadata` knows it."""
+    """Convert a snapshot to the form of :mod:`lakecdc.metadata`."""
     return SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
 
 
 def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
-    """The nearest snapshot that carries a source position.
+    """Find the nearest snapshot with a source position.
 
-    :param snapshots: a snapshot and those before it, newest first.
+    :param snapshots: a snapshot and its ancestors, newest first.
     """
     return nearest_carrier((each.id, each.summary) for each in snapshots)
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:
-    """Tell whether the catalog has the table.
+    """Check whether the catalog has the table.
 
-    :raises SourceUnavailableError: if the table's metadata cannot be loaded.
+    :raises SourceUnavailableError: the table's metadata cannot be loaded.
     """
     try:
         return bool(spark.catalog.tableExists(quoted(f"{catalog}.{name}")))
@@ -264,18 +264,18 @@ def exists(spark: SparkSession, catalog: str, name: str) -> bool:
 
 
 def open_if_there(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
-    """Load a table; None if the catalog has none of that name.
+    """Load a table; return None if the catalog does not have it.
 
-    :raises SourceUnavailableError: if the table's metadata cannot be loaded.
+    :raises SourceUnavailableError: the table's metadata cannot be loaded.
     """
     return IcebergTable(spark, catalog, name) if exists(spark, catalog, name) else None
 
 
 def _unloadable(name: str, error: Exception) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"The table cannot be loaded: {java_message(error)}",
+        f"Cannot load the table: {java_message(error)}",
         table=name,
-        hint="See that the catalog can be reached, and that the metadata file which it names is there and whole.",
+        hint="Check that the catalog is reachable, and that the metadata file that it names is intact.",
     )
 
 

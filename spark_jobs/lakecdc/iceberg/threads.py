@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
-    """A function for another thread to call, where this session is the active one as it is here.
+    """Wrap a function for another thread such that this session is active there.
 
     A new thread has no active session. What Spark resolves outside of a statement, such as the catalog of a staged
     write (``CatalogManager`` reads ``SQLConf.get``), then sees none of the session's settings, and Iceberg's own
@@ -25,7 +25,7 @@ def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
 
     :param target: works on the session.
     """
-    # the server is started without a lock, so that two threads that commit first would start two
+    # the server starts without a lock, so two threads that commit first would start two
     ensure_callbacks(spark)
 
     def activated(*args: P.args, **kwargs: P.kwargs) -> R:

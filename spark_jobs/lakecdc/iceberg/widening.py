@@ -1,4 +1,4 @@
-"""Types as they change at a source: what a column can be widened to, what it holds as it is, what holds two types.
+"""Type changes at a source: widening of columns, compatible types, and common types.
 
 All types are Spark SQL's, by name.
 """
@@ -19,7 +19,7 @@ _SIMPLE = (*_NUMBERS, "tinyint", "boolean", "string", "binary", "date", "timesta
 
 
 def is_wider(old: str, new: str) -> bool:
-    """Whether Iceberg can widen a column from one type to the other."""
+    """Check whether Iceberg can widen a column from one type to the other."""
     before, after = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
     if before and after:
         return before[2] == after[2] and int(after[1]) > int(before[1])
@@ -27,9 +27,9 @@ def is_wider(old: str, new: str) -> bool:
 
 
 def holds(column: str, source: str) -> bool:
-    """Whether a column can stay as it is with values of a type of the source, which it holds exactly or rejects.
+    """Check whether a column can stay unchanged for values of a source type, which it stores exactly or rejects.
 
-    :param column: its type; one that no source tells, such as a struct, was chosen by people and stays.
+    :param column: its type; one that no source reports, such as a struct, was chosen by users and stays.
     """
     is_plain = column in _SIMPLE or _DECIMAL.fullmatch(column)
     if column in (source, "string") or not is_plain or is_wider(source, column):
@@ -42,7 +42,7 @@ def holds(column: str, source: str) -> bool:
 
 
 def common(one: str, other: str) -> str:
-    """The type that holds the values of both, whichever comes first."""
+    """Return the type that holds the values of both, whichever comes first."""
     if one == other or is_wider(other, one):
         return one
     if is_wider(one, other):
@@ -56,7 +56,7 @@ def common(one: str, other: str) -> str:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """Digits before and after the point of an exact number; None of any other type."""
+    """Return the digits before and after the point of an exact number; None for any other type."""
     decimal = _DECIMAL.fullmatch(kind)
     if decimal:
         return int(decimal[1]) - int(decimal[2]), int(decimal[2])
@@ -64,10 +64,10 @@ def _digits(kind: str) -> tuple[int, int] | None:
 
 
 def no_change(table: str, column: str, old: str, new: str) -> InputError:
-    """The error of a column that Iceberg cannot change as the source has done."""
+    """Create the error for a column that Iceberg cannot change like the source."""
     return InputError(
-        f"The source's column {column!r} is {new} now, the table's is {old}; Iceberg cannot change one into the other.",
+        f"Cannot change column {column!r} from {old} to {new} like the source: Iceberg does not support it.",
         table=table,
-        hint="Give the column a fixed type in the target's columns, exclude it, or load the table anew.",
+        hint="Give the column a fixed type in the target's columns, exclude it, or reload the table in full.",
         column=column,
     )

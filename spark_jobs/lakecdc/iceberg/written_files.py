@@ -1,4 +1,4 @@
-"""Iceberg's objects for Parquet files of rows and of keys that Python tasks have written."""
+"""Iceberg's objects for Parquet files of rows and keys written by Python tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WrittenFile:
 
 
 def data_file(table: IcebergTable, written: WrittenFile, spec_id: int) -> Any:
-    """Describe a file of rows; its metrics are what its footer tells, as far as the table keeps them.
+    """Describe a file of rows, with the metrics from its footer that the table keeps.
 
     :return: Java ``DataFile`` for a commit of this session.
     """
@@ -64,6 +64,6 @@ def _described(table: IcebergTable, builder: Any, written: WrittenFile) -> Any:
 
 
 def _path(table: IcebergTable, spec_id: int, values: Sequence[str]) -> str:
-    """Partition values as they stand in a path; buckets are numbers, in which nothing is escaped."""
+    """Return partition values as in a path; buckets are numbers, which need no escaping."""
     names = [f.name() for f in listed(table.java.specs().get(spec_id).fields())]
     return "/".join(f"{name}={value}" for name, value in zip(names, values, strict=True))

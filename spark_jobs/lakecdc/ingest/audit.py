@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.checks import Checks, Verdict, told_failures
+from lakecdc.checks import Checks, Verdict, describe_failures
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.commit import RowChanges, commit_aside
 from lakecdc.iceberg.fence import KnownHead
@@ -75,7 +75,7 @@ class Audit:
             if self._aside is None:
                 commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
             raise AuditError(
-                f"The batch is not published: {told_failures(self.verdicts)}.",
+                f"The batch is not published: {describe_failures(self.verdicts)}.",
                 table=table.name,
                 hint=f"It is on the branch {names.AUDIT_BRANCH}. Correct the source or the checks, then run again.",
             )

@@ -157,10 +157,7 @@ def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable
         spark,
         catalog,
         target.table,
-        columns,
-        partition_by=target.partition_by,
-        properties=properties,
-        identifier=batch.key if target.keyed else (),
+        definition.TableDefinition(columns, target.partition_by, properties, batch.key if target.keyed else ()),
     )
     if target.mode == "upsert":
         check_partitioning(table, batch.key)

@@ -1,4 +1,4 @@
-"""Laying out rows for a rewrite: every unit gets its number of files, sorted ones disjoint ranges of the order."""
+"""Distribution of rows for a rewrite: each unit gets its number of files, sorted ones with disjoint key ranges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-# by these types Spark tells what kind of function it is given
+# Spark infers the kind of UDF from these types
 import pyarrow as pa
 
 from lakecdc.iceberg.sort_order import SortOrder
@@ -17,9 +17,9 @@ from lakecdc.sql import quoted_column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: sampled rows per output file that decide where one file ends and the next begins
+#: sampled rows per output file for the bounds between files
 _SAMPLE_PER_FILE = 200
-#: and of those that decide how a curve runs through the values
+#: sampled rows per output file for the shape of a curve
 _CURVE_SAMPLE_PER_FILE = 1000
 _FILE, _UNIT, _FIRST, _OUTPUTS, _BOUNDS, _KEY, _PIECES, _PIECE, _SHARE, _PLACE = (
     f"_lakecdc_{name}"
@@ -39,13 +39,13 @@ _AS_NUMBERS = {
 def arrange(
     rows: DataFrame, units: Sequence[Unit], order: SortOrder, sampled: DataFrame, partitions_by: Sequence[str] = ()
 ) -> DataFrame:
-    """Rows in as many Spark partitions as files are to be written, each of one piece of a unit, sorted.
+    """Distribute rows over one sorted Spark partition per output file, each from one piece of a unit.
 
     :param rows: a staged read of exactly the units' files.
     :param units: what is rewritten.
-    :param order: how rows are to lie; without fields they stay as they come.
-    :param sampled: the same read without what is computed of whole rows, to take samples of.
-    :param partitions_by: partition values as Spark SQL by which rows lie first, where they go to several partitions.
+    :param order: sort order of the rows; without fields they keep their order.
+    :param sampled: the same read without columns computed from whole rows, for samples.
+    :param partitions_by: partition values as Spark SQL to sort by first, where rows go to several partitions.
     :return: the same rows and columns.
     """
     from pyspark.sql import functions as F
@@ -63,7 +63,7 @@ def arrange(
         placed = placed.join(F.broadcast(bounds), _UNIT, "left")
         offset = F.coalesce(F.size(F.filter(F.col(_BOUNDS), lambda bound: bound <= key)), F.lit(0))
     elif many:
-        # a thousand neighbours stay together, so that runs of equal values still compress
+        # keep a thousand neighbours together, so that runs of equal values still compress
         offset = F.expr(f"cast(pmod(monotonically_increasing_id() div 1000, {_OUTPUTS}) as int)")
     spread = placed.repartitionById(sum(unit.outputs for unit in units), F.col(_FIRST) + offset)
     by = [*map(F.expr, partitions_by), *([F.col(_PLACE)] if order.curve != "linear" else [])]
@@ -72,11 +72,10 @@ def arrange(
 
 
 def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
-    """Each row with the number, first Spark partition and number of files of its unit, or of its piece of the unit.
+    """Add to each row the number, first Spark partition and number of files of its unit or piece.
 
-    And with the share of its unit's rows that a curve's sample has.
-
-    By the name of the file it was read from: in format v3 staged reads give lineage columns, but not ``_file``.
+    Also add the share of the unit's rows in a curve's sample. Rows are matched by the name of their file: in format v3
+    staged reads provide lineage columns, but not ``_file``.
     """
     from pyspark.sql import functions as F
 
@@ -111,19 +110,19 @@ def _index(pieces: Sequence[str], piece: str | None) -> int | None:
 
 
 def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
-    """Per unit, the keys at which its second and every further file begins, from a sample.
+    """Compute from a sample the keys at which each file of a unit but the first begins.
 
-    Reads the sort columns only. The bounds are ascending whatever the order's directions: files only have to be
-    disjoint, each is sorted as the order says.
+    Reads the sort columns only. The bounds ascend whatever the order's directions: files only have to be disjoint, and
+    each is sorted in the given order.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    wanted = _SAMPLE_PER_FILE * sum(unit.outputs for unit in units)
+    sample_rows = _SAMPLE_PER_FILE * sum(unit.outputs for unit in units)
     stored = sum(file.rows for unit in units for file in unit.files)
     keys = rows.where(F.col(_OUTPUTS) > 1).select(_UNIT, _OUTPUTS, _key(order).alias(_KEY))
     # the seed makes a repeated run cut at the same keys
-    sample = keys.sample(min(1.0, wanted / max(stored, 1)), seed=7)
+    sample = keys.sample(min(1.0, sample_rows / max(stored, 1)), seed=7)
     of_unit = Window.partitionBy(_UNIT)
     rank = F.row_number().over(of_unit.orderBy(_KEY)) - 1
     piece = F.floor(rank * F.col(_OUTPUTS) / F.count(F.lit(1)).over(of_unit))
@@ -134,9 +133,9 @@ def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFra
 def _on_curve(
     rows: DataFrame, sampled: DataFrame, units: Sequence[Unit], order: SortOrder
 ) -> tuple[DataFrame, DataFrame]:
-    """Rows with their place on the curve of their unit, and per unit the places at which files begin.
+    """Add to each row its place on its unit's curve, and return per unit the places at which files begin.
 
-    A sample of the sort columns alone is read first, which the driver lays the curves through.
+    The driver builds the curves from a sample of the sort columns.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
@@ -161,7 +160,7 @@ def _on_curve(
 
 
 def _numbers(rows: DataFrame, order: SortOrder) -> list[str]:
-    """SQL of the sort columns as whole numbers, floats or bytes of the same order, or at least not of the opposite."""
+    """Return SQL that maps the sort columns to integers, floats or bytes without reversing their order."""
     expressions = [f.expression for f in order.fields]
     types = [field.dataType.typeName() for field in rows.selectExpr(*expressions).schema.fields]
     return [

@@ -1,4 +1,4 @@
-"""Compaction: small files become files of the target size, files with many deleted rows lose them."""
+"""Compaction: merges small files to the target size, and removes deleted rows from files with many of them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ JOB = "compact_data_files"
 
 
 def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Compact what is worth it in one table, keeping it clustered as it is.
+    """Compact the files of one table where worthwhile, keeping its clustering.
 
-    Files of a partition spec whose column was dropped move to the current spec, all those of a spec in one commit; on
-    request, those of other older specs do so too.
+    Files of a partition spec whose column was dropped move to the current spec, all files of a spec in one commit;
+    optionally files of other older specs move too.
     """
     assert isinstance(spec.options, CompactDataFilesOptions)
     return from_head(table, partial(_compact, table, spec.options), spec.options.branch)
@@ -43,9 +43,9 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     order, target = clustering(table), target_bytes(table, options, start)
     measured = measure(table, start.id, order)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))
-    found = by_spec(table, start, partitions)
-    written = _still_written(table, found.current | found.movable, options)
-    quiet, older = without(found.current, written), without(found.movable, written)
+    specs = by_spec(table, start, partitions)
+    written = _still_written(table, specs.current | specs.movable, options)
+    quiet, older = without(specs.current, written), without(specs.movable, written)
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(table.properties))
     chosen = quiet if options.older_specs else quiet | older
     unfiltered = _unfiltered(table, chosen) if options.add_bloom_filters else set()
@@ -56,8 +56,8 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     moving, left = moving_units(of_dropped, options, target)
     counts |= {
         "files_of_dropped_columns": count(of_dropped),
-        "files_of_older_specs": found.older_files,
-        "files_left": left + count(found.kept),
+        "files_of_older_specs": specs.older_files,
+        "files_left": left + count(specs.fixed),
     }
     to = destination(table)
     if options.older_specs:
@@ -75,7 +75,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
         none_speaks(options, target, large),
         counts,
         summary,
-        left=joined(stay if left else None, found.remark) or None,
+        left=joined(stay if left else None, specs.remark) or None,
         partitions_by=to.expressions if options.older_specs and older else (),
         branch=options.branch,
     )
@@ -83,7 +83,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
 
 
 def _unfiltered(table: IcebergTable, partitions: Partitions) -> set[str]:
-    """Locations of the files that lack Bloom filters which the table declares."""
+    """Return the locations of files without the Bloom filters that the table declares."""
     locations = {file.location for files in partitions.values() for file in files}
     return without_bloom_filters(table, bloom_filter_columns(table), locations)
 
@@ -91,7 +91,7 @@ def _unfiltered(table: IcebergTable, partitions: Partitions) -> set[str]:
 def _still_written(
     table: IcebergTable, partitions: Partitions, options: CompactDataFilesOptions
 ) -> set[tuple[int, str]]:
-    """Partitions to be left alone because somebody has written to them just now."""
+    """Return the partitions to skip because of recent writes."""
     if not options.quiet_seconds:
         return set()
     quiet = time.time() * 1000 - options.quiet_seconds * 1000

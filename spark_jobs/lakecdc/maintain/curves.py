@@ -1,6 +1,6 @@
-"""Space-filling curves over several columns: one number for each row, such that rows that are near are alike in all.
+"""Space-filling curves over several columns: rows with close numbers have similar values in every column.
 
-Columns of any type and any skew become ranks first: the share of a sample of the column that lies below a value.
+Columns of any type and skew are first mapped to ranks: the share of a sample of the column below a value.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Array = np.ndarray[Any, Any]
-# a thousand ranks of a column; 60 bits of all columns
+# a thousand ranks per column; 60 bits for all columns
 _BITS, _ALL_BITS = 10, 60
 
 
 def rank_bits(columns: int) -> int:
-    """Bits that the rank of a column has."""
+    """Return the number of bits of a column's rank."""
     return min(_BITS, _ALL_BITS // columns)
 
 
 def place_on(curve: SpaceFillingCurve, ranks: Sequence[Array], bits: int) -> Array:
-    """Where points lie on a curve.
+    """Compute the places of points on a curve.
 
-    :param ranks: coordinates of all points, an array for each column.
+    :param ranks: coordinates of all points, one array per column.
     :param bits: of a coordinate.
     """
     coordinates = [np.asarray(column).astype(np.uint64) for column in ranks]
@@ -37,18 +37,18 @@ def place_on(curve: SpaceFillingCurve, ranks: Sequence[Array], bits: int) -> Arr
 
 
 def _interleaved(coordinates: Sequence[Array], bits: int) -> Array:
-    """Bits of all coordinates in turn, the highest of the first column first."""
-    found = np.zeros(len(coordinates[0]), np.uint64)
+    """Interleave the bits of all coordinates, highest bit of the first column first."""
+    places = np.zeros(len(coordinates[0]), np.uint64)
     for bit in range(bits):
         for number, column in enumerate(reversed(coordinates)):
-            found |= (column >> np.uint64(bit) & np.uint64(1)) << np.uint64(bit * len(coordinates) + number)
-    return found
+            places |= (column >> np.uint64(bit) & np.uint64(1)) << np.uint64(bit * len(coordinates) + number)
+    return places
 
 
 def _along_hilbert(coordinates: Sequence[Array], bits: int) -> list[Array]:
-    """Coordinates whose interleaved bits are the place on the Hilbert curve.
+    """Transform coordinates so that their interleaved bits are the place on the Hilbert curve.
 
-    In every cube the curve is turned and mirrored so that it leaves where the next cube's begins; that is undone from
+    In every cube the curve is rotated and mirrored so that it ends where the next cube's begins; this is undone from
     the largest cubes to the smallest (J. Skilling, Programming the Hilbert curve, 2004).
     """
     turned = [column.copy() for column in coordinates]
@@ -70,7 +70,7 @@ def _along_hilbert(coordinates: Sequence[Array], bits: int) -> list[Array]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """From the values of a column to their ranks.
+    """Mapping from the values of a column to their ranks.
 
     :param starts: values, ascending, at which another rank begins.
     :param numbers: the rank below all of them, and those that begin there.
@@ -81,28 +81,28 @@ class Ranks:
 
     @classmethod
     def of(cls, sample: Array, bits: int) -> Ranks:
-        """Ranks that a sample without nulls has about equally many values in, whatever their distribution.
+        """Build ranks with about equally many values of a sample without nulls, whatever their distribution.
 
-        A value that is frequent takes several ranks' share, of which it has the first.
+        A frequent value covers several ranks and gets the first of them.
         """
         ranked, count = np.sort(sample), 1 << bits
         picks = np.arange(1, count) * len(ranked) // count
         starts, first = np.unique(ranked[picks], return_index=True) if len(ranked) else (ranked, np.arange(0))
         # the lowest value, and nulls, have rank 0
-        kept = starts > ranked[0] if len(ranked) else np.zeros(0, bool)
-        return cls(starts[kept], np.concatenate([[0], first[kept] + 1]))
+        above_lowest = starts > ranked[0] if len(ranked) else np.zeros(0, bool)
+        return cls(starts[above_lowest], np.concatenate([[0], first[above_lowest] + 1]))
 
     def __call__(self, values: Array) -> Array:
-        """The rank of each value."""
+        """Return the rank of each value."""
         return self.numbers[np.searchsorted(self.starts, values, side="right")]
 
 
 @dataclass(frozen=True)
 class CurveMap:
-    """Where the rows of several units lie, each unit on a curve of its own.
+    """Places of the rows of several units, each on its own curve.
 
     :param ranks: of each column, by unit.
-    :param cuts: places at which the second and every further file of a unit begins.
+    :param cuts: places at which each file of a unit but the first begins.
     """
 
     curve: SpaceFillingCurve
@@ -112,7 +112,7 @@ class CurveMap:
 
     @classmethod
     def of(cls, curve: SpaceFillingCurve, sample: pa.Table, outputs: Sequence[int]) -> CurveMap:
-        """Lay curves over a sample.
+        """Build curves from a sample.
 
         :param sample: unit, and the sort columns as integers, floats or bytes.
         :param outputs: files of each unit.
@@ -131,29 +131,29 @@ class CurveMap:
         return cls(curve, bits, ranks, cuts)
 
     def places(self, units: pa.Array, *columns: pa.Array) -> pa.Array:
-        """The place of each row on the curve of its unit.
+        """Return the place of each row on the curve of its unit.
 
         :param columns: the sort columns as in the sample.
         """
         import pyarrow as pa
 
         numbers, values = units.to_numpy(zero_copy_only=False), [_values(column) for column in columns]
-        found = np.zeros(len(numbers), np.int64)
+        places = np.zeros(len(numbers), np.int64)
         for unit in np.unique(numbers):
             chosen = numbers == unit
-            found[chosen] = place_on(self.curve, _ranked(self.ranks[int(unit)], values, chosen), self.bits)
-        return pa.array(found)
+            places[chosen] = place_on(self.curve, _ranked(self.ranks[int(unit)], values, chosen), self.bits)
+        return pa.array(places)
 
 
 def _ranked(ranks: Sequence[Ranks], columns: Sequence[tuple[Array, Array]], chosen: Array) -> list[Array]:
-    """The ranks of chosen rows; nulls have the lowest."""
+    """Return the ranks of chosen rows; nulls have the lowest."""
     return [
         np.where(nulls[chosen], 0, rank(values[chosen])) for rank, (values, nulls) in zip(ranks, columns, strict=True)
     ]
 
 
 def _values(column: pa.Array) -> tuple[Array, Array]:
-    """Values, with something else in the place of nulls, and which are null."""
+    """Return the values with a filler for nulls, and which are null."""
     import pyarrow as pa
 
     is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)

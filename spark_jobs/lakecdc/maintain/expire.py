@@ -1,4 +1,4 @@
-"""Snapshot expiry that never forgets where the source stands nor takes a running job's ground away."""
+"""Snapshot expiry that preserves source positions and the snapshots that running jobs read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
-#: live files looked for after the expiry
+#: number of live files to check after the expiry
 _PROBES = 50
 
 
@@ -38,9 +38,9 @@ _PROBES = 50
 class Needs:
     """Snapshots of ``main`` that must stay, newest first, by who needs them.
 
-    :param silent: names of the consumers that count no more.
-    :param unreadable: properties of consumers that do not say what has been read.
-    :param stale: tags of dead jobs, which count no more.
+    :param silent: names of the consumers that no longer count.
+    :param unreadable: consumers' properties that cannot be parsed.
+    :param stale: tags of dead jobs, which no longer count.
     """
 
     positions: list[Snapshot]
@@ -51,16 +51,16 @@ class Needs:
     stale: list[str]
 
     def all(self) -> dict[int, Snapshot]:
-        """All of them by id."""
+        """Return all of them by id."""
         return {s.id: s for s in (*self.positions, *self.jobs, *self.consumers)}
 
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """What is to expire.
+    """Snapshots to expire.
 
-    :param expiry: the snapshots that go, and the tag on the newest one with source positions, if it has to be put.
-    :param stale: tags of dead jobs that go.
+    :param expiry: the expiring snapshots, and a tag for the newest one with source positions if it needs one.
+    :param stale: tags of dead jobs to drop.
     :param carrier: the newest snapshot with source positions.
     :param counts: for the report.
     """
@@ -72,33 +72,34 @@ class ExpiryPlan:
 
 
 def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Expire what is old enough and nobody needs in one table, and delete the files that become unreachable.
+    """Expire old snapshots of one table that are not needed, and delete the files that become unreachable.
 
-    :raises SpecError: ``older_than`` is no moment.
-    :raises UnsupportedError: the table forbids the deletion of files, or keeps less than must be kept.
-    :raises ConflictError: another writer was faster, or somebody came to need what had just gone; no file was deleted.
+    :raises SpecError: ``older_than`` is not a valid time.
+    :raises UnsupportedError: the table forbids the deletion of files, or its retention removes needed snapshots.
+    :raises ConflictError: another writer was faster, or an expired snapshot became needed meanwhile; no file was
+        deleted.
     """
     options = spec.options
     assert isinstance(options, ExpireSnapshotsOptions)
-    asked = cutoff_ms(options, time.time())
+    requested_ms = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:
         return nothing(table, "the table has no snapshot")
     refuse_shared_files(table)
-    planned = plan(table, asked, options.retain_last)
+    planned = plan(table, requested_ms, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
         reasons = filter(None, (none_can_go(cutoff), _unreadable(planned.counts)))
         return nothing(table, "; ".join(reasons), head, **planned.counts)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
-    return _carry_out(table, planned, asked, options.retain_last)
+    return _carry_out(table, planned, requested_ms, options.retain_last)
 
 
-def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
-    """Decide what expires; nothing is changed.
+def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
+    """Decide what expires; change nothing.
 
-    :param asked_ms: moment before which snapshots are to expire; moved back as far as something must be kept.
+    :param requested_ms: time before which snapshots should expire; moved back for snapshots that must stay.
     """
     history = read_history(table)
     keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
@@ -106,9 +107,9 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
     carrier = carrier_of(ancestors)
     needs = _needs(history, ancestors, carrier)
     needed = needs.all()
-    cutoff = min([asked_ms, *(s.timestamp_ms for s in needed.values())])
+    cutoff = min([requested_ms, *(s.timestamp_ms for s in needed.values())])
     expired = would_expire(table, cutoff, keep_last)
-    by_age = would_expire(table, asked_ms, keep_last) if cutoff != asked_ms else expired
+    by_age = would_expire(table, requested_ms, keep_last) if cutoff != requested_ms else expired
     _refuse_if_needed_would_go(table, expired & needed.keys())
     tagged = history.refs.get(names.POSITIONS_TAG)
     tag_carrier = carrier is not None and (
@@ -130,9 +131,9 @@ def plan(table: IcebergTable, asked_ms: int, retain_last: int) -> ExpiryPlan:
 
 
 def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None) -> Needs:
-    """Who needs which of some snapshots.
+    """Return the needed snapshots, by who needs them.
 
-    :param history: whose tags and properties count.
+    :param history: provides tags and properties.
     :param ancestors: of the head.
     """
     stale, times = stale_tags(history.refs, history.snapshots.get), [(s.id, s.timestamp_ms) for s in ancestors]
@@ -150,7 +151,7 @@ def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None)
 
 
 def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, Ref]) -> int:
-    """Return the snapshot that a consumer goes on from; of an unreadable one its tag's, or else the oldest."""
+    """Return the snapshot that a consumer continues from; for an unreadable one its tag's, or else the oldest."""
     if consumer.is_readable or not ancestors:
         return consumer.snapshot_id
     tag = refs.get(consumer.tag)
@@ -159,17 +160,17 @@ def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, R
 
 
 def _unreadable(counts: Mapping[str, Any]) -> str | None:
-    """Return what the report says of consumers whose property cannot be read."""
+    """Describe consumers whose property cannot be read, for the report."""
     listed = ", ".join(counts["unreadable_consumers"])
     return f"kept what unreadable consumers may need ({listed}): drop them and register them again" if listed else None
 
 
-def _carry_out(table: IcebergTable, first: ExpiryPlan, asked_ms: int, retain_last: int) -> TableReport:
+def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain_last: int) -> TableReport:
     started, plans = time.monotonic(), list[ExpiryPlan]()
 
     def planned() -> Expiry:
-        # it may have needed a moment to be the first to commit
-        plans.append(plan(table, asked_ms, retain_last) if plans else first)
+        # a retry after a conflict needs a new plan
+        plans.append(plan(table, requested_ms, retain_last) if plans else first)
         failpoints.reach("before_expiry")
         return plans[-1].expiry
 
@@ -193,46 +194,47 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, asked_ms: int, retain_las
 
 
 def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
-    """Refuse to delete files that somebody has come to need while their snapshots went.
+    """Refuse to delete files of snapshots that became needed while they expired.
 
-    :raises ConflictError: a tag, a branch, a job or a consumer has.
+    :raises ConflictError: a tag, branch, job or consumer needs one.
     """
     gone = before.snapshots.keys() - after.snapshots.keys()
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}
     jobs = job_tags(after.refs).keys() - before.refs.keys()
     ancestors = before.ancestors()
-    wanted = {f"consumer {name}": _read_by(consumer, ancestors, after.refs) for name, consumer in new.items()}
-    wanted |= {f"job {tag}": after.refs[tag].snapshot_id for tag in jobs}
-    lost = [who for who, number in wanted.items() if gone & {number, *(s.id for s in down_to(ancestors, [number]))}]
+    needed = {f"consumer {name}": _read_by(consumer, ancestors, after.refs) for name, consumer in new.items()}
+    needed |= {f"job {tag}": after.refs[tag].snapshot_id for tag in jobs}
+    lost = [who for who, number in needed.items() if gone & {number, *(s.id for s in down_to(ancestors, [number]))}]
     lost += [f"{ref.kind} {name}" for name, ref in after.refs.items() if ref.snapshot_id not in after.snapshots]
     if lost:
         raise ConflictError(
-            f"While snapshots expired, somebody came to need one of them: {', '.join(sorted(lost))}.",
+            f"Expired snapshots became needed meanwhile by {', '.join(sorted(lost))}.",
             table=table.name,
-            hint="No file was deleted; who reads from there has to begin anew. remove_orphan_files takes the files.",
+            hint="No file was deleted. Restart these readers; remove_orphan_files deletes the files.",
         )
 
 
 def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
-    """Check that the head can be read and that the positions are found.
+    """Check that the head can be read and that the source positions are still reachable.
 
     :raises VerificationError: they are not.
     """
-    found = carrier_of(read_history(table).ancestors())
+    current = carrier_of(read_history(table).ancestors())
     live = table.metadata("files").select("file_path").distinct().limit(_PROBES).collect()
     missing = missing_files(table, [row.file_path for row in live])
     if missing:
         raise VerificationError(
-            f"After the expiry {len(missing)} of {len(live)} live files looked for are gone, such as {missing[0]}.",
+            f"After the expiry {len(missing)} of {len(live)} checked live files are missing, such as {missing[0]}.",
             table=table.name,
-            hint="Restore them from the storage's versions, and look for other tables or jobs that delete there.",
+            hint="Restore them from the storage's versions, and find the other tables or jobs that delete there.",
         )
-    if carrier is not None and found is None:
+    if carrier is not None and current is None:
         raise VerificationError(
-            "After the expiry the source positions are no longer found in the ancestry of the head.",
+            "After the expiry no ancestor of the head has source positions.",
             table=table.name,
-            hint=f"Tag {names.POSITIONS_TAG!r} names the snapshot that carries them; do not ingest until it is mended.",
+            hint=f"Do not run ingest. Repair the ancestry first: tag {names.POSITIONS_TAG!r} marks the snapshot "
+            "with the positions.",
         )
     table.read().limit(1).collect()
 
@@ -240,23 +242,23 @@ def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
 def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
     if lost:
         raise UnsupportedError(
-            f"Its branch has a retention of its own that would remove {len(lost)} snapshots which source positions or "
-            "a running job need.",
+            f"The retention of its branch would remove {len(lost)} snapshots that source positions or running jobs "
+            "need.",
             table=table.name,
-            hint="Remove max-snapshot-age-ms from the branch (ALTER TABLE … REPLACE BRANCH main); the job's own "
-            "options decide then.",
+            hint="Remove max-snapshot-age-ms from the branch (ALTER TABLE … REPLACE BRANCH main), so that the job's "
+            "options apply.",
         )
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
-    """Files that would be deleted.
+    """Estimate the files that would be deleted.
 
-    What a snapshot removed becomes unreachable once every older one is gone, so the expired ones and the oldest that
-    stays are counted; files that a tag or branch still needs are counted too, hence *at most*.
+    Files removed by a snapshot become unreachable once every older one is gone, so the expired snapshots and the oldest
+    remaining one are counted; files that a tag or branch still needs are counted too, hence *at most*.
     """
     ancestors = planned.history.ancestors()
-    kept = [s for s in ancestors if s.id not in planned.expired]
-    last = kept[-1:] if len(kept) < len(ancestors) else []
+    remaining = [s for s in ancestors if s.id not in planned.expired]
+    last = remaining[-1:] if len(remaining) < len(ancestors) else []
     counted = [s for s in ancestors if s.id in planned.expired] + last
     references = table.metadata("all_manifests").groupBy("path").agg({"reference_snapshot_id": "collect_set"})
     manifests = sum(1 for row in references.collect() if set(row[1]) <= planned.expired)

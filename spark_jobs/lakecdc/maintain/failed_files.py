@@ -1,4 +1,4 @@
-"""Files that were written for a commit and not committed: deleted, unless somebody wants to look at a failed proof."""
+"""Handling of files that were written but not committed: deleted, or kept for inspection after a failed proof."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lakecdc.contract.errors import VerificationError
 
 log = logging.getLogger(__name__)
 
-# named in the error itself; the log has all of them
+# number of files named in the error; the log names all
 _NAMED = 3
 
 
 @contextmanager
 def discarded_on_failure(places: Sequence[str], discard: Callable[[], object], *, keep_failed: bool) -> Iterator[None]:
-    """Work on staged files that are of no use if it fails.
+    """Discard staged files if the work on them fails.
 
-    :param places: locations of the files, or the folder of all of them.
+    :param places: locations of the files, or their common folder.
     :param discard: deletes them.
-    :param keep_failed: whether they stay if it is a proof that fails; the error says then where they are.
+    :param keep_failed: keep the files after a failed proof; the error then names their location.
     """
     try:
         yield
@@ -38,11 +38,11 @@ def discarded_on_failure(places: Sequence[str], discard: Callable[[], object], *
 
 def _where(places: Sequence[str]) -> str:
     if not places:
-        return "It has written no files."
+        return "No files were written."
     more = len(places) - _NAMED
-    rest = f" and {more} more, which the driver's log names" if more > 0 else ""
+    rest = f" and {more} more, see the driver's log" if more > 0 else ""
     common = os.path.commonprefix([place.rsplit("/", 1)[0] + "/" for place in places])
     folder = common[: common.rfind("/") + 1]
     named = ", ".join(filter(None, (place.removeprefix(folder) for place in places[:_NAMED])))
     which = f" ({named}{rest})" if named else ""
-    return f"What it has written is kept in {folder}{which}, until remove_orphan_files takes it."
+    return f"The written files are kept in {folder}{which} until remove_orphan_files deletes them."

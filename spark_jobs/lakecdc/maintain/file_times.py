@@ -1,4 +1,4 @@
-"""Where data files lie in time, from what the metadata says: bounds of the column, or else the partition."""
+"""Time ranges of data files from metadata: bounds of the column, or else the partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_PARTITION = {
 
 
 def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionField]:
-    """How specs partition by a date or timestamp, by spec id; those that do not, or do so by buckets, are left out."""
+    """Return, by spec id, the field that partitions by a date or timestamp; other fields and buckets are ignored."""
     return {
         spec_id: field
         for spec_id, fields in partition_fields(table).items()
@@ -36,16 +36,16 @@ def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionFi
 
 
 def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int) -> list[FileTimes]:
-    """The live data files that may hold rows from before a time.
+    """Return the live data files that may have rows from before a time.
 
-    Files without any time are left out.
+    Files without any time are skipped.
 
     :param column: a date or a timestamp.
     :param before: microseconds since 1970, UTC.
     """
     files = table.metadata("files", snapshot_id).where("content = 0")
     lower, upper, nulls, none = _measures(table, column, files.schema)
-    found = files.select(
+    times = files.select(
         "record_count",
         "file_size_in_bytes",
         F.expr(lower).alias("lower"),
@@ -53,12 +53,12 @@ def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int
         F.expr(nulls).alias("nulls"),
         F.expr(none).alias("none"),
     )
-    found = found.where(f"NOT none AND coalesce(lower < {before}, true)").drop("none")
-    return [FileTimes(*row) for row in found.collect()]
+    times = times.where(f"NOT none AND coalesce(lower < {before}, true)").drop("none")
+    return [FileTimes(*row) for row in times.collect()]
 
 
 def _measures(table: IcebergTable, column: Field, schema: Any) -> tuple[str, str, str, str]:
-    """SQL of a file's first and last time, whether it may have rows without one, and whether it has no others."""
+    """Return SQL of a file's first and last time, whether rows may lack one, and whether all do."""
     metrics = schema["readable_metrics"].dataType if "readable_metrics" in schema.names else None
     bounds = metrics is not None and column.name in metrics.names
     measured = f"readable_metrics.{quoted_column(column.name)}"
@@ -76,9 +76,9 @@ def _measures(table: IcebergTable, column: Field, schema: Any) -> tuple[str, str
 
     ends = []
     for number, side in enumerate(("lower", "upper")):
-        told = f"unix_micros(CAST({measured}.{side}_bound AS timestamp))" if bounds else "NULL"
+        bound = f"unix_micros(CAST({measured}.{side}_bound AS timestamp))" if bounds else "NULL"
         sql = {spec: _OF_PARTITION[how][number].format(value) for spec, (value, how) in values.items()}
-        ends.append(f"CAST(coalesce({told}, {of_spec(sql, 'NULL')}) AS bigint)")
+        ends.append(f"CAST(coalesce({bound}, {of_spec(sql, 'NULL')}) AS bigint)")
     empty = of_spec({spec: f"{value} IS NULL" for spec, (value, _) in values.items()}, "NULL")
     nulls, none = f"coalesce({empty}, true)", f"coalesce({empty}, false)"
     if bounds:

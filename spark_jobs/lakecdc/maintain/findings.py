@@ -1,7 +1,7 @@
-"""Lists of what dry runs would take away from tables, for a person to agree to.
+"""Lists of what dry runs would remove from tables, for approval.
 
-A list is a document beside the report, one JSON object a line. A job that is held to one takes only what it finds again
-and what has the same line there.
+A list is a document beside the report, one JSON object per line. A job with an approved list removes only what it finds
+again with the same line.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _IN_MEMORY = 32 * 1024**2
 
 
 def _spool() -> SpooledTemporaryFile[bytes]:
-    # most lists are short, that of a table that was never cleaned may have millions of lines
+    # most lists are short, but a table that was never cleaned may have millions of lines
     return SpooledTemporaryFile(_IN_MEMORY, "w+b")
 
 
 class Findings:
-    """The list of one table, in memory that does not grow with it."""
+    """The list of one table, with bounded memory."""
 
     def __init__(self) -> None:
         self._lines = _spool()
@@ -37,7 +37,7 @@ class Findings:
         self._is_empty = True
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Note one thing that would be taken away."""
+        """Add something that would be removed."""
         line = line_of(entry)
         self._lines.write(line)
         self._digest.update(line)
@@ -46,12 +46,12 @@ class Findings:
     def leave(self, spec: JobSpec, table: str) -> dict[str, Any]:
         """Write the list beside the report.
 
-        :return: ``findings`` for the report, with ``uri`` and ``sha256`` of the list; nothing if there is none, or no
-            place for it.
+        :return: ``findings`` for the report, with ``uri`` and ``sha256`` of the list; empty if the list is empty or has
+            no place.
         """
         if self._is_empty or spec.documents is None:
             return {}
-        # a name that no two tables share, and that no store takes amiss
+        # a unique name per table that every store accepts
         uri = f"{spec.documents}/findings-{spec.job}-{quote(table, safe='').replace('%', '=')}.jsonl"
         self._lines.seek(0)
         documents.write_from(self._lines, uri)
@@ -59,15 +59,15 @@ class Findings:
 
 
 def line_of(entry: Mapping[str, Any]) -> bytes:
-    """The one line that an entry has in every list."""
+    """Return the line of an entry, the same in every list."""
     return json.dumps(entry, sort_keys=True).encode() + b"\n"
 
 
 def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
-    """Lines of a list that a person has agreed to, none before all of it has been compared with its digest.
+    """Yield the lines of an approved list, after all of it was compared with its digest.
 
-    :param table: that the list is of.
-    :raises InputError: it cannot be read, or is no longer what it was.
+    :param table: the list's table.
+    :raises InputError: the list cannot be read, or was changed.
     """
     with _spool() as lines:
         documents.read_into(lines, approved.uri)
@@ -75,9 +75,9 @@ def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
         digest = hashlib.file_digest(lines, "sha256").hexdigest()
         if digest != approved.sha256:
             raise InputError(
-                f"The list {approved.uri} is not the one that was approved: its digest is {digest}.",
+                f"The list {approved.uri} is not the approved one: its digest is {digest}.",
                 table=table,
-                hint="Nothing was taken away. Make a dry run anew, and have its list approved.",
+                hint="Nothing was removed. Make another dry run and have its list approved.",
             )
         lines.seek(0)
         yield from lines

@@ -1,4 +1,4 @@
-"""How the data files of a partition lie to each other: in a linear order, and on a space-filling curve."""
+"""Relative positions of a partition's data files, in a linear order or on a space-filling curve."""
 
 from __future__ import annotations
 
@@ -29,78 +29,78 @@ Files = Sequence[FileFacts]
 
 
 class Geometry(Protocol):
-    """What the choice of files asks about where they lie; rows without a key lie nowhere."""
+    """Questions about the positions of files; files without a key have no position."""
 
     def depth(self, files: Files) -> float:
-        """Overlap depth of a partition, 1 if it cannot be less."""
+        """Return the overlap depth of a partition, 1 at best."""
         ...
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """Files to be sorted together, in groups.
+        """Group files to be sorted together.
 
-        :param known: snapshots that sorted by this very order.
+        :param known: snapshots sorted by this order.
         """
         ...
 
     def ordered(self, files: Files) -> list[FileFacts]:
-        """Files with neighbours beside each other; those without bounds come first."""
+        """Sort files so that neighbours are adjacent; those without bounds come first."""
         ...
 
     def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
-        """Cut files so that joining those of a run deepens no overlap.
+        """Cut files into runs whose merge does not deepen any overlap.
 
-        :param files: all of the partition.
-        :param outputs: how many files a run would become.
+        :param files: all files of the partition.
+        :param outputs: returns the number of files that a run would become.
         """
         ...
 
     def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """Files that would keep many chosen ones from being joined.
+        """Return the files that would keep many chosen ones from being merged.
 
-        :param files: all of the partition.
-        :param enough: runs that a file keeps apart which make it worth being rewritten with them.
+        :param files: all files of the partition.
+        :param enough: number of separated runs that makes rewriting such a file worthwhile.
         """
         ...
 
 
 def geometry(order: SortOrder) -> Geometry:
-    """The geometry of a sort order."""
+    """Return the geometry of a sort order."""
     return Linear() if order.curve == "linear" else OnCurve(order.curve)
 
 
 class Linear:
-    """Files are ranges of one order."""
+    """Files as ranges of one order."""
 
     def depth(self, files: Files) -> float:
-        """See :class:`Geometry`."""
+        """Return the overlap depth, see :class:`Geometry`."""
         return linear_depth(files)
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """See :class:`Geometry`."""
+        """Group overlapping files, see :class:`Geometry`."""
         keyed = [f for f in files if not f.keyless]
         groups = [[keyed[i] for i in group] for group in overlapping_groups([f.key_range for f in keyed])]
         return [group for group in groups if not _sorted_together(group, known)]
 
     def ordered(self, files: Files) -> list[FileFacts]:
-        """See :class:`Geometry`."""
+        """Sort files by their ranges, see :class:`Geometry`."""
         return sorted(files, key=position)
 
     def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
-        """See :class:`Geometry`."""
+        """Cut files where others lie between them, see :class:`Geometry`."""
         del outputs
         joined = {f.location for f in chosen}
-        # rows without a key lie between no keys
+        # rows without a key separate no keys
         keyed, keyless = [f for f in chosen if not f.keyless], [f for f in chosen if f.keyless]
         others = [f.key_range for f in files if not f.keyless and f.location not in joined]
         first, *rest = runs_between([f.key_range for f in keyed], others) or [[]]
         return [keyless + [keyed[i] for i in first], *([keyed[i] for i in run] for run in rest)]
 
     def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """See :class:`Geometry`."""
+        """Return the files across several runs, see :class:`Geometry`."""
         runs = [[f for f in run if not f.keyless] for run in self.runs(chosen, files, len)]
         if len(runs) < max(enough, 2):
             return []
-        # in order, and none over another
+        # in order, and disjoint
         lows, highs = [min(f.lower for f in run) for run in runs], [max(f.upper for f in run) for run in runs]
         joined = {f.location for f in chosen}
         over = [f for f in files if f.key_range.known and f.location not in joined]
@@ -111,33 +111,33 @@ class Linear:
 
 @dataclass(frozen=True)
 class OnCurve:
-    """Files are boxes in the space of the sort columns."""
+    """Files as boxes in the space of the sort columns."""
 
     curve: SpaceFillingCurve
 
     def depth(self, files: Files) -> float:
-        """See :class:`Geometry`."""
+        """Return the overlap depth, see :class:`Geometry`."""
         return box_depth([f.box for f in files if not f.keyless])
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """See :class:`Geometry`.
+        """Group overlapping files, see :class:`Geometry`.
 
-        Files that were never sorted by the curve are sorted together, with those whose boxes meet theirs: boxes that
-        do not meet may still all hold the same values of a column.
+        Files never sorted by the curve are sorted together, with those whose boxes touch theirs: disjoint boxes may
+        still all contain the same values of a column.
         """
         keyed = [f for f in files if not f.keyless]
         groups = [[keyed[i] for i in group] for group in boxes_joined([f.box for f in keyed])]
         fresh: list[FileFacts] = []
-        found = [fresh]
+        candidates = [fresh]
         for group in groups:
             if any(f.added_by not in known for f in group):
                 fresh += group
             else:
-                found.append(group)
-        return [group for group in found if len(group) > 1 and not _sorted_together(group, known)]
+                candidates.append(group)
+        return [group for group in candidates if len(group) > 1 and not _sorted_together(group, known)]
 
     def ordered(self, files: Files) -> list[FileFacts]:
-        """See :class:`Geometry`."""
+        """Sort files by their place on the curve, see :class:`Geometry`."""
         from lakecdc.maintain.curves import place_on, rank_bits
 
         known = [f for f in files if f.box and all(r.known for r in f.box)]
@@ -149,27 +149,27 @@ class OnCurve:
         return sorted(files, key=lambda f: (places.get(f.location, -1), f.location))
 
     def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
-        """See :class:`Geometry`."""
+        """Cut files where a merge would deepen an overlap, see :class:`Geometry`."""
         keyless, keyed = [f for f in chosen if f.keyless], self.ordered([f for f in chosen if not f.keyless])
         if not keyed:
             return [keyless]
         space = _Space({f.location: f.box for f in files if not f.keyless})
         if space.take(keyed, outputs(keyed)):
             return [keyless + keyed]
-        found: list[list[FileFacts]] = []
+        runs: list[list[FileFacts]] = []
         for run in _connected(keyed):
-            found += [run] if space.take(run, outputs(run)) else [[f] for f in run]
-        first, *rest = found
+            runs += [run] if space.take(run, outputs(run)) else [[f] for f in run]
+        first, *rest = runs
         return [keyless + first, *rest]
 
     def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """See :class:`Geometry`: it is no matter of what lies between boxes."""
+        """Return nothing: on a curve, files between boxes do not matter."""
         del chosen, files, enough
         return []
 
 
 def position(file: FileFacts) -> tuple[Any, ...]:
-    """Neighbours in a linear order stay together; files without bounds come first."""
+    """Return a sort key that keeps neighbours in a linear order together; files without bounds come first."""
     return (0, file.location) if file.lower is None else (1, file.lower, file.location)
 
 
@@ -179,7 +179,7 @@ def _sorted_together(group: Files, known: Collection[int]) -> bool:
 
 
 def _centres(ranges: Sequence[KeyRange], bits: int) -> list[int]:
-    """Ranks of the middles of ranges among all ends."""
+    """Rank the centres of ranges among all their ends."""
     ends = sorted({end for r in ranges for end in (r.lower, r.upper)})
     top = (1 << bits) - 1
     middles = [bisect.bisect_left(ends, r.lower) + bisect.bisect_left(ends, r.upper) for r in ranges]
@@ -187,7 +187,7 @@ def _centres(ranges: Sequence[KeyRange], bits: int) -> list[int]:
 
 
 def _connected(files: Files) -> list[list[FileFacts]]:
-    """Cut files wherever the next one leaves a gap to those before it in one of the columns."""
+    """Cut files wherever the next one leaves a gap to the previous ones in a column."""
     runs: list[list[FileFacts]] = []
     around: Box = ()
     for file in files:
@@ -201,7 +201,7 @@ def _connected(files: Files) -> list[list[FileFacts]]:
 
 
 class _Space:
-    """Where the files of a partition lie while some of them are joined.
+    """Boxes of a partition's files while some are being merged.
 
     :param boxes: by location.
     """
@@ -210,10 +210,10 @@ class _Space:
         self._boxes, self._depths = boxes, _depths(boxes.values())
 
     def take(self, run: Files, outputs: int) -> bool:
-        """Join files, unless that makes a column's overlap deeper when the new ones span the space of them all.
+        """Merge files, unless a column's overlap gets deeper with the new files spanning their whole space.
 
-        :param outputs: how many files they become.
-        :return: whether they were joined.
+        :param outputs: number of resulting files.
+        :return: whether they were merged.
         """
         if len(run) == 1:
             return True
@@ -229,5 +229,5 @@ class _Space:
 
 
 def _depths(boxes: Collection[Box]) -> list[float]:
-    """The overlap depth of each column."""
+    """Return the overlap depth of each column."""
     return [overlap_depth(ranges) for ranges in zip(*boxes, strict=True)]

@@ -1,4 +1,4 @@
-"""Several jobs one after another in one Spark application, with one report."""
+"""Several jobs run in sequence in one Spark application, with one report."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Do the steps of a spec in their order.
+    """Run the steps of a spec in order.
 
-    What a step has failed for, or has found another writer in, is left out of the later ones; all else goes on.
+    Tables that failed or conflicted in one step are skipped in later ones.
 
     :return: reports of each step's tables, which name the step.
     """
@@ -30,17 +30,17 @@ def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     failed: dict[str, TableReport] = {}
     for number, step in enumerate(spec.steps, 1):
         log.info("Step %d of %d: %s", number, len(spec.steps), step.job)
-        found = [*_done(spark, _without(step, failed)), *_left_out(step, failed)]
-        reports += [replace(report, job=step.job) for report in found]
+        step_reports = [*_run_step(spark, _without(step, failed)), *_skip_failed(step, failed)]
+        reports += [replace(report, job=step.job) for report in step_reports]
         failed |= {report.table: report for report in reports if report.outcome in ("failed", "conflict")}
     return reports
 
 
-def _done(spark: SparkSession, step: JobSpec) -> list[TableReport]:
-    """Work on the tables of a step; what it needs may be missing, which is none of the next step's business."""
+def _run_step(spark: SparkSession, step: JobSpec) -> list[TableReport]:
+    """Run a step; a failure to start it does not affect the next step."""
     if not (step.tables or step.side_tables):
         return []
-    # the folders of files tell by it who has left them
+    # staging folders record this name as their owner
     spark.conf.set("spark.app.name", f"{APPLICATION_PREFIX}{step.job}")
     try:
         return work_of(step.job)(spark, step)
@@ -55,9 +55,9 @@ def _without(step: JobSpec, failed: Mapping[str, TableReport]) -> JobSpec:
     return replace(step, tables=tuple(table for table in step.tables if table not in failed), options=options)
 
 
-def _left_out(step: JobSpec, failed: Mapping[str, TableReport]) -> list[TableReport]:
+def _skip_failed(step: JobSpec, failed: Mapping[str, TableReport]) -> list[TableReport]:
     return [
-        TableReport(table, "skipped", f"{failed[table].job} has not got through: {failed[table].reason}")
+        TableReport(table, "skipped", f"{failed[table].job} failed before: {failed[table].reason}")
         for table in dict.fromkeys((*step.tables, *step.side_tables))
         if table in failed
     ]

@@ -1,4 +1,4 @@
-"""Rewriting manifests where many small ones make planning slow."""
+"""Rewriting of manifests where many small ones slow down planning."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ JOB = "rewrite_manifests"
 
 
 def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Rewrite the manifests of one table if they are many, small, and fewer would do.
+    """Rewrite the manifests of one table if there are many small ones and fewer would do.
 
-    Those of a partition spec whose column was dropped stay: Iceberg would write them without partition values.
+    Manifests of a partition spec whose column was dropped stay, because Iceberg would write them without partition
+    values.
 
     :raises ConflictError: another writer was faster.
     :raises VerificationError: the new manifests would list other files; nothing was published.
@@ -44,15 +45,15 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, RewriteManifestsOptions)
     if head is None:
         return nothing(table, "the table has no snapshot")
-    found, target = iceberg.manifests(table), manifest_target_bytes(table.properties)
-    counts = manifest_counts(found, "before")
+    current, target = iceberg.manifests(table), manifest_target_bytes(table.properties)
+    counts = manifest_counts(current, "before")
     lost = specs_by_dropped_columns(table)
-    kept = [m for m in found if m.spec_id not in lost]
-    reason = refusal(kept, options, target)
+    rewritable = [m for m in current if m.spec_id not in lost]
+    reason = refusal(rewritable, options, target)
     if reason:
         return nothing(table, reason, head, **counts)
-    worth_it = worthwhile_specs(kept, target)
-    counts |= {"manifests_planned": planned_manifests(found, worth_it, target)}
+    worth_it = worthwhile_specs(rewritable, target)
+    counts |= {"manifests_planned": planned_manifests(current, worth_it, target)}
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", head, **counts, specs=worth_it)
     started = time.monotonic()
@@ -65,7 +66,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     try:
         after = iceberg.publish_manifests(table, staged)
     except ConflictError:
-        # after any other failure of a commit it is not certain that no snapshot refers to them
+        # after any other failure the commit may have arrived
         discarding()
         raise
     facts = counts | manifest_counts(staged.after, "after") | {"specs": worth_it}

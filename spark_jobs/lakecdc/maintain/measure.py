@@ -1,4 +1,4 @@
-"""The live files of a table as Spark's tasks read them from its manifests."""
+"""Live files of a table, read from its manifests by Spark tasks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitions:
-    """Facts of every live data file, by partition spec and partition.
+    """Return facts of every live data file, by partition spec and partition.
 
     :param snapshot_id: the state to measure.
-    :param order: where files lie in it is wanted.
+    :param order: the order to locate files in.
     """
     (files,) = live_files(table, [snapshot_id], order.fields)
     return by_partition(files)
 
 
 def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequence[SortField]) -> list[list[LiveFile]]:
-    """The live files of each of some snapshots, with their bounds in some columns.
+    """Return the live files of several snapshots, with their bounds in some columns.
 
-    They are read by one query, since to begin one takes longer than to read the manifests of most tables.
+    One query reads them all, because starting one takes longer than reading the manifests of most tables.
 
     :param fields: the columns.
     """
@@ -41,14 +41,14 @@ def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequenc
 
     frames = [_live_entries(table, id, fields).withColumn("nth", F.lit(n)) for n, id in enumerate(snapshot_ids)]
     unpartitioned = unpartitioned_specs(table)
-    found: list[list[LiveFile]] = [[] for _ in snapshot_ids]
+    files: list[list[LiveFile]] = [[] for _ in snapshot_ids]
     for row in reduce(DataFrame.unionByName, frames).collect():
-        found[row.nth].append(_live_file(row, unpartitioned))
-    return found
+        files[row.nth].append(_live_file(row, unpartitioned))
+    return files
 
 
 def _live_file(row: Any, unpartitioned: Collection[int]) -> LiveFile:
-    """A row of :func:`_live_entries`.
+    """Convert a row of :func:`_live_entries`.
 
     :param unpartitioned: specs whose equality deletes apply to every partition (Iceberg specification, scan planning).
     """
@@ -95,7 +95,7 @@ def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortFi
         F.expr("aggregate(map_values(data_file.column_sizes), 0L, (a, b) -> a + b)").alias("data_bytes"),
         "data_file.record_count",
         F.expr(_referenced(entries.schema)).alias("referenced"),
-        # members of a struct, since an array would make one type of all
+        # members of a struct, because an array would need one common type
         F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
 
@@ -109,7 +109,7 @@ def _fields(schema: Any, column: str) -> list[str]:
 
 
 def _referenced(schema: Any) -> str:
-    """SQL of the one data file a position-delete file refers to: written down, or the same path as both bounds."""
+    """Return SQL of the one data file that a position-delete file references, by field or by equal bounds."""
     lower, upper = (f"data_file.{side}_bounds[{PATH_ID}]" for side in ("lower", "upper"))
     from_bounds = f"if({lower} = {upper}, cast({lower} as string), null)"
     if "referenced_data_file" in _fields(schema, "data_file"):
@@ -118,7 +118,7 @@ def _referenced(schema: Any) -> str:
 
 
 def _bounds(schema: Any, field: SortField) -> str:
-    """SQL of the lowest and the highest value of a sort field, and whether it holds nothing but nulls."""
+    """Return SQL of the lowest and highest value of a sort field, and whether all values are null."""
     unknown = "named_struct('lower', null, 'upper', null, 'only_nulls', false, 'complete', false)"
     if not field.keeps_order or "readable_metrics" not in schema.names:
         return unknown
@@ -129,7 +129,7 @@ def _bounds(schema: Any, field: SortField) -> str:
     value = f"readable_metrics.{quoted_column(field.column)}"
     lower, upper = field.of(f"{value}.lower_bound"), field.of(f"{value}.upper_bound")
     if kind == "timestamp" and field.transform == "identity":
-        # Python's local time is not in the order of the moments where clocks are put back
+        # Python's local time is not monotonic where clocks are set back
         lower, upper = f"unix_micros({lower})", f"unix_micros({upper})"
     nulls = f"{value}.null_value_count = {value}.value_count"
     complete = f"{value}.null_value_count + coalesce({value}.nan_value_count, 0) = 0"

@@ -1,4 +1,4 @@
-"""Moving rows of files of older partition specs to another spec: which files together, and into how many."""
+"""Grouping of files that move to another partition spec, and the number of files that each group becomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 @dataclass(frozen=True)
 class Destination:
-    """The partition spec that rows move to.
+    """The partition spec to move rows to.
 
     :param expressions: the partition values of its fields as Spark SQL.
     """
@@ -28,9 +28,9 @@ class Destination:
 
 @dataclass(frozen=True)
 class _BucketChange:
-    """Two specs that differ in the number of one bucket alone, of which one number divides the other.
+    """Two specs that differ only in one bucket number, where one number divides the other.
 
-    :param name: what metadata tables call the old bucket.
+    :param name: the old bucket's name in metadata tables.
     :param expression: the new bucket as Spark SQL.
     """
 
@@ -40,34 +40,36 @@ class _BucketChange:
     expression: str
 
 
-def moved(
+def group_moving_files(
     partitions: Partitions, specs: Mapping[int, Fields], to: Destination, target: int, max_bytes: int
 ) -> list[Unit]:
-    """All files of some partitions, in units that are rewritten together; what has been quiet for longest comes first.
+    """Group all files of some partitions into units to rewrite together, longest unchanged first.
 
-    Where only the number of buckets has changed, Iceberg's buckets being remainders of one hash, an old bucket is split
-    into new ones, or some are joined to one, and no other bucket is touched. Other rows are dealt out by their new
+    If only the number of buckets changed, an old bucket is split into new ones, or several are merged into one, without
+    touching other buckets, because Iceberg's buckets are remainders of one hash. Other rows are dealt out by their new
     partition.
 
-    :param partitions: those to be moved.
+    :param partitions: those to move.
     :param specs: the fields of each spec.
-    :param target: bytes per file aimed at.
-    :param max_bytes: bytes to read per unit; a file above it stands alone.
+    :param target: target bytes per file.
+    :param max_bytes: bytes to read per unit; a larger file is a unit of its own.
     """
     by_spec: dict[int, Partitions] = defaultdict(dict)
     for (spec_id, partition), files in partitions.items():
         by_spec[spec_id][spec_id, partition] = files
     units: list[Unit] = []
-    for spec_id, found in by_spec.items():
+    for spec_id, of_spec in by_spec.items():
         change = _bucket_change(specs[spec_id], to)
-        units += _by_bucket(found, change, target, max_bytes) if change else _dealt_out(found, to, target, max_bytes)
+        units += (
+            _by_bucket(of_spec, change, target, max_bytes) if change else _dealt_out(of_spec, to, target, max_bytes)
+        )
     return sorted(units, key=lambda unit: newest_sequence(unit.files))
 
 
 def one_bucket(fields: Fields) -> PartitionField | None:
-    """The only bucket field of a spec; None if it has none, or several."""
-    found = [field for field in fields if field.buckets]
-    return found[0] if len(found) == 1 else None
+    """Return the only bucket field of a spec; None if it has none, or several."""
+    buckets = [field for field in fields if field.buckets]
+    return buckets[0] if len(buckets) == 1 else None
 
 
 def _bucket_change(fields: Fields, to: Destination) -> _BucketChange | None:
@@ -104,7 +106,9 @@ def _by_bucket(partitions: Partitions, change: _BucketChange, target: int, max_b
 
 def _dealt_out(partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
     # neighbours, such as the hours of a day, go together
-    files = sorted((f for found in partitions.values() for f in found), key=lambda f: (f.partition, position(f)))
+    files = sorted(
+        (f for of_partition in partitions.values() for f in of_partition), key=lambda f: (f.partition, position(f))
+    )
     piece = f"xxhash64({', '.join(to.expressions)})" if to.expressions else None
     units = []
     for part in cut(files, max_bytes):

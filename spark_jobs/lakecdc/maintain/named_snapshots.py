@@ -1,4 +1,4 @@
-"""Snapshots as people name them: by id, tag, branch or moment."""
+"""Snapshots named by users: by id, tag, branch or time."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 def named_snapshot(table: IcebergTable, name: str, use: str = "") -> Snapshot:
-    """The snapshot that somebody means.
+    """Return the snapshot that a name refers to.
 
-    :param name: an id, a tag, a branch, or an ISO-8601 moment: the newest snapshot that ``main`` had by then.
-    :param use: what it is wanted for, as the message goes on.
-    :raises InputError: there is none, or it has expired.
+    :param name: an id, a tag, a branch, or an ISO-8601 time: the newest snapshot that ``main`` had by then.
+    :param use: continues the error message, such as " for 'x'".
+    :raises InputError: the snapshot does not exist or has expired.
     """
     refs = read_refs(table)
     named = refs[name].snapshot_id if name in refs else int(name) if name.isdecimal() else None
     if named is None and (moment := _moment(name)):
         named = newest_by(moments(table.ancestors()), moment)
-    found = None if named is None else table.snapshot(named)
-    if found is None:
+    snapshot = None if named is None else table.snapshot(named)
+    if snapshot is None:
         raise InputError(
-            f"There is no snapshot {name!r}{use}.",
+            f"The snapshot {name!r}{use} does not exist.",
             table=table.name,
-            hint="Give the id of a snapshot that has not expired, a tag, a branch, or an ISO-8601 moment.",
+            hint="Use the id of a snapshot that has not expired, a tag, a branch, or an ISO-8601 time.",
         )
-    return found
+    return snapshot
 
 
 def moments(snapshots: Iterable[Snapshot]) -> list[tuple[int, int]]:
-    """Snapshots with their times, in milliseconds since 1970."""
+    """Return the ids of snapshots with their times, in milliseconds since 1970."""
     return [(snapshot.id, snapshot.timestamp_ms) for snapshot in snapshots]
 
 

@@ -1,7 +1,7 @@
-"""What a table was before a job and is after it, and what the job took: the numbers that every report has.
+"""Table numbers before and after a job, and the job's cost, for every report.
 
-No file of rows is opened: counts are from snapshot summaries, the rest is from manifests, which Spark's tasks read, and
-only where the job has committed something, or where nobody else measures the table.
+No data file is opened: counts come from snapshot summaries, and the rest from manifests, read by Spark tasks only where
+the job committed something or no worker can measure the table.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: live files of a snapshot above which its manifests are not read for numbers alone
+#: number of live files above which manifests are not read just for numbers
 MOST_FILES = 10_000
-# what describes the table, and not a state of it
+# fields that describe the table rather than one of its states
 _NO_STATE = ("target_file_bytes", "snapshots")
-# what an application has measured by table and snapshot, since several of its steps may leave a table as it is
+# cached by table and snapshot, because several steps of an application may leave a table unchanged
 _measured: dict[tuple[str, int], health.TableHealth] = {}
 
 
 def with_numbers(table: IcebergTable, report: TableReport, job: str, core_seconds: float) -> TableReport:
-    """A job's report with the numbers of the table before and after; what the job itself has told stays.
+    """Add the numbers of the table before and after to a job's report; the job's own metrics stay.
 
-    Where the head is what it was, both are what its snapshot's summary tells.
+    If the head did not change, both come from its snapshot's summary.
 
     :param job: its name.
-    :param core_seconds: what the job's tasks took.
+    :param core_seconds: consumed by the job's tasks.
     """
     numbers: dict[str, Any] = {"core_seconds": round(core_seconds, 3)}
     try:
         numbers |= _of_report(table.refresh(), report, job)
     except Exception:
-        # what the job has done is done, and its report is worth more than these
-        log.warning("%s: the numbers before and after could not be measured", table.name, exc_info=True)
+        # the job succeeded, and its report matters more than these numbers
+        log.warning("%s: cannot measure the numbers before and after", table.name, exc_info=True)
     return replace(report, metrics=report.metrics | {n: v for n, v in numbers.items() if n not in report.metrics})
 
 
@@ -70,49 +70,51 @@ def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, 
     states = [("before", before), ("after", after)]
     live = max((_file_count(snapshot.summary) for _, snapshot in states if snapshot), default=0)
     is_whole = before != after and live <= MOST_FILES
-    told = [(moment, snapshot) for moment, snapshot in states if snapshot]
-    snapshots = [snapshot for _, snapshot in told]
+    present = [(moment, snapshot) for moment, snapshot in states if snapshot]
+    snapshots = [snapshot for _, snapshot in present]
     numbers = (
         states_of(table, snapshots)
-        if is_whole and told
+        if is_whole and present
         else [from_summary(snapshot.summary).numbers() for snapshot in snapshots]
     )
-    found = {f"{name}_{moment}": n for (moment, _), each in zip(told, numbers, strict=True) for name, n in each.items()}
+    metrics = {
+        f"{name}_{moment}": n for (moment, _), each in zip(present, numbers, strict=True) for name, n in each.items()
+    }
     if live > MOST_FILES and before != after:
-        found["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
+        metrics["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
     if after and before != after:
-        found["bytes_written"] = _written(table, before, after, job)
+        metrics["bytes_written"] = _written(table, before, after, job)
     if after and _file_count(after.summary) > health.MOST_FILES_OF_A_WORKER and after == table.head():
-        found["health"] = _health(table, after)
-    return found
+        metrics["health"] = _health(table, after)
+    return metrics
 
 
 def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
-    """What a worker would have found at the table's head, if it had fewer files."""
+    """Measure the health of the table's head, which has too many files for a worker to measure."""
     if (table.uuid, head.id) not in _measured:
         order = clustering(table)
         (files,) = live_files(table, [head.id], order.fields)
         _measured[table.uuid, head.id] = _table_health(table, head, files, order)
     past = read_history(table)
-    found = replace(_measured[table.uuid, head.id], snapshots=len(past.snapshots))
-    return {**found.facts(), **standing(map(facts_of, past.ancestors()), past.properties, datetime.now(UTC))}
+    measured = replace(_measured[table.uuid, head.id], snapshots=len(past.snapshots))
+    return {**measured.facts(), **standing(map(facts_of, past.ancestors()), past.properties, datetime.now(UTC))}
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
-    """Counts of snapshots, and how their files lie, from their manifests."""
+    """Measure snapshots from their summaries and manifests."""
     order, key = clustering(table), table.identifier_columns
     of_key = column_order(table, key).fields if key else ()
-    found = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
-    return [_state(table, *each, order, of_key) for each in zip(snapshots, found, strict=True)]
+    files = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
+    return [_state(table, *each, order, of_key) for each in zip(snapshots, files, strict=True)]
 
 
 def _state(
     table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder, of_key: Sequence[SortField]
 ) -> dict[str, Any]:
-    found = _table_health(table, snapshot, files, order)
+    measured = _table_health(table, snapshot, files, order)
     totals = from_summary(snapshot.summary).numbers()
-    numbers = {**totals, **{name: n for name, n in asdict(found).items() if name not in _NO_STATE and n is not None}}
-    numbers["score"] = found.score
+    numbers = {**totals, **{name: n for name, n in asdict(measured).items() if name not in _NO_STATE and n is not None}}
+    numbers["score"] = measured.score
     if of_key:
         ids = {table.field_id(column) for column in table.identifier_columns}
         keyed = by_partition(files, slice(len(order.fields), None))
@@ -123,7 +125,7 @@ def _state(
 def _table_health(
     table: IcebergTable, snapshot: Snapshot, files: Sequence[LiveFile], order: SortOrder
 ) -> health.TableHealth:
-    """Health of a snapshot, the table's other snapshots not counted."""
+    """Measure the health of a snapshot, ignoring the table's other snapshots."""
     return health.measured(
         files,
         target_file_bytes=target_file_bytes(table.properties, from_summary(snapshot.summary).bytes),
@@ -140,10 +142,10 @@ def _overlap_depth(files: Sequence[LiveFile], order: SortOrder) -> float:
 
 
 def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Iterable[int]) -> float:
-    """Data files that a look-up of a key opens on average, as far as partitions and bounds tell.
+    """Return the average number of data files that a key look-up opens, judged by partitions and bounds.
 
-    A partition field that derives from the key leads to one value; through any other, and where files have several
-    specs, the look-up has to ask all files.
+    A partition field derived from the key prunes to one value; through any other, and where files have several specs,
+    the look-up has to check all files.
 
     :param partitions: facts of the data files, with bounds of the key.
     :param specs: partition fields by spec.
@@ -159,7 +161,7 @@ def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Itera
 
 
 def _opened(files: Sequence[FileFacts]) -> float:
-    """How many of some files may hold a row's key, on average."""
+    """Return the average number of files that may have a row's key."""
     boxes = [f.box for f in files]
     numeric = all(len(box) == 1 and box[0].known and _number(box[0].upper) is not None for box in boxes)
     if not numeric:
@@ -168,14 +170,14 @@ def _opened(files: Sequence[FileFacts]) -> float:
 
 
 def _number(end: Any) -> Any:
-    """The number that an end of a range is; None if it is none."""
+    """Return the numeric end of a range; None if it is not a number."""
     return end[1] if isinstance(end[-1], int | float | Decimal) and len(end) > 1 else None
 
 
 def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
-    """How many ranges of numbers hold a row's number on average, if rows are spread evenly over their file's range.
+    """Return the average number of numeric ranges around a row, with rows spread evenly over their range.
 
-    Unlike :func:`overlap_depth` it goes by distances: of files in random order, which begin and end nearly together,
+    Unlike :func:`overlap_depth` this uses distances: with files in random order, which begin and end close together,
     almost every look-up opens all.
 
     :param ranges: lowest and highest number, and rows.
@@ -185,11 +187,11 @@ def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
     depths = [bisect.bisect_right(lows, end) - bisect.bisect_right(highs, end) for end in ends]
     pieces = (depth * (behind - end) for depth, end, behind in zip(depths, ends, ends[1:], strict=False))
     areas = dict(zip(ends, itertools.accumulate(pieces, initial=0), strict=True))
-    found = 0.0
+    total = 0.0
     for low, high, rows in ranges:
         at = bisect.bisect_right(lows, low) - bisect.bisect_left(highs, low)
-        found += rows * (float((areas[high] - areas[low]) / (high - low)) if high > low else at)
-    return found / max(sum(rows for _, _, rows in ranges), 1)
+        total += rows * (float((areas[high] - areas[low]) / (high - low)) if high > low else at)
+    return total / max(sum(rows for _, _, rows in ranges), 1)
 
 
 def _file_count(summary: Mapping[str, str]) -> int:
@@ -198,13 +200,13 @@ def _file_count(summary: Mapping[str, str]) -> int:
 
 
 def _written(table: IcebergTable, before: Snapshot | None, after: Snapshot, job: str) -> int:
-    """Bytes of all files that a job has added between two snapshots, as the summaries of its commits tell."""
-    found, snapshot = 0, after
+    """Sum the bytes of files that a job added between two snapshots, from the summaries of its commits."""
+    total, snapshot = 0, after
     while before is None or snapshot.id != before.id:
         if snapshot.summary.get(names.JOB) == job:
-            found += int(snapshot.summary.get("added-files-size", 0))
+            total += int(snapshot.summary.get("added-files-size", 0))
         parent = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
         if parent is None:
             break
         snapshot = parent
-    return found
+    return total

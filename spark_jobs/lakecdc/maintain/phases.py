@@ -1,4 +1,4 @@
-"""How long each part of a job took."""
+"""Duration of each phase of a job."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 
 class Phases:
-    """Adds up seconds by name."""
+    """Sum of seconds by phase."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time what runs inside the ``with``; the same name may come again."""
+        """Time the body of the ``with``; the same name may come again."""
         begun = time.monotonic()
         try:
             yield
@@ -24,5 +24,5 @@ class Phases:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds by name, rounded to milliseconds."""
+        """Return the seconds by name, rounded to milliseconds."""
         return {name: round(value, 3) for name, value in self._seconds.items()}

@@ -1,4 +1,4 @@
-"""What the policies of a table want of the job that is about to work on it."""
+"""Table policies applied to a job before it works on the table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 
-def held_to_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
-    """Return the spec as tight as the newest properties of the table, and of those it stands beside, want it.
+def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
+    """Restrict the spec to what the current properties of the table and its owners allow.
 
     :raises UnsupportedError: they do not allow the job, or not yet.
     :raises SpecError: one of them cannot be read.
-    :raises SourceUnavailableError: a table that it stands beside cannot be loaded.
+    :raises SourceUnavailableError: an owner table cannot be loaded.
     """
     if spec.job not in GOVERNED:
         return spec

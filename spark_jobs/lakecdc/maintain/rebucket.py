@@ -1,4 +1,4 @@
-"""Buckets that grow: their number follows the size of the table, and rows move beside running ingestion."""
+"""Growing buckets: their number follows the table's size, and rows move while ingestion runs."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOB = "rebucket"
-#: times a conflict is answered with a new plan before the job gives up
+#: plans before the job gives up after conflicts
 ATTEMPTS = 5
-#: files of the target size that a bucket is to hold
+#: target number of files per bucket
 FILES_PER_BUCKET = 4
 _OF_THE_FIRST = ("buckets_before", "bucket_bytes_before", "files_of_older_specs")
 _NONE = "the table is not partitioned by bucket(n, column)"
-_SEVERAL = "the table is partitioned by several buckets, and nothing tells which of them should change"
+_SEVERAL = "the table is partitioned by several buckets, so the one to change is ambiguous"
 
 
 def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Double or halve the number of buckets until they are near their target size, and move all rows to the new ones.
+    """Double or halve the number of buckets towards their target size, and move all rows to the new ones.
 
-    Rows that an earlier run, or a change of the partitions by hand, has left in older specs are moved as well. A group
-    that another commit makes void is planned anew.
+    Rows that an earlier run or a manual change of the partitioning left in older specs move too. A group invalidated by
+    another commit is planned again.
 
-    :raises UnsupportedError: somebody else writes equality deletes to the table.
+    :raises UnsupportedError: another writer adds equality deletes to the table.
     """
     options = spec.options
     assert isinstance(options, RebucketOptions)
@@ -64,35 +64,35 @@ def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
         except LakecdcError as error:
             if not rounds:
                 raise
-            # the rounds before may have moved rows, and the report has to say so
+            # earlier rounds may have moved rows, which belongs in the report
             rounds.append(TableReport.failure(table.name, error))
         out_of_time = bool(options.max_runtime) and time.monotonic() > end
         if rounds[-1].outcome != "conflict" or len(rounds) == ATTEMPTS or out_of_time:
-            return _together(rounds)
-        log.info("%s: planned anew: %s", table.name, rounds[-1].reason)
+            return _merge_reports(rounds)
+        log.info("%s: planning again: %s", table.name, rounds[-1].reason)
 
 
-def wanted_buckets(now: int, bytes_: float, options: RebucketOptions, target: int) -> int:
-    """The number of buckets that suits what they hold.
+def suitable_buckets(now: int, bytes_: float, options: RebucketOptions, target: int) -> int:
+    """Return the number of buckets that suits their size.
 
-    Doubling ends between half of the target and the target, halving does so too, and both begin outside of that.
+    Doubling and halving both stop between half of the target and the target, and both start outside of the tolerance.
 
-    :param now: how many there are.
-    :param bytes_: what all of them hold.
-    :param target: bytes that each is to hold at most.
+    :param now: current number.
+    :param bytes_: total size.
+    :param target: maximum bytes per bucket.
     """
-    found = now
+    buckets = now
     if bytes_ / now > target * options.tolerance:
-        while bytes_ / found > target and 2 * found <= options.max_buckets:
-            found *= 2
+        while bytes_ / buckets > target and 2 * buckets <= options.max_buckets:
+            buckets *= 2
     elif bytes_ / now < target / 2 / options.tolerance:
-        while bytes_ / found < target / 2 and not found % 2 and found // 2 >= options.min_buckets:
-            found //= 2
-    return found
+        while bytes_ / buckets < target / 2 and not buckets % 2 and buckets // 2 >= options.min_buckets:
+            buckets //= 2
+    return buckets
 
 
 def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> TableReport:
-    """Plan from a snapshot and carry the plan out."""
+    """Plan from a snapshot and execute the plan."""
     fields = partition_fields(table)[current_spec_id(table)]
     bucket = one_bucket(fields)
     if bucket is None or bucket.buckets is None:
@@ -102,37 +102,37 @@ def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> Ta
     if not measured:
         return nothing(table, "the table has no data files", start)
     partitions, of_dropped = apart(measured, specs_by_dropped_columns(table))
-    held, aim = _held(table, partitions), options.target_bucket_bytes or FILES_PER_BUCKET * target
-    wanted = wanted_buckets(bucket.buckets, held, options, aim)
+    stored, aim = _bucketed_bytes(table, partitions), options.target_bucket_bytes or FILES_PER_BUCKET * target
+    buckets = suitable_buckets(bucket.buckets, stored, options, aim)
     counts = {
         "buckets_before": bucket.buckets,
-        "buckets_after": wanted,
-        "bucket_bytes_before": round(held / bucket.buckets),
+        "buckets_after": buckets,
+        "bucket_bytes_before": round(stored / bucket.buckets),
         "target_bucket_bytes": aim,
         "files_left": count(of_dropped),
     }
-    found = by_spec(table, start, partitions)
-    moving, to = found.movable, destination(table)
-    if wanted != bucket.buckets or found.kept:
-        _refuse_others(table, found.why or foreign_deletes(table, start))
-    if wanted != bucket.buckets and options.dry_run:
-        renewed = dataclasses.replace(bucket, transform=f"bucket[{wanted}]")
+    specs = by_spec(table, start, partitions)
+    moving, to = specs.movable, destination(table)
+    if buckets != bucket.buckets or specs.fixed:
+        _refuse_others(table, specs.why or foreign_deletes(table, start))
+    if buckets != bucket.buckets and options.dry_run:
+        renewed = dataclasses.replace(bucket, transform=f"bucket[{buckets}]")
         moving, to = partitions, destination(table, tuple(renewed if field == bucket else field for field in fields))
-    changes = wanted != bucket.buckets and not options.dry_run
+    changes = buckets != bucket.buckets and not options.dry_run
     with start_tag(table, start, JOB) if changes else nullcontext():
         if changes:
-            change_buckets(table, current_spec_id(table), bucket, wanted)
+            change_buckets(table, current_spec_id(table), bucket, buckets)
             failpoints.reach("rebucket_changed")
             moving, to = apart(partitions, {current_spec_id(table)})[0], destination(table)
         units = units_of(table, moving, to, target, options.max_group_bytes)
-        reason = f"{bucket.buckets} buckets hold {held / bucket.buckets:.0f} bytes on average, and {aim} are aimed at"
+        reason = f"{bucket.buckets} buckets have {stored / bucket.buckets:.0f} bytes on average, the target is {aim}"
         counts |= {"files_of_older_specs": count(moving)}
         plan = RewritePlan(JOB, start, units, order, target, reason, counts, partitions_by=to.expressions)
         return execute(table, plan, options)
 
 
-def _held(table: IcebergTable, partitions: Partitions) -> float:
-    """Bytes of live rows in all buckets, those of one partition of the other fields on average."""
+def _bucketed_bytes(table: IcebergTable, partitions: Partitions) -> float:
+    """Sum the bytes of live rows in all buckets, on average per partition of the other fields."""
     buckets = {field.name for fields in partition_fields(table).values() for field in fields if field.buckets}
     others = {
         json.dumps({name: value for name, value in json.loads(partition).items() if name not in buckets})
@@ -141,17 +141,17 @@ def _held(table: IcebergTable, partitions: Partitions) -> float:
     return sum(file.live_bytes for files in partitions.values() for file in files) / max(len(others), 1)
 
 
-def _refuse_others(table: IcebergTable, found: str | None) -> None:
-    if found:
+def _refuse_others(table: IcebergTable, reason: str | None) -> None:
+    if reason:
         raise UnsupportedError(
-            f"Rows cannot move to other buckets: {found}.",
+            f"Cannot move rows to other buckets: {reason}.",
             table=table.name,
-            hint="Stop the other writer, run rewrite_delete_files, and expire the snapshots that it has made.",
+            hint="Stop the other writer, run rewrite_delete_files, and expire its snapshots.",
         )
 
 
-def _together(rounds: Sequence[TableReport]) -> TableReport:
-    """One report of several rounds."""
+def _merge_reports(rounds: Sequence[TableReport]) -> TableReport:
+    """Merge the reports of several rounds."""
     first, last = rounds[0], rounds[-1]
     metrics = {name: value for report in rounds for name, value in report.metrics.items()}
     metrics |= {name: sum(r.metrics.get(name, 0) for r in rounds) for name in SUMMED if name in metrics}

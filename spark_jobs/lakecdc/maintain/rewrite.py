@@ -1,4 +1,4 @@
-"""Rewriting chosen data files: read at one snapshot, write uncommitted, prove, publish batch by batch."""
+"""Rewriting of data files: read at one snapshot, write uncommitted, prove, publish batch by batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
-from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# plans whose start has expired
+# plans before the job gives up because their start expired
 _ATTEMPTS = 3
-#: numbers of a report that add up over several plans of one run
+#: report numbers that are summed over several plans of one run
 SUMMED = (
     "commits",
     "groups",
@@ -65,19 +65,19 @@ SUMMED = (
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """What is to be rewritten.
+    """Data files to rewrite.
 
     :param job: name of the job.
     :param start: the snapshot that is read.
-    :param units: data files that belong together, whole; none if nothing is worth it.
-    :param order: how rows lie in the new files.
-    :param target: bytes per file aimed at.
+    :param units: data files to rewrite together; empty if nothing is worthwhile.
+    :param order: sort order of rows in the new files.
+    :param target: target bytes per file.
     :param reason: why there is nothing to do.
     :param counts: what was measured, for the report.
     :param summary: further entries for the snapshot summary.
     :param left: what is not rewritten although it should be, and why.
     :param partitions_by: partition values as Spark SQL, where rows move to other partitions.
-    :param branch: what is committed to.
+    :param branch: the branch to commit to.
     """
 
     job: str
@@ -95,7 +95,7 @@ class RewritePlan:
 
 @dataclass
 class Tally:
-    """What has been published so far."""
+    """Numbers of what was published so far."""
 
     commits: int = 0
     data_files_removed: int = 0
@@ -107,12 +107,12 @@ class Tally:
     head: Snapshot | None = None
 
     def metrics(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the numbers for the report."""
         return {name: value for name, value in vars(self).items() if name != "head"}
 
 
 def target_bytes(table: IcebergTable, options: RewritingOptions, start: Snapshot) -> int:
-    """Bytes per file to aim at: the option, else the table's property, else what suits the table's size."""
+    """Return the target bytes per file: the option, else the table's property, else by the table's size."""
     size = int(start.summary.get("total-files-size", 0))
     return options.target_file_size_bytes or target_file_bytes(table.properties, size)
 
@@ -124,17 +124,17 @@ def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **m
 
 
 def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], branch: str = MAIN) -> TableReport:
-    """Plan from a branch's head and carry the plan out; once more if the head expires before the job's tag keeps it.
+    """Plan from a branch's head and execute the plan; retry if the head expires before the job's tag protects it.
 
-    :param work: raises only as long as nothing has been committed.
-    :raises InputError: there is no such branch.
-    :raises ConflictError: each head has expired.
+    :param work: raises only before anything is committed.
+    :raises InputError: the branch does not exist.
+    :raises ConflictError: the head expired in every attempt.
     """
     expired: Exception | None = None
     for _ in range(_ATTEMPTS):
         start = table.refresh().head(branch)
         if start is None and branch != MAIN:
-            raise InputError(f"There is no branch {branch!r}.", table=table.name)
+            raise InputError(f"The branch {branch!r} does not exist.", table=table.name)
         if start is None:
             return nothing(table, "the table has no snapshot")
         try:
@@ -143,20 +143,20 @@ def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], bran
             if table.refresh().snapshot(start.id) is not None:
                 raise
             expired = error
-            log.info("%s: snapshot %d has expired meanwhile, planning anew", table.name, start.id)
+            log.info("%s: snapshot %d has expired, planning again", table.name, start.id)
     raise ConflictError(
-        f"The snapshot to start from has expired during each of {_ATTEMPTS} plans.",
+        f"The start snapshot expired during each of {_ATTEMPTS} plans.",
         table=table.name,
-        hint="Nothing was changed; keep snapshots for some minutes, and run again.",
+        hint="Nothing was changed. Keep snapshots for some minutes, and run again.",
     ) from expired
 
 
 def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -> TableReport:
-    """Carry out a plan: one commit per batch of units.
+    """Execute a plan with one commit per batch of units.
 
-    :raises InputError: the table declares Bloom filters that cannot be made.
+    :raises InputError: the table declares Bloom filters that cannot be written.
     """
-    wanted, bloom_filters = verify_rows.proof(options, _columns(table)), bloom_filter_columns(table)
+    proof, bloom_filters = verify_rows.proof(options, _columns(table)), bloom_filter_columns(table)
     if not plan.units:
         return nothing(table, joined(plan.reason, plan.left), plan.start, **plan.counts)
     counts = plan.counts | {
@@ -171,7 +171,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", plan.start, **counts)
     started, tally = time.monotonic(), Tally()
-    rewrite = Rewrite(table, plan, wanted, tally, bloom_filters)
+    rewrite = Rewrite(table, plan, proof, tally, bloom_filters)
     reason: str | None = None
     failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
@@ -187,7 +187,7 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
         "snapshot_after": str((tally.head or plan.start).id),
         "metrics": counts
         | tally.metrics()
-        | {"verified": wanted.states, "seconds": round(time.monotonic() - started, 3)},
+        | {"verified": proof.states, "seconds": round(time.monotonic() - started, 3)},
     }
     if failed is not None:
         return TableReport.failure(table.name, failed, **facts)
@@ -197,15 +197,15 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
 class Rewrite:
     """One run over the batches of a plan.
 
-    :param wanted: what is proven before each commit.
+    :param proof: checked before each commit.
     :param tally: updated with each commit, so that it is right even if a later batch fails.
-    :param bloom_filters: columns that the new files have Bloom filters for.
+    :param bloom_filters: columns with Bloom filters in the new files.
     """
 
     def __init__(
-        self, table: IcebergTable, plan: RewritePlan, wanted: Proof, tally: Tally, bloom_filters: Sequence[str]
+        self, table: IcebergTable, plan: RewritePlan, proof: Proof, tally: Tally, bloom_filters: Sequence[str]
     ) -> None:
-        self.table, self.plan, self.wanted, self.tally = table, plan, wanted, tally
+        self.table, self.plan, self.proof, self.tally = table, plan, proof, tally
         self.bloom_filters = bloom_filters
         self.session: SparkSession = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
@@ -215,9 +215,9 @@ class Rewrite:
     def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
         """Rewrite batch after batch.
 
-        :param max_runtime: seconds after which no further batch is begun; 0 is no limit.
-        :return: units that were not begun.
-        :raises LakecdcError: a batch failed or is refused; earlier ones stay published.
+        :param max_runtime: seconds after which no further batch is started; 0 is no limit.
+        :return: number of units not started.
+        :raises LakecdcError: a batch failed or was refused; earlier ones stay published.
         """
         end = time.monotonic() + max_runtime if max_runtime else None
         units = [unit for batch in work for unit in batch]
@@ -236,7 +236,7 @@ class Rewrite:
         files, observed = self._write(batch, tasks)
         places = [staged_file(file).location for file in files]
         discarding = partial(discard, self.table, files)
-        with discarded_on_failure(places, discarding, keep_failed=self.wanted.keep_failed):
+        with discarded_on_failure(places, discarding, keep_failed=self.proof.keep_failed):
             failpoints.reach("rewrite_staged")
             self._stop_if_doomed(locations)
             self._prove(tasks, files, observed)
@@ -244,51 +244,53 @@ class Rewrite:
         try:
             self._publish(tasks, files)
         except ConflictError:
-            # after any other failure of a commit it is not certain that no snapshot refers to them
+            # after any other failure the commit may have arrived
             discarding()
             raise
 
     def _write(self, batch: Sequence[Unit], tasks: Sequence[Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
         from pyspark.sql import Observation
 
-        seen = Observation()
+        observation = Observation()
         with ExitStack() as stack:
             if batch[0].in_sequence:
                 parts = [[self.tasks[file.location] for file in unit.files] for unit in batch]
                 groups = [stack.enter_context(staged_tasks(self.table, part)) for part in parts]
-                rows = self._observed(read_in_sequence(self.session, groups), seen)
+                rows = self._observed(read_in_sequence(self.session, groups), observation)
             else:
                 plain = read_staged(self.session, stack.enter_context(staged_tasks(self.table, tasks)))
-                rows = arrange(self._observed(plain, seen), batch, self.plan.order, plain, self.plan.partitions_by)
+                rows = arrange(
+                    self._observed(plain, observation), batch, self.plan.order, plain, self.plan.partitions_by
+                )
             files = stage_rows(
                 self.table,
                 rows.drop("_lakecdc_hash"),
                 properties=bloom_filter_properties(self.table, self.bloom_filters),
                 output_spec_id=self.spec_id,
-                # rows that lie by partition need no file open for each
+                # rows sorted by partition need only one open file
                 fanout_enabled=None if not self.plan.partitions_by else "false",
-                # the number of files was measured; a file rolls over only where the measure was far off
+                # the number of files is planned; a file rolls over only if the estimate is far off
                 target_file_size_bytes=2 * self.plan.target,
-                # a table that was created sorted does not know the order 0
+                # a table created with a sort order does not have order 0
                 output_sort_order_id=self.plan.order.id or None,
             )
-        return files, verify_rows.fingerprint(dict(seen.get))
+        return files, verify_rows.fingerprint(dict(observation.get))
 
-    def _observed(self, rows: DataFrame, seen: Any) -> DataFrame:
-        return self.wanted.hashed(rows).observe(seen, *self.wanted.measures())
+    def _observed(self, rows: DataFrame, observation: Any) -> DataFrame:
+        return self.proof.hashed(rows).observe(observation, *self.proof.measures())
 
     def _prove(self, tasks: Sequence[Any], files: Sequence[Any], observed: verify_rows.Fingerprint) -> None:
-        if not self.wanted.columns:
+        if not self.proof.columns:
             return
-        found = self._read_back(output_tasks(self.table, files)) if files else verify_rows.NO_ROWS
-        if found != observed:
-            # Spark observes the rows of a task again that runs again, as after the loss of an executor
-            log.warning("%s: the rows that were rewritten are read once more for the proof", self.table.name)
-            verify_rows.check(self.table.name, self._read_back(tasks), found)
+        written = self._read_back(output_tasks(self.table, files)) if files else verify_rows.NO_ROWS
+        if written != observed:
+            # a retried task, such as after the loss of an executor, is observed twice
+            log.warning("%s: rereading the rewritten rows for the proof", self.table.name)
+            verify_rows.check(self.table.name, self._read_back(tasks), written)
 
     def _read_back(self, tasks: Sequence[Any]) -> verify_rows.Fingerprint:
         with staged_tasks(self.table, tasks) as group:
-            return verify_rows.read_back(read_staged(self.session, group), self.wanted)
+            return verify_rows.read_back(read_staged(self.session, group), self.proof)
 
     def _publish(self, tasks: Sequence[Any], files: Sequence[Any]) -> None:
         removed, deletes = [task.file() for task in tasks], removable_deletes(self.table, tasks)
@@ -301,11 +303,13 @@ class Rewrite:
         )
         self.tally.head = replace_data_files(
             self.table,
-            removed=removed,
-            removed_deletes=deletes,
-            added=files,
-            start=self.plan.start,
-            summary={names.JOB: self.plan.job, **self.plan.summary},
+            RowChanges(
+                files,
+                removed_rows=removed,
+                removed_deletes=deletes,
+                summary={names.JOB: self.plan.job, **self.plan.summary},
+            ),
+            self.plan.start,
             branch=self.plan.branch,
             guard=guard,
         )
@@ -324,11 +328,11 @@ class Rewrite:
     def _stop_if_doomed(self, locations: Sequence[str]) -> None:
         why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch)
         if why:
-            raise ConflictError(f"The rewrite was given up: {why}.", table=self.table.name, hint="Run again.")
+            raise ConflictError(f"Stopped the rewrite: {why}.", table=self.table.name, hint="Run again.")
 
 
 def joined(*parts: str | None) -> str:
-    """Parts of a reason, without those that are empty."""
+    """Join the parts of a reason, without empty ones."""
     return "; ".join(part for part in parts if part)
 
 

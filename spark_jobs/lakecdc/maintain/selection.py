@@ -1,4 +1,4 @@
-"""Which data files are worth rewriting together, from measured facts alone."""
+"""Choice of data files that are worth rewriting together, from measured facts alone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MOST_SEQUENCES = 50
 
 @dataclass(frozen=True)
 class Unit:
-    """Data files, most often of one partition, that are rewritten into one set of files.
+    """Data files, usually of one partition, that are rewritten into one set of files.
 
     :param outputs: files to write.
-    :param pieces: parts that the rows are dealt out to first, each with its share of the outputs.
-    :param piece: whole number as Spark SQL whose remainder by these is a row's part.
+    :param pieces: number of parts that rows are first dealt out to, each with its share of the outputs.
+    :param piece: integer as Spark SQL whose remainder by ``pieces`` is a row's part.
     :param in_sequence: the rows are sorted if the files are read one after the other.
     """
 
@@ -41,7 +41,7 @@ class Unit:
 
     @property
     def bytes(self) -> int:
-        """Bytes to read."""
+        """Return the bytes to read."""
         return sum(file.bytes for file in self.files)
 
 
@@ -57,40 +57,40 @@ def compaction_units(
     geometry: Geometry = _LINEAR,
     unfiltered: Collection[str] = (),
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to compact: partitions with many small files, or enough of them to fill one, and single files that
-    have to be split or to lose deleted rows. Partitions that have been quiet for longest come first.
+    """Choose what to compact, longest unchanged partitions first.
 
-    No unit's new files lie over keys of other files that were clear of it before.
+    That is partitions with many small files or enough to fill one, and single files to split or to free of deleted
+    rows. No unit's new files overlap keys of files that were disjoint from it before.
 
     :param partitions: facts of all live data files.
-    :param target: bytes per file aimed at.
+    :param target: target bytes per file.
     :param large: bytes above which a file is split.
-    :param geometry: how the files lie to each other.
-    :param unfiltered: locations of files to be rewritten because they lack Bloom filters.
+    :param geometry: relative positions of files.
+    :param unfiltered: locations of files to rewrite because they lack Bloom filters.
     :return: units, and counts for the report.
     """
     units: list[Unit] = []
     outputs = partial(_outputs, target=target, small_file_ratio=options.small_file_ratio)
-    told: list[Reasons] = []
+    all_reasons: list[Reasons] = []
     for files in sorted(partitions.values(), key=newest_sequence):
         why = reasons(files, options, target, large, unfiltered)
-        told.append(why)
+        all_reasons.append(why)
         chosen = why.wanted(files)
         chosen += geometry.lying_over(chosen, files, options.min_input_files)
         for part in cut(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):
                 if outputs(run) < len(run) or any(f.location in why.alone for f in run):
                     units.append(Unit(tuple(run), outputs(run)))
-    return units, {"partitions_examined": len(partitions), **Reasons.counts(told)}
+    return units, {"partitions_examined": len(partitions), **Reasons.counts(all_reasons)}
 
 
 def newest_sequence(files: Sequence[FileFacts]) -> int:
-    """The data sequence number of the newest of a partition's files."""
+    """Return the highest data sequence number of a partition's files."""
     return max((f.sequence for f in files), default=0)
 
 
 def still_written(partitions: Partitions, quiet_since: int) -> set[tuple[int, str]]:
-    """Partitions with files of commits after one.
+    """Return the partitions with files of commits after one.
 
     :param quiet_since: that commit's sequence number.
     """
@@ -98,24 +98,24 @@ def still_written(partitions: Partitions, quiet_since: int) -> set[tuple[int, st
 
 
 def apart(partitions: Partitions, specs: Collection[int]) -> tuple[Partitions, Partitions]:
-    """Partitions that are not of some specs, and those that are."""
+    """Split partitions into those not of some specs, and those of them."""
     of_specs = {key: files for key, files in partitions.items() if key[0] in specs}
     return {key: files for key, files in partitions.items() if key not in of_specs}, of_specs
 
 
 def moving_units(partitions: Partitions, options: CompactDataFilesOptions, target: int) -> tuple[list[Unit], int]:
-    """All files of each spec together, to be rewritten whatever their size.
+    """Group all files of each spec, to be rewritten whatever their size.
 
-    Iceberg would enter the rest of a manifest anew, without partition values, if some of its files went.
+    If only some files of a manifest were removed, Iceberg would rewrite its other entries without partition values.
 
     :param partitions: those of specs whose column was dropped.
-    :param target: bytes per file aimed at.
-    :return: a unit for each spec, and how many files are left because those of their spec are too many for a commit.
+    :param target: target bytes per file.
+    :return: a unit for each spec, and the number of files left because their spec has too many for one commit.
     """
     units: list[Unit] = []
     left = 0
     for spec_id in dict.fromkeys(spec_id for spec_id, _ in partitions):
-        files = [file for (spec, _), found in partitions.items() if spec == spec_id for file in found]
+        files = [file for (spec, _), of_partition in partitions.items() if spec == spec_id for file in of_partition]
         unit = Unit(tuple(files), _outputs(files, target, options.small_file_ratio))
         if unit.bytes <= options.max_group_bytes:
             units.append(unit)
@@ -131,16 +131,16 @@ def sort_units(
     sorted_by: Iterable[int] = (),
     geometry: Geometry = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to sort: in partitions whose files overlap too much, the files that overlap.
+    """Choose what to sort: overlapping files in partitions that overlap too much.
 
-    Files that overlap but are too many for one commit are cut into pieces of neighbours. Where all lie over each other,
-    sorting the pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and
-    sorting them leaves little overlap.
+    Overlapping files that are too many for one commit are cut into pieces of neighbours. Where all overlap, sorting the
+    pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and sorting them
+    leaves little overlap.
 
     :param partitions: facts measured for the sort order.
-    :param sorted_by: snapshots that sorted by this very order; files that one of them wrote together need no second
-        sort even if their bounds, truncated or missing, look as if they overlapped.
-    :param geometry: how the files lie to each other.
+    :param sorted_by: snapshots sorted by this order; files that one of them wrote need no second sort even if their
+        truncated or missing bounds seem to overlap.
+    :param geometry: relative positions of files.
     :return: units, and counts for the report.
     """
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
@@ -163,53 +163,53 @@ def sort_units(
 
 
 def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -> list[Unit]:
-    """Units as they are, but for those whose files only have to be written one behind the other: these are cut.
+    """Cut units whose files only have to be concatenated; return other units unchanged.
 
-    :param units: what was chosen, for an order that ascends.
-    :param sorted_in: snapshots in whose files the rows are sorted by the order.
-    :param spec_id: the current partition spec; rows of files of others go to several partitions.
+    :param units: chosen units, for an ascending order.
+    :param sorted_in: snapshots whose files have rows sorted by the order.
+    :param spec_id: the current partition spec; rows of other files go to several partitions.
     """
-    found: list[Unit] = []
+    cut_units: list[Unit] = []
     for unit in units:
         apt = [f for f in unit.files if f.bounded and f.added_by in sorted_in and f.spec_id == spec_id]
         files = sorted(apt, key=lambda f: f.lower)
         behind = all(lies_behind(left.upper, right.lower) for left, right in pairwise(files))
         if len(files) < max(len(unit.files), 2) or not behind:
-            found.append(unit)
+            cut_units.append(unit)
             continue
         share = sum(f.live_bytes for f in files) / unit.outputs
         before = itertools.accumulate((f.live_bytes for f in files), initial=0.0)
-        # a file belongs where its middle lies
+        # assign a file by its middle
         parts = itertools.groupby(
             zip(files, before, strict=False),
-            key=lambda found: int((found[1] + found[0].live_bytes / 2) / max(share, 1)),
+            key=lambda placed: int((placed[1] + placed[0].live_bytes / 2) / max(share, 1)),
         )
-        found += [Unit(tuple(f for f, _ in part), 1, in_sequence=True) for _, part in parts]
-    return found
+        cut_units += [Unit(tuple(f for f, _ in part), 1, in_sequence=True) for _, part in parts]
+    return cut_units
 
 
 def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
-    """Put units together for one commit each; a unit above the limit stands alone.
+    """Combine units into one commit each; a unit above the limit is a batch of its own.
 
-    Those whose files are in sequence are apart from others, and not too many, since each is a read of its own.
+    Units in sequence are separate from others and limited in number, because each is a separate read.
 
     :param max_bytes: bytes to read per commit.
     """
-    found: list[list[Unit]] = []
+    combined: list[list[Unit]] = []
     size = 0
     for unit in sorted(units, key=lambda unit: unit.in_sequence):
-        last = found[-1] if found else []
+        last = combined[-1] if combined else []
         full = size + unit.bytes > max_bytes or (unit.in_sequence and len(last) >= _MOST_SEQUENCES)
         if not last or full or last[-1].in_sequence != unit.in_sequence:
-            found.append([])
+            combined.append([])
             size = 0
-        found[-1].append(unit)
+        combined[-1].append(unit)
         size += unit.bytes
-    return found
+    return combined
 
 
 def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
-    """Files in parts of so many bytes at most, one at least."""
+    """Cut files into parts of limited size, at least one file each."""
     parts: list[list[FileFacts]] = []
     size = 0
     for file in files:

@@ -1,4 +1,4 @@
-"""Tables whose files are not theirs alone."""
+"""Protection of tables whose files may belong to other tables too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def refuse_shared_files(table: IcebergTable) -> None:
     """
     if table.properties.get("gc.enabled", "true").lower() == "false":
         raise UnsupportedError(
-            "Its property gc.enabled is false: its files may belong to other tables too.",
+            "Its property gc.enabled is false, so its files may belong to other tables.",
             table=table.name,
             hint="Set it to true if they do not.",
         )

@@ -1,4 +1,4 @@
-"""Cleaning the tables beside a target: each row goes once nobody can need it any more, and never by its age alone."""
+"""Cleanup of the tables beside a target: rows are removed once they are not needed, never by age alone."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _ATTEMPTS = 4
 
 @dataclass
 class Cleaning:
-    """The cleaning of the tables beside one target.
+    """Cleanup of the tables beside one target.
 
     :param target: the table that is fed.
-    :param tables: all that the run cleans.
+    :param tables: all targets of the run.
     :param counts: for the report.
-    :param kept_because: by kind of row, why some stay.
-    :param removed: rows that have gone, or would in a dry run.
+    :param kept_because: reasons that rows stay, by kind.
+    :param removed: number of rows removed, or to remove in a dry run.
     """
 
     target: IcebergTable
@@ -57,23 +57,23 @@ class Cleaning:
 
     @property
     def carrier(self) -> Carrier | None:
-        """The newest snapshot of the target that carries a position."""
+        """Return the newest snapshot of the target with a position."""
         return carrier_of(self.target.ancestors())
 
     @property
     def position(self) -> Position | None:
-        """Where the target stands in its source."""
+        """Return the target's position in its source."""
         return current_position(self.carrier, self.target.properties)
 
     def positions_before(self) -> list[Position]:
-        """Positions of all snapshots of the target, to which it can be rolled back."""
+        """Return the positions of all snapshots that the target can be rolled back to."""
         stored = self.target.refresh().metadata("snapshots").selectExpr(f"summary['{names.POSITIONS}'] AS text")
         return [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
 
     def beside(self, name: str) -> IcebergTable | None:
-        """Load a table beside the target; None if there is none.
+        """Load a table beside the target; return None if it does not exist.
 
-        :raises UnsupportedError: its own properties do not allow that something is removed from it.
+        :raises UnsupportedError: its own properties do not allow removals.
         """
         table = open_if_there(self.target.spark, self.target.catalog, name)
         if table is not None:
@@ -81,11 +81,11 @@ class Cleaning:
             permitted(JOB, replace(self.options, protection={}), name, own, datetime.now(UTC))
         return table
 
-    def tell(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
-        """Note what was there of a kind and what has gone.
+    def record(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
+        """Record the numbers of a kind of row.
 
         :param because: why the rest stays.
-        :param how: it has gone.
+        :param how: name of the removal in the report.
         """
         self.counts |= {f"{kind}_before": before, f"{kind}_{how}": removed, f"{kind}_after": before - removed}
         self.removed += removed
@@ -94,17 +94,15 @@ class Cleaning:
 
 
 def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Remove what nobody needs from the tables beside one target.
+    """Remove unneeded rows from the tables beside one target.
 
-    :raises SpecError: messages are to be dismissed that nobody can have seen yet, or a target forgotten that is there.
-    :raises UnsupportedError: the table is one of those itself.
+    :raises SpecError: ``seen_before`` is in the future, or a target to forget exists.
+    :raises UnsupportedError: the table is itself one of these tables.
     """
     options = spec.options
     assert isinstance(options, CleanSideTablesOptions)
     if names.is_side_table(table.name):
-        raise UnsupportedError(
-            "It is one of lakecdc's own tables.", table=table.name, hint="Name the target that it stands beside."
-        )
+        raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     _refuse_unseen(options, table.name)
     _refuse_existing(table, options)
     started, head = time.monotonic(), table.refresh().head()
@@ -120,7 +118,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
         metrics["kept_because"] = cleaning.kept_because
     facts: dict[str, Any] = {"snapshot_before": at, "snapshot_after": at, "metrics": metrics}
     if error:
-        # what went before it has gone
+        # earlier removals are done
         return TableReport.failure(table.name, error, **facts)
     if cleaning.removed and not options.dry_run:
         return TableReport(table.name, "done", **facts)
@@ -129,28 +127,28 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def _parked_rounds(cleaning: Cleaning) -> None:
-    """Rounds of the log that the target has taken, or that a full load has made void."""
+    """Remove rounds of the log that the target has applied, or that a full load has superseded."""
     name, place = cleaning.target.name, parking.Parking(cleaning.target.spark, cleaning.target.catalog)
     if cleaning.beside(parking.table_name(name)) is None:
         return
-    found, failed = place.load([name])
+    by_table, failed = place.load([name])
     if name in failed:
         raise failed[name]
-    parked = found.get(name, [])
+    parked = by_table.get(name, [])
     if not parked:
         return
     done = parking.settled(parked, cleaning.position)
     failpoints.reach("before_side_table_delete")
     if done and not cleaning.options.dry_run:
         place.remove(name, done)
-    cleaning.tell("parked_rounds", len(parked), len(done), "the table has not taken them yet")
+    cleaning.record("parked_rounds", len(parked), len(done), "the table has not applied them yet")
 
 
 def _remembered_deletes(cleaning: Cleaning) -> None:
-    """Deletes that every event which can still come is newer than."""
+    """Remove deletes that are older than every event that can still arrive."""
 
     def settled(_: IcebergTable) -> tuple[str, dict[str, Any]] | None:
-        # a message is quarantined before a delete that is newer is remembered, so that this order misses none
+        # a message is quarantined before a newer delete is remembered, so this order misses none
         bound = _oldest_to_come(cleaning)
         return (f"{quoted_column(ORDER_COLUMN)} < :bound", {"bound": bound}) if bound else None
 
@@ -165,9 +163,9 @@ def _clean_own(
     settled: Callable[[IcebergTable], tuple[str, dict[str, Any]] | None],
     because: str,
 ) -> None:
-    """Remove rows of a table that is the target's alone, unless ingestion adds some meanwhile: then look again.
+    """Remove rows of a table that only this target uses; retry if ingestion adds some meanwhile.
 
-    :param settled: which rows nobody needs, as for :func:`count_rows`; None if that cannot be told.
+    :param settled: returns the unneeded rows, as for :func:`count_rows`; None if they are not known.
     :param because: why the rest stays.
     """
     table = cleaning.beside(cleaning.target.name + suffix)
@@ -175,37 +173,37 @@ def _clean_own(
         base = table.refresh().head() if table else None
         if table is None or base is None:
             return
-        before, found = count_rows(table, "true", {}), settled(table)
-        count = count_rows(table, *found) if found else 0
-        if found and count and not cleaning.options.dry_run:
+        before, condition = count_rows(table, "true", {}), settled(table)
+        count = count_rows(table, *condition) if condition else 0
+        if condition and count and not cleaning.options.dry_run:
             try:
-                _delete_as_of(table, base, *found)
+                _delete_as_of(table, base, *condition)
             except HeadMovedError:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
         if before:
-            cleaning.tell(kind, before, count, because)
+            cleaning.record(kind, before, count, because)
         return
 
 
 def _oldest_to_come(cleaning: Cleaning) -> str | None:
-    """Order key that no event lies below which can still come; None if that cannot be told."""
+    """Return the order key below which no event can arrive any more; None if it is not known."""
     target, options = cleaning.target, cleaning.options
     before = cleaning.positions_before()
     bounds = [tombstones.oldest_to_come(cleaning.position, before)]
-    # messages may wait in the one that is named now, or in that of before there was a name
+    # messages may be in the named quarantine table or in the default one of before
     for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
         if (table := cleaning.beside(name)) is not None:
             bounds += quarantine.oldest_orders(table, target.name)
-    told = [bound for bound in bounds if bound]
-    return min(told) if len(told) == len(bounds) else None
+    known = [bound for bound in bounds if bound]
+    return min(known) if len(known) == len(bounds) else None
 
 
 def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[str, Any]) -> None:
-    """Delete rows of a snapshot, unless another one has come by then.
+    """Delete rows of a snapshot, unless another one was committed since.
 
-    :raises HeadMovedError: it has.
+    :raises HeadMovedError: another one was.
     """
     with scratch.branch(table, base) as branch:
         name = scratch.sql_name(table, branch)
@@ -215,17 +213,17 @@ def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[
 
 
 def _files_read(cleaning: Cleaning) -> None:
-    """Files that have been read, of chains that ingestion has begun anew without files that are gone.
+    """Remove records of read files from chains that ingestion has replaced because their files are gone.
 
-    All others stay: a file is new unless it is among them.
+    All others stay: a file without a record is new.
     """
 
     def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
-        # what is written later is on no chain that has been replaced by then
+        # later records are on no chain replaced by then
         chapters, stood_on = file_memory.links(table), cleaning.positions_before()
         idle = idle_position(cleaning.target.properties)
-        newest = [file_memory.newest_chapter(found) for found in (*stood_on, idle)]
-        # a quiet stretch is not what holds off a run that began before it
+        newest = [file_memory.newest_chapter(each) for each in (*stood_on, idle)]
+        # an idle position does not stop a run that started before it
         carrier = cleaning.carrier
         current = file_memory.newest_chapter(carrier.position if carrier else None)
         try:
@@ -239,30 +237,30 @@ def _files_read(cleaning: Cleaning) -> None:
 
 
 def _quarantined(cleaning: Cleaning) -> None:
-    """Messages that a person has dismissed; a replay lets go by itself of what it has applied."""
+    """Remove dismissed messages; replays remove those that they apply themselves."""
     name, options = cleaning.target.name, cleaning.options
     table = cleaning.beside(quarantine_of(name, options.quarantine_table))
     before = quarantine.count(table, name) if table else 0
     if table is None or not before:
         return
     dismissed = []
-    for told in (d for d in options.dismiss if d.table == name):
+    for dismissal in (d for d in options.dismiss if d.table == name):
         failpoints.reach("before_side_table_delete")
-        moment = parse_moment(told.seen_before, "seen_before").isoformat()
-        count = quarantine.dismiss(table, name, told.rules, moment, dry_run=options.dry_run)
-        dismissed.append({**dataclasses.asdict(told), "messages": count})
+        moment = parse_moment(dismissal.seen_before, "seen_before").isoformat()
+        count = quarantine.dismiss(table, name, dismissal.rules, moment, dry_run=options.dry_run)
+        dismissed.append({**dataclasses.asdict(dismissal), "messages": count})
     if dismissed:
         cleaning.counts["dismissals"] = dismissed
-    # what came meanwhile is not counted
+    # messages that arrived meanwhile are not counted
     count = min(before, sum(int(d["messages"]) for d in dismissed))
-    because = "they are neither replayed nor dismissed by a person"
-    cleaning.tell("quarantined", before, count, because, "dismissed")
+    because = "they are neither replayed nor dismissed"
+    cleaning.record("quarantined", before, count, because, "dismissed")
 
 
 def _of_missing_targets(cleaning: Cleaning) -> None:
-    """Rows of targets that exist no more, in tables that several share: told once, with the first target that shares.
+    """Remove rows of missing targets from shared tables, reported once with the first target that shares them.
 
-    Nobody but a person can tell a table that was dropped from one that is to be made once its messages can be read.
+    Only a person can tell a dropped table from one that will be created once its messages can be read.
     """
     target, options = cleaning.target, cleaning.options
     shared: list[tuple[str, str, Callable[[str], str]]] = [
@@ -285,19 +283,19 @@ def _of_missing_targets(cleaning: Cleaning) -> None:
                 failpoints.reach("before_side_table_delete")
                 delete_rows(table, "target = :target", {"target": row["target"]})
             cleaning.removed += int(row["number"]) if forgotten else 0
-            told = missing.setdefault(row["target"], {"table": row["target"], "forgotten": forgotten})
-            told[kind] = int(row["number"])
+            entry = missing.setdefault(row["target"], {"table": row["target"], "forgotten": forgotten})
+            entry[kind] = int(row["number"])
     if missing:
         cleaning.counts["missing_targets"] = [missing[name] for name in sorted(missing)]
-    if not all(told["forgotten"] for told in missing.values()):
-        cleaning.kept_because["missing_targets"] = "they may be made yet, unless forget_tables names them"
+    if not all(entry["forgotten"] for entry in missing.values()):
+        cleaning.kept_because["missing_targets"] = "they may still be created, unless forget_tables names them"
 
 
 def _is_there(beside: IcebergTable, name: str) -> bool:
     try:
         return exists(beside.spark, beside.catalog, name)
     except LakecdcError:
-        # it is, and cannot be read
+        # it exists but cannot be read
         return True
 
 
@@ -305,24 +303,24 @@ def _refuse_existing(table: IcebergTable, options: CleanSideTablesOptions) -> No
     for name in options.forget_tables:
         if _is_there(table, name):
             raise SpecError(
-                f"The table {name} is to be forgotten, and it exists.",
+                f"Cannot forget the table {name}: it exists.",
                 table=table.name,
-                hint="Take it out of options.forget_tables, or drop it first.",
+                hint="Remove it from options.forget_tables, or drop it first.",
             )
 
 
 def _refuse_unseen(options: CleanSideTablesOptions, table: str) -> None:
     now = datetime.now(UTC)
-    for told in options.dismiss:
-        if told.table == table and parse_moment(told.seen_before, "seen_before") > now:
+    for dismissal in options.dismiss:
+        if dismissal.table == table and parse_moment(dismissal.seen_before, "seen_before") > now:
             raise SpecError(
-                f"Messages seen before {told.seen_before} are to be dismissed, which is yet to come.",
+                f"dismiss.seen_before {dismissal.seen_before} is in the future.",
                 table=table,
-                hint="Dismiss what has been looked at; later messages need a word of their own.",
+                hint="Use a past time.",
             )
 
 
-# remembered deletes come before the dismissals: a replay that has begun may still enter what these let go
+# remembered deletes come before dismissals: a running replay may still apply what is dismissed
 _KINDS: tuple[Callable[[Cleaning], None], ...] = (
     *(_parked_rounds, _remembered_deletes, _quarantined, _files_read),
     _of_missing_targets,

@@ -1,4 +1,4 @@
-"""Sorting: where data files overlap in the sort order, they become files of disjoint ranges."""
+"""Sorting: data files that overlap in the sort order become files of disjoint ranges."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "sort_data_files"
-# a pass that lowers the overlap by less than a tenth is not worth what it writes
+# a pass that lowers the overlap by less than a tenth is not worth its writes
 _FALLS = 0.9
 _OF_THE_FIRST = ("overlap_depth_before", "partitions_chosen", "groups_cut", "files_chosen", "bytes_chosen")
-# of each pass by itself, to be held against what it wrote
+# predicted per pass, to compare with what it wrote
 _PREDICTED = ("files_planned", "bytes_planned")
 
 
@@ -42,7 +42,7 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises InputError: a column of the options does not exist.
     """
     assert isinstance(spec.options, SortDataFilesOptions)
-    order = _wanted(table.refresh(), spec.options)
+    order = _sort_order(table.refresh(), spec.options)
     if not order.fields:
         return nothing(table, UNSORTED, table.head())
     passes = _passes(table, spec.options, order)
@@ -50,14 +50,14 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
         partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order)
         live = {file.added_by for files in partitions.values() for file in files}
         record_sorted(table, order, sorted_snapshots(table, order) & live, _reached(passes))
-    return _together(passes)
+    return _merge_reports(passes)
 
 
-def _wanted(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
-    """What the options say to sort by; what they leave open is as the table has it.
+def _sort_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
+    """Return the sort order of the options, completed from the table.
 
     :raises InputError: a column does not exist.
-    :raises SpecError: a curve cannot be laid through the columns.
+    :raises SpecError: a curve does not fit the columns.
     """
     if options.columns:
         return column_order(table, options.columns, options.curve or "linear")
@@ -71,7 +71,7 @@ def _wanted(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
 
 
 def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder) -> list[TableReport]:
-    """Sort, and sort again as long as groups had to be cut, the overlap falls, and there is time."""
+    """Sort again as long as groups had to be cut, the overlap falls, and there is time."""
     passes: list[TableReport] = []
     end = time.monotonic() + options.max_runtime
     while True:
@@ -89,14 +89,14 @@ def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder
 
 
 def _reached(passes: Sequence[TableReport]) -> float | None:
-    """The overlap depth that sorting ends with; None if it did not come to its end."""
+    """Return the overlap depth after sorting; None if sorting did not finish."""
     last = passes[-1]
     complete = last.outcome in ("done", "nothing") and not (last.metrics.get("commits") and last.reason)
     return float(last.metrics.get("overlap_depth_after", last.metrics["overlap_depth_before"])) if complete else None
 
 
-def _together(passes: Sequence[TableReport]) -> TableReport:
-    """One report of several passes: what was done in all, and how often each byte was written."""
+def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
+    """Merge the reports of several passes."""
     first, last = passes[0], passes[-1]
     worked = [p for p in passes if p.metrics.get("commits")]
     if not worked:
@@ -104,16 +104,16 @@ def _together(passes: Sequence[TableReport]) -> TableReport:
     metrics = last.metrics | worked[-1].metrics | {name: first.metrics[name] for name in _OF_THE_FIRST}
     metrics |= {name: sum(p.metrics[name] for p in worked) for name in (*SUMMED, *_PREDICTED)}
     metrics |= {"passes": len(worked), "times_written": round(metrics["bytes_read"] / metrics["bytes_chosen"], 2)}
-    told = worked[-1] if last.outcome == "nothing" else last
-    return dataclasses.replace(told, snapshot_before=first.snapshot_before, metrics=metrics)
+    report = worked[-1] if last.outcome == "nothing" else last
+    return dataclasses.replace(report, snapshot_before=first.snapshot_before, metrics=metrics)
 
 
 def _sort(
     table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, again: bool, start: Snapshot
 ) -> TableReport:
-    """Plan and carry out one pass.
+    """Plan and execute one pass.
 
-    :param again: whether it goes on with what a pass before it has left.
+    :param again: whether it continues an earlier pass.
     """
     target = target_bytes(table, options, start)
     partitions, left = apart(measure(table, start.id, order), specs_by_dropped_columns(table))
@@ -122,7 +122,7 @@ def _sort(
     reason = in_order(options)
     reached = None if again else depth_reached(table, order)
     if units and reached and counts["overlap_depth_before"] <= reached / _FALLS:
-        units, reason = [], f"files overlap no deeper than the last sort had to leave them ({reached:g})"
+        units, reason = [], f"files overlap no deeper than the last sort left them ({reached:g})"
     summary = {names.SORTED_BY: order.describe()}
     plan = RewritePlan(JOB, start, units, order, target, reason, counts, summary, branch=options.branch)
     return execute(table, plan, options)

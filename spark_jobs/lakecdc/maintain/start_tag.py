@@ -1,4 +1,4 @@
-"""The short-lived tag that keeps a long job's start snapshot from expiring under it, and the lease taken with it."""
+"""A short-lived tag that protects a long job's start snapshot from expiry, and the lease taken with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
-from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, held, new_lease, put
+from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, keep_renewed, new_lease, put
 from lakecdc.iceberg.refs import read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: seconds after which a tag that its job could not remove (killed, catalog gone) protects nothing any more
+#: seconds after which a tag that its job could not remove (killed, catalog gone) no longer protects anything
 MAX_AGE_SECONDS = 24 * 3600.0
 
 
@@ -30,18 +30,18 @@ MAX_AGE_SECONDS = 24 * 3600.0
 def start_tag(
     table: IcebergTable, snapshot: Snapshot, job: str, *, max_age_seconds: float = MAX_AGE_SECONDS, leased: bool = True
 ) -> Iterator[str]:
-    """Tag the snapshot a job starts from, and hold the table's lease, for as long as the job works on it.
+    """Tag the snapshot that a job starts from, and hold the table's lease, while the job works on it.
 
-    Without it a concurrent expiry deletes files the job still reads, and the job's commit cannot determine the
-    history since its start. Stale tags of jobs that died are removed on the way in.
+    Without the tag a concurrent expiry deletes files that the job still reads, and the job's commit cannot determine
+    the history since its start. Stale tags of dead jobs are removed first.
 
-    :param snapshot: what the job reads; the tag keeps its files, not the snapshots between it and the head.
+    :param snapshot: read by the job; the tag protects its files, not the snapshots between it and the head.
     :param job: name of the job, part of the tag's name.
-    :param max_age_seconds: life of the tag from now on, if the job does not come to remove it.
-    :param leased: whether two such jobs are to be kept off each other. A lease that this run holds already is kept.
+    :param max_age_seconds: lifetime of the tag if the job does not remove it.
+    :param leased: whether such jobs exclude each other. A lease that this run already holds is reused.
     :return: the tag's name.
     :raises LeaseHeldError: another run holds the lease, and renews it.
-    :raises ConflictError: the snapshot has expired already.
+    :raises ConflictError: the snapshot has already expired.
     """
     tag = f"{JOB_TAG_PREFIX}{job}-{uuid.uuid4().hex[:12]}"
     remove_stale_tags(table)
@@ -52,7 +52,7 @@ def start_tag(
         silent = await_free(table)
         _create(table, tag, snapshot, max_age_seconds, lease, silent)
     try:
-        with held(table, lease):
+        with keep_renewed(table, lease):
             yield tag
     finally:
         _remove(table, tag, lease)
@@ -60,11 +60,11 @@ def start_tag(
 
 @contextmanager
 def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: int) -> Iterator[int]:
-    """Take a number that no other run has while the context lasts: two runs cannot create one tag.
+    """Reserve a number that no other run has inside the context, because two runs cannot create the same tag.
 
-    :param snapshot: what the run reads; see :func:`start_tag`.
-    :param series: whose numbers they are, part of the tag's name.
-    :param above: the number is higher, and higher than those of all runs of the series.
+    :param snapshot: read by the run; see :func:`start_tag`.
+    :param series: of the numbers, part of the tag's name.
+    :param above: the number is higher than this and than those of all runs of the series.
     """
     prefix = f"{JOB_TAG_PREFIX}{series}-"
 
@@ -96,15 +96,15 @@ def remove_stale_tags(table: IcebergTable) -> list[str]:
 
 
 def stale_tags(refs: Mapping[str, Ref], snapshot_of: Callable[[int], Snapshot | None]) -> list[str]:
-    """The names of the tags of jobs that died without removing them.
+    """Return the names of the tags of jobs that died without removing them.
 
-    :param snapshot_of: the snapshot of an id, if it is there.
+    :param snapshot_of: returns the snapshot of an id, if it exists.
     """
     return [tag for tag, ref in job_tags(refs).items() if ref.is_over(snapshot_of(ref.snapshot_id))]
 
 
 def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
-    """The tags of running and dead jobs by name."""
+    """Return the tags of running and dead jobs by name."""
     return {name: ref for name, ref in refs.items() if name.startswith(JOB_TAG_PREFIX)}
 
 
@@ -134,14 +134,14 @@ def _create(
         if table.refresh().snapshot(snapshot.id) is not None:
             raise
         raise ConflictError(
-            f"Snapshot {snapshot.id}, which the job was to start from, has expired: {java_message(error)}",
+            f"The start snapshot {snapshot.id} has expired: {java_message(error)}",
             table=table.name,
             hint="Nothing was changed; run again.",
         ) from error
 
 
 def _remove(table: IcebergTable, tag: str, lease: Lease | None = None) -> None:
-    """Never raises: the tag's age and the lease's end come anyway, and the job's own error matters more."""
+    """Remove a tag and a lease without raising, because both expire anyway and the job's own error matters more."""
 
     def commit() -> None:
         transaction = table.java.newTransaction()

@@ -1,4 +1,4 @@
-"""Statistics for query planners, computed anew when so many rows have changed that they mislead."""
+"""Statistics for query planners, recomputed when enough rows changed to mislead them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added
 
 
 def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Compute what is stale of a table's statistics, for the head of ``main``.
+    """Compute a table's stale statistics for the head of ``main``.
 
     :raises InputError: a column of the options does not exist.
     """
@@ -41,7 +41,7 @@ def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snapshot) -> TableReport:
     ancestors, columns = list(table.ancestors()), _columns(table, options)
-    known = {id for id, found in column_statistics(table).items() if set(columns) <= set(found.distinct)}
+    known = {id for id, statistics in column_statistics(table).items() if set(columns) <= set(statistics.distinct)}
     rows = head.rows or 0
     limit = options.min_changed_ratio * rows
     changed = {"columns": changed_rows(ancestors, known) if columns else 0.0}
@@ -59,34 +59,37 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
             compute_columns(table, head.id, columns)
         if "partitions" in stale:
             compute_partitions(table, head.id)
-    found = column_statistics(table).get(head.id)
-    metrics |= {"distinct_values": found.distinct if found else {}, "seconds": round(time.monotonic() - started, 3)}
+    statistics = column_statistics(table).get(head.id)
+    metrics |= {
+        "distinct_values": statistics.distinct if statistics else {},
+        "seconds": round(time.monotonic() - started, 3),
+    }
     return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(head.id), metrics=metrics)
 
 
 def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
-    """Rows that were added or deleted since the newest snapshot with statistics; infinitely many if there is none.
+    """Count the rows added or deleted since the newest snapshot with statistics; infinite if there is none.
 
-    Snapshots that only write the same rows anew do not count.
+    Snapshots that only rewrite the same rows do not count.
 
     :param ancestors: of the head, newest first.
     :param known: snapshots with statistics.
     """
-    wanted, listing = set(known), list(ancestors)
-    if not any(s.id in wanted for s in listing):
+    known_ids, listing = set(known), list(ancestors)
+    if not any(s.id in known_ids for s in listing):
         return float("inf")
-    since = itertools.takewhile(lambda s: s.id not in wanted, listing)
+    since = itertools.takewhile(lambda s: s.id not in known_ids, listing)
     return sum(int(s.summary.get(name, 0)) for s in since if s.operation != "replace" for name in _CHANGES)
 
 
 def _columns(table: IcebergTable, options: ComputeStatisticsOptions) -> list[str]:
-    """Those of the options, else what the table is laid out and identified by."""
+    """Return the columns of the options, or else those of the key and the clustering."""
     unknown = set(options.columns) - set(table.column_names)
     if unknown:
         raise InputError(
-            f"There is no column {min(unknown)!r} to compute statistics of.",
+            f"The column {min(unknown)!r} does not exist.",
             table=table.name,
-            hint=f"Its columns are {', '.join(table.column_names)}.",
+            hint=f"Use one of {', '.join(table.column_names)}.",
         )
     if options.columns:
         return list(options.columns)

@@ -1,4 +1,4 @@
-"""Tags of past days and months, and people's own tags and branches."""
+"""Tags of past days and months, and users' own tags and branches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
-    """Keep the tags of past days and months, and make, move and drop those that are asked for, in one commit.
+    """Maintain the tags of past days and months, and create, move and drop requested refs, in one commit.
 
-    :raises InputError: a change names something that is not there, or makes what is there already.
+    :raises InputError: a change names a ref that does not exist, or creates one that does.
     :raises ConflictError: another writer was faster.
     """
     options = spec.options
@@ -31,48 +31,50 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     if not ancestors:
         return nothing(table, "the table has no snapshot")
     refs, now = read_refs(table), datetime.now(UTC)
-    wanted: dict[str, Ref | None] = {
+    refs_after: dict[str, Ref | None] = {
         tag: None if snapshot is None else Ref(snapshot, "tag")
         for tag, snapshot in periodic_tags(options, moments(ancestors), refs, now).items()
     }
     forward = [change.name for change in options.changes if change.action == "fast_forward"]
-    wanted |= {change.name: _asked(table, change, ancestors, refs) for change in options.changes}
-    wanted = {name: ref for name, ref in wanted.items() if ref != refs.get(name)}
+    refs_after |= {change.name: _resulting_ref(table, change, ancestors, refs) for change in options.changes}
+    refs_after = {name: ref for name, ref in refs_after.items() if ref != refs.get(name)}
     metrics = {
-        "refs_created": sum(name not in refs for name in wanted),
-        "refs_moved": sum(name in refs and ref is not None for name, ref in wanted.items()),
-        "refs_dropped": sum(ref is None for ref in wanted.values()),
+        "refs_created": sum(name not in refs for name in refs_after),
+        "refs_moved": sum(name in refs and ref is not None for name, ref in refs_after.items()),
+        "refs_dropped": sum(ref is None for ref in refs_after.values()),
         "refs": len(refs),
-        "changed": sorted(wanted),
+        "changed": sorted(refs_after),
     }
-    if not wanted:
+    if not refs_after:
         return nothing(table, AS_WANTED, ancestors[0], **metrics)
     if options.dry_run:
         return nothing(table, "dry run: nothing was changed", ancestors[0], **metrics)
-    change_refs(table, wanted, forward)
+    change_refs(table, refs_after, forward)
     head = table.head()
     after = str(head.id) if head else None
     return TableReport(table.name, "done", snapshot_before=str(ancestors[0].id), snapshot_after=after, metrics=metrics)
 
 
-def _asked(table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot], refs: dict[str, Ref]) -> Ref | None:
-    """What a change makes of its tag or branch."""
+def _resulting_ref(
+    table: IcebergTable, change: RefChange, ancestors: Sequence[Snapshot], refs: dict[str, Ref]
+) -> Ref | None:
+    """Return the ref that a change results in; None if it is dropped."""
     present = refs.get(change.name)
     if (present is None) != (change.action == "create"):
-        state = "exists already" if present else "does not exist"
+        state = "already exists" if present else "does not exist"
         raise InputError(
-            f"The tag or branch {change.name!r} {state}: it cannot be {_DONE[change.action]}.", table=table.name
+            f"Cannot {_VERBS[change.action]} the tag or branch {change.name!r}: it {state}.", table=table.name
         )
     if change.action == "drop":
         return None
     snapshot = ancestors[0] if change.to is None else named_snapshot(table, change.to, f" for {change.name!r}")
     kind = present.kind if present else change.kind
     if change.action == "fast_forward" and kind != "branch":
-        raise InputError(f"{change.name!r} is a tag: only branches are fast-forwarded.", table=table.name)
+        raise InputError(f"Cannot fast-forward {change.name!r}: it is a tag, not a branch.", table=table.name)
     age = present.max_age_ms if present else None
     if change.max_age is not None:
         age = ref_age_ms(snapshot, change.max_age)
     return Ref(snapshot.id, kind, age)
 
 
-_DONE = {"create": "created", "move": "moved", "fast_forward": "fast-forwarded", "drop": "dropped"}
+_VERBS = {"create": "create", "move": "move", "fast_forward": "fast-forward", "drop": "drop"}

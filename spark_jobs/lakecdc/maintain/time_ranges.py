@@ -1,4 +1,4 @@
-"""Which data files lie before a moment as a whole, and where the ones before can be parted from the others."""
+"""Separation of data files by time: which lie entirely before a time, and where the table can be cut."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class FileTimes:
-    """Where a data file lies in time; times are microseconds since 1970, UTC.
+    """Time range of a data file; times are microseconds since 1970, UTC.
 
-    :param lower: of its oldest row; None if nobody has written that down.
+    :param lower: of its oldest row; None if it is not recorded.
     :param upper: of its newest row; None likewise.
     :param nulls: some of its rows may have no time.
     """
@@ -29,24 +29,24 @@ class FileTimes:
 
     @property
     def first(self) -> float:
-        """Time of its oldest row at the earliest."""
+        """Return the earliest possible time of its oldest row."""
         return -math.inf if self.lower is None else self.lower
 
     @property
     def last(self) -> float:
-        """Time of the newest row that it may have to keep: a row without a time always stays."""
+        """Return the latest possible time of a row to keep; a row without a time always stays."""
         return math.inf if self.upper is None or self.nulls else self.upper
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a table is cut.
+    """A cut of a table in time.
 
-    :param below: all rows before this time go; None if none do.
-    :param whole: files that go with them.
-    :param mixed: files that hold rows on both sides.
-    :param partitions: units of time that lose rows.
-    :param left: units of time with rows before the cutoff that are left to later runs.
+    :param below: all rows before this time are removed; None if none are.
+    :param whole: files removed with them.
+    :param mixed: files with rows on both sides.
+    :param partitions: number of time units that lose rows.
+    :param left: number of time units before the cutoff that are left to later runs.
     """
 
     below: int | None
@@ -57,12 +57,13 @@ class Cut:
 
 
 def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:
-    """Cut where no file lies on both sides, as near to a cutoff as the files allow.
+    """Cut as near to a cutoff as possible without a file on both sides.
 
-    :param files: those with rows before the cutoff are looked at.
-    :param unit: what a partition is.
-    :param most: partitions that may go, the oldest first; one more if that is what it takes to part the files at all.
-    :return: the mixed files are those that lie across the cutoff, or that nothing parts from such.
+    :param files: only those with rows before the cutoff count.
+    :param unit: of a partition.
+    :param most: maximum number of partitions to remove, oldest first; one more if the files cannot be separated
+        otherwise.
+    :return: its mixed files lie across the cutoff, or cannot be separated from such files.
     """
     groups = _groups(file for file in files if file.first < cutoff)
     taken: list[FileTimes] = []
@@ -81,21 +82,21 @@ def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int
 
 
 def through_files(files: Collection[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:
-    """Cut at a cutoff, or as many partitions further back as may not go in one run; files may lie on both sides.
+    """Cut at a cutoff, or further back by the partitions above the limit of one run; files may lie on both sides.
 
-    :param most: partitions that may go, the oldest first.
+    :param most: maximum number of partitions to remove, oldest first.
     """
-    found = [file for file in files if file.first < cutoff]
-    units = sorted(_units(found, unit))
+    older = [file for file in files if file.first < cutoff]
+    units = sorted(_units(older, unit))
     below = units[most] if len(units) > most else cutoff
-    found = [file for file in found if file.first < below]
-    whole = tuple(file for file in found if file.last < below)
-    mixed = tuple(file for file in found if file.last >= below)
-    return Cut(below if found else None, whole, mixed, len(units[:most]), len(units[most:]))
+    older = [file for file in older if file.first < below]
+    whole = tuple(file for file in older if file.last < below)
+    mixed = tuple(file for file in older if file.last >= below)
+    return Cut(below if older else None, whole, mixed, len(units[:most]), len(units[most:]))
 
 
 def _between(before: Iterable[FileTimes], after: FileTimes, unit: Unit) -> int:
-    """A time between files and the next one, if possible one at which a partition begins."""
+    """Return a time between files and the next one, preferably the beginning of a partition."""
     assert after.lower is not None
     begin = unit_of(after.lower, unit)
     return begin if begin > max(file.last for file in before) else after.lower
@@ -106,7 +107,7 @@ def _units(files: Iterable[FileTimes], unit: Unit) -> set[int]:
 
 
 def unit_of(time: int, unit: Unit) -> int:
-    """The beginning of the hour, day, month or year that a time is in."""
+    """Return the beginning of the hour, day, month or year of a time."""
     moment = moment_of(time).replace(minute=0, second=0, microsecond=0)
     if unit != "hour":
         moment = moment.replace(hour=0)
@@ -116,7 +117,7 @@ def unit_of(time: int, unit: Unit) -> int:
 
 
 def moment_of(time: int) -> datetime:
-    """A time as Python has it; one before the year 1 or after 9999 is the nearest that Python has."""
+    """Convert a time to a Python datetime, clamped to the years 1 to 9999."""
     try:
         return _EPOCH + timedelta(microseconds=time)
     except OverflowError:
@@ -124,12 +125,12 @@ def moment_of(time: int) -> datetime:
 
 
 def time_of(moment: datetime) -> int:
-    """Microseconds since 1970 of a moment with a zone."""
+    """Convert a datetime with a zone to microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _groups(files: Iterable[FileTimes]) -> list[list[FileTimes]]:
-    """Files in order of time, those together that nothing parts."""
+    """Sort files by time, and group those that cannot be separated."""
     groups: list[list[FileTimes]] = []
     end = -math.inf
     for file in sorted(files, key=lambda file: file.first):

@@ -1,4 +1,4 @@
-"""Proof that rewritten manifests list what was listed before: the same files, with all that is known of each."""
+"""Proof that rewritten manifests list the same files as before, with the same facts."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
 _ITS_OWN = ("snapshot_id", "sequence_number", "file_sequence_number")
 _NAME = ("file_path", "content_offset")
-#: differing entries that are looked at for the error
+#: number of differing entries to inspect for the error
 _SOME = 1000
 
 
 def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
-    """Compare all live entries of a snapshot with those that it would have with rewritten manifests.
+    """Compare all live entries of a snapshot with those of its rewritten manifests.
 
-    Two digests are computed by Spark, from manifests alone. What is compared is the file, data and file sequence
-    numbers, snapshot, partition spec and partition, what a delete file refers to, row ids and metrics.
+    Spark computes two digests from the manifests alone. They cover the file, its data and file sequence numbers,
+    snapshot, partition spec and partition, the file that a delete references, row ids and metrics.
 
-    :raises VerificationError: they differ; it says in what.
+    :raises VerificationError: they differ; the message says how.
     """
-    counted = told_counts(staged.before, staged.after)
-    if counted:
-        raise _refusal(table, counted)
+    difference = count_difference(staged.before, staged.after)
+    if difference:
+        raise _refusal(table, difference)
     old, new = (
         comparable_entries(table.metadata("entries", staged.base)),
         comparable_entries(staged_entries(table, staged)),
     )
-    wanted = Proof(tuple(old.columns), "all entries")
-    if old.columns == new.columns and read_back(old, wanted) == read_back(new, wanted):
+    proof = Proof(tuple(old.columns), "all entries")
+    if old.columns == new.columns and read_back(old, proof) == read_back(new, proof):
         return
-    lost, found = ([row.asDict() for row in a.exceptAll(b).limit(_SOME).collect()] for a, b in ((old, new), (new, old)))
-    raise _refusal(table, told_difference(lost, found))
+    lost, added = ([row.asDict() for row in a.exceptAll(b).limit(_SOME).collect()] for a, b in ((old, new), (new, old)))
+    raise _refusal(table, entry_difference(lost, added))
 
 
 def comparable_entries(entries: DataFrame) -> DataFrame:
-    """Live entries of the metadata table ``entries``, each fact a column that can be compared."""
+    """Select the live entries of the metadata table ``entries``, each fact as a comparable column."""
     from pyspark.sql import functions as F
 
     fields = [field.name for field in entries.schema["data_file"].dataType.fields]  # type: ignore[attr-defined]
@@ -55,8 +55,8 @@ def comparable_entries(entries: DataFrame) -> DataFrame:
     return entries.where(F.col("status") < 2).select(*_ITS_OWN, *facts)
 
 
-def told_counts(before: Iterable[Manifest], after: Iterable[Manifest]) -> str | None:
-    """How the numbers of live files differ that manifest lists give, by which readers leave manifests out."""
+def count_difference(before: Iterable[Manifest], after: Iterable[Manifest]) -> str | None:
+    """Describe a difference in the live file counts of manifest lists, which readers use to skip manifests."""
     old, new = _counted(before), _counted(after)
     for spec_id, deletes in sorted(old.keys() | new.keys()):
         if old[spec_id, deletes] != new[spec_id, deletes]:
@@ -67,27 +67,27 @@ def told_counts(before: Iterable[Manifest], after: Iterable[Manifest]) -> str | 
     return None
 
 
-def told_difference(lost: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> str:
-    """Say how entries differ, of the first that does.
+def entry_difference(lost: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the first difference between entries.
 
-    :param lost: entries that are not there any more as they were, by column.
-    :param found: entries that were not there like that.
+    :param lost: entries that are missing or changed, by column.
+    :param added: entries that are new or changed.
     """
-    by_name = {_name(entry): entry for entry in found}
+    by_name = {_name(entry): entry for entry in added}
     for entry in lost:
         other = by_name.get(_name(entry))
         if other is None:
             return f"not {entry['file_path']} (of {len(lost)} entries that are lost or changed)"
         changed = ", ".join(f"{key} {other[key]} instead of {entry[key]}" for key in entry if entry[key] != other[key])
         return f"{entry['file_path']} with {changed}"
-    return f"also {found[0]['file_path']}" if found else "entries with other columns"
+    return f"also {added[0]['file_path']}" if added else "entries with other columns"
 
 
 def _counted(manifests: Iterable[Manifest]) -> Counter[tuple[int, bool]]:
-    found = Counter[tuple[int, bool]]()
+    counts = Counter[tuple[int, bool]]()
     for manifest in manifests:
-        found[manifest.spec_id, manifest.deletes] += manifest.files
-    return found
+        counts[manifest.spec_id, manifest.deletes] += manifest.files
+    return counts
 
 
 def _name(entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -95,7 +95,7 @@ def _name(entry: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _comparable(entries: DataFrame, column: str, name: str) -> Column:
-    """A fact as Spark can hash and compare it, nulls included."""
+    """Convert a fact to a form that Spark can hash and compare, including nulls."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import MapType, StructType
 
@@ -103,14 +103,14 @@ def _comparable(entries: DataFrame, column: str, name: str) -> Column:
     if isinstance(kind, MapType):
         value = F.sort_array(F.map_entries(value))
     elif isinstance(kind, StructType):
-        # a hash passes over nulls, so that (null, 1) and (1, null) would have the same
+        # a hash skips nulls, so (null, 1) and (1, null) would be equal
         value = F.to_json(value)
     return value.alias(name)
 
 
 def _refusal(table: IcebergTable, difference: str) -> VerificationError:
     return VerificationError(
-        f"The rewritten manifests would list other files than before: {difference}.",
+        f"The rewritten manifests would not list the same files: {difference}.",
         table=table.name,
-        hint="Nothing was published. If it happens again, look at the storage and at the Iceberg version.",
+        hint="Nothing was published. If it happens again, check the storage and the Iceberg version.",
     )

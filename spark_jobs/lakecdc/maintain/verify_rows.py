@@ -1,4 +1,4 @@
-"""Proof that rewritten files hold the rows that were read: a hash of all rows, whatever their order."""
+"""Proof that rewritten files have the rows that were read, by an order-independent hash of all rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-#: every how many columns one is hashed in a sample, beside the first
+#: a sample hashes the first column and every eighth one
 _SAMPLE_STEP = 8
 _LINEAGE = ("_row_id", "_last_updated_sequence_number")
-# xxhash64 in three pieces, so that their sums fit into 64 bits for any number of rows a commit can hold
+# xxhash64 in three pieces whose sums fit into 64 bits for any number of rows in a commit
 _PIECES = ("shiftright({0}, 42)", "shiftright({0}, 21) & 2097151", "{0} & 2097151")
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a set of rows looks like regardless of order.
+    """Order-independent hash of a set of rows.
 
     :param rows: number of rows.
     :param sums: sums of three pieces of each row's 64-bit hash.
@@ -41,8 +41,8 @@ NO_ROWS = Fingerprint(0, (0,) * len(_PIECES))
 class Proof:
     """What is compared before a rewrite is published.
 
-    :param columns: the hashed columns; none if only the number of rows is compared.
-    :param states: what the report says about it.
+    :param columns: the hashed columns; empty if only the number of rows is compared.
+    :param states: its description in the report.
     :param keep_failed: whether the files stay if they differ.
     """
 
@@ -51,28 +51,28 @@ class Proof:
     keep_failed: bool = False
 
     def measures(self) -> list[Column]:
-        """Aggregates that make a :class:`Fingerprint`, for a pass over rows with these columns."""
+        """Return the aggregates of a :class:`Fingerprint`, for a pass over rows with these columns."""
         from pyspark.sql import functions as F
 
-        found = [F.count(F.lit(1)).alias("rows")]
+        aggregates = [F.count(F.lit(1)).alias("rows")]
         if self.columns:
             for number, piece in enumerate(_PIECES):
-                found.append(F.sum(F.expr(piece.format("_lakecdc_hash"))).alias(f"sum{number}"))
-        return found
+                aggregates.append(F.sum(F.expr(piece.format("_lakecdc_hash"))).alias(f"sum{number}"))
+        return aggregates
 
     def hashed(self, rows: DataFrame) -> DataFrame:
-        """The rows with their hash in ``_lakecdc_hash``."""
+        """Add the hash of each row as ``_lakecdc_hash``."""
         from pyspark.sql import functions as F
 
         if not self.columns:
             return rows
-        # xxhash64 skips nulls: (null, 1) and (1, null) would be alike without telling where the nulls are
+        # xxhash64 skips nulls, so their places are hashed too: (null, 1) is not (1, null)
         parts = [part for c in self.columns for part in (_hashable(rows.schema, c), F.isnull(F.col(quoted_column(c))))]
         return rows.withColumn("_lakecdc_hash", F.xxhash64(*parts))
 
 
 def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
-    """Decide what is proven.
+    """Choose the proof for the options.
 
     :param columns: all columns that are read and written.
     """
@@ -86,36 +86,36 @@ def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
 
 
 def fingerprint(values: Any) -> Fingerprint:
-    """Make a fingerprint from the measured values.
+    """Build a fingerprint from measured values.
 
     :param values: mapping or row of the aggregates of :meth:`Proof.measures`.
     """
-    found = values if isinstance(values, dict) else values.asDict()
-    return Fingerprint(int(found["rows"]), tuple(int(found.get(f"sum{n}") or 0) for n in range(len(_PIECES))))
+    sums = values if isinstance(values, dict) else values.asDict()
+    return Fingerprint(int(sums["rows"]), tuple(int(sums.get(f"sum{n}") or 0) for n in range(len(_PIECES))))
 
 
-def read_back(rows: DataFrame, wanted: Proof) -> Fingerprint:
-    """Fingerprint of files, in a pass of its own.
+def read_back(rows: DataFrame, proof: Proof) -> Fingerprint:
+    """Compute the fingerprint of files in a separate pass.
 
-    :param rows: the files as a reader gives them.
+    :param rows: the files as a reader returns them.
     """
-    measured = wanted.hashed(_without_inherited_lineage(rows)).agg(*wanted.measures())
+    measured = proof.hashed(_without_inherited_lineage(rows)).agg(*proof.measures())
     return fingerprint(measured.collect()[0])
 
 
-def check(table: str, expected: Fingerprint, found: Fingerprint) -> None:
+def check(table: str, expected: Fingerprint, actual: Fingerprint) -> None:
     """Compare what was read with what was written.
 
     :raises VerificationError: they differ.
     """
-    if found != expected:
+    if actual != expected:
         raise VerificationError(
-            f"The rewritten files hold other rows than were read: {found.rows} rows, {expected.rows} expected"
-            f"{'' if found.rows != expected.rows else ', with other values'}.",
+            f"Expected {expected.rows} rows in the rewritten files, got {actual.rows}"
+            f"{'' if actual.rows != expected.rows else ' with other values'}.",
             table=table,
-            hint="Nothing was published. If it happens again, look at the storage and at the Spark version.",
+            hint="Nothing was published. If it happens again, check the storage and the Spark version.",
             expected_rows=expected.rows,
-            found_rows=found.rows,
+            found_rows=actual.rows,
         )
 
 

@@ -1,4 +1,4 @@
 """Define what lakecdc stores in table metadata, and measure the health of tables from metadata.
 
-Standard library only, so that Airflow's side and Spark's side can both import it.
+Standard library only, so that both Airflow and Spark can import it.
 """

@@ -1,8 +1,8 @@
-"""What jobs have really taken, held against what they were guessed to take: the correction of the next guesses.
+"""Correction of cost estimates by the measured cost of earlier runs.
 
-What a job takes is learnt as ``factor × guess ^ exponent × share of the table``: the factor tells of the machine and of
-the lake's files, the exponent of how far the guess counts too much or too little of what grows with a table, and the
-share of what the guess knows nothing of, such as the width of a table's rows.
+The cost of a job is modelled as ``factor × guess ^ exponent × share of the table``: the factor describes the machine
+and the lake's files, the exponent how the cost grows with the guess, and the share what the guess does not know, such
+as the width of a table's rows.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# newest runs of a job on a table that count; older ones tell of another table
+# number of newest runs of a job on a table that count; the table was different before
 _NEWEST = 8
-# newest runs of a job on all tables that count; older ones tell of another machine
+# number of newest runs of a job on all tables that count; the machine may have been different before
 _NEWEST_OF_JOB = 100
-# an exponent is learnt from so many runs at least, whose guesses are so many times apart; it is never far from 1
+# an exponent needs at least this many runs, with guesses this factor apart; it is never far from 1
 _ENOUGH, _APART = 10, 4.0
 _LEAST_EXPONENT, _MOST_EXPONENT = 0.5, 1.5
-# runs of a table that weigh as much as that it is a table like the others
+# number of runs that weigh as much as the prior of an average table
 _LIKE_OTHERS = 1.0
 
 
@@ -30,7 +30,7 @@ class Run:
     """One run of a job on one table.
 
     :param guessed: core-seconds before any correction.
-    :param taken: core-seconds.
+    :param taken: core-seconds measured.
     """
 
     job: str
@@ -41,29 +41,29 @@ class Run:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a job takes on a table like the others, by what it was guessed to take."""
+    """Cost of a job on an average table, by its guess."""
 
     factor: float = 1.0
     exponent: float = 1.0
 
     def at(self, guessed: float) -> float:
-        """Core-seconds."""
+        """Return the cost in core-seconds."""
         return self.factor * math.pow(guessed, self.exponent)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What guesses are corrected by.
+    """Correction of guesses.
 
-    :param by_job: of each job that has run.
-    :param by_table: how many times the job's curve a table takes, by job and table.
+    :param by_job: curve of each job that has run.
+    :param by_table: factor of a table relative to the job's curve, by job and table.
     """
 
     by_job: Mapping[str, Curve] = field(default_factory=dict)
     by_table: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def corrected(self, job: str, table: str, guessed: float) -> float:
-        """What a job is predicted to take, in core-seconds.
+        """Predict the cost of a job in core-seconds.
 
         :param guessed: see :class:`lakecdc.metadata.work.Work`.
         """
@@ -72,9 +72,9 @@ class Calibration:
 
 
 def calibrated(runs: Iterable[Run]) -> Calibration:
-    """Learn: by medians, since a run that was disturbed, or of a table that has just grown, tells little.
+    """Learn the correction by medians, which ignore disturbed runs and tables that have just grown.
 
-    :param runs: the newest first.
+    :param runs: newest first.
     """
     by_job: dict[str, list[Run]] = defaultdict(list)
     by_table: dict[tuple[str, str], list[Run]] = defaultdict(list)
@@ -83,19 +83,21 @@ def calibrated(runs: Iterable[Run]) -> Calibration:
         if run.guessed > 0 and run.taken > 0 and len(of_table) < _NEWEST:
             of_table.append(run)
             by_job[run.job].append(run)
-    curves = {job: _curve(found[:_NEWEST_OF_JOB]) for job, found in by_job.items()}
-    return Calibration(curves, {key: _share(found, curves[key[0]]) for key, found in by_table.items() if found})
+    curves = {job: _curve(job_runs[:_NEWEST_OF_JOB]) for job, job_runs in by_job.items()}
+    return Calibration(
+        curves, {key: _share(job_runs, curves[key[0]]) for key, job_runs in by_table.items() if job_runs}
+    )
 
 
 def _curve(runs: Sequence[Run]) -> Curve:
-    """The line through the logarithms whose slope is the median of those between two runs (Theil–Sen)."""
+    """Fit a line through the logarithms by the median of pairwise slopes (Theil–Sen)."""
     exponent = 1.0
     guesses = [run.guessed for run in runs]
     if len(runs) >= _ENOUGH and max(guesses) >= _APART * min(guesses):
         slopes = [
             math.log(one.taken / other.taken) / math.log(one.guessed / other.guessed)
             for one, other in itertools.combinations(runs, 2)
-            # of guesses close to each other it tells of chance alone
+            # the slope between similar guesses is noise
             if abs(math.log(one.guessed / other.guessed)) > 0.5
         ]
         exponent = min(max(statistics.median(slopes), _LEAST_EXPONENT), _MOST_EXPONENT)
@@ -103,6 +105,6 @@ def _curve(runs: Sequence[Run]) -> Curve:
 
 
 def _share(runs: Sequence[Run], curve: Curve) -> float:
-    """What a table takes of the curve: nearer to 1 the fewer its runs are."""
-    found = statistics.median(run.taken / curve.at(run.guessed) for run in runs)
-    return math.pow(found, len(runs) / (len(runs) + _LIKE_OTHERS))
+    """Return a table's factor relative to the curve, closer to 1 the fewer runs it has."""
+    factor = statistics.median(run.taken / curve.at(run.guessed) for run in runs)
+    return math.pow(factor, len(runs) / (len(runs) + _LIKE_OTHERS))

@@ -1,4 +1,4 @@
-"""What speaks for compacting data files: jobs choose files by it, and workers tell from it that there are none."""
+"""Reasons to compact data files, used by jobs to choose files and by workers to see that there are none."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lakecdc.metadata.file_sizes import output_count
 
 @dataclass(frozen=True)
 class Reasons:
-    """Data files of one partition by what speaks for rewriting them, as locations.
+    """Data files of one partition by the reason to rewrite them, as locations.
 
     :param dirty_files: files with many deleted rows.
-    :param large_files: files to be split.
-    :param indebted_files: files that too many equality deletes apply to.
-    :param unfiltered_files: files that lack Bloom filters.
+    :param large_files: files to split.
+    :param indebted_files: files with too many equality deletes.
+    :param unfiltered_files: files without Bloom filters.
     :param is_worth_packing: whether the small files are many enough, or enough for a full file.
     """
 
@@ -32,19 +32,19 @@ class Reasons:
 
     @staticmethod
     def counts(partitions: Iterable[Reasons]) -> dict[str, int]:
-        """How many files each reason speaks for, in all of some partitions."""
-        told, found = list(partitions), [f.name for f in fields(Reasons) if f.name != "is_worth_packing"]
-        return {name: sum(len(getattr(each, name)) for each in told) for name in found}
+        """Count the files of each reason over some partitions."""
+        all_reasons, names = list(partitions), [f.name for f in fields(Reasons) if f.name != "is_worth_packing"]
+        return {name: sum(len(getattr(each, name)) for each in all_reasons) for name in names}
 
     @cached_property
     def alone(self) -> frozenset[str]:
-        """Files that are worth a rewrite whatever comes with them."""
+        """Return the files that are worth a rewrite by themselves."""
         return self.dirty_files | self.large_files | self.indebted_files | self.unfiltered_files
 
     def wanted(self, files: Iterable[FileFacts]) -> list[FileFacts]:
-        """Those of the partition's files that are worth a rewrite."""
-        found = self.alone | (self.small_files if self.is_worth_packing else frozenset())
-        return [file for file in files if file.location in found]
+        """Return the partition's files that are worth a rewrite."""
+        locations = self.alone | (self.small_files if self.is_worth_packing else frozenset())
+        return [file for file in files if file.location in locations]
 
 
 def reasons(
@@ -54,11 +54,11 @@ def reasons(
     large: float = math.inf,
     unfiltered: Collection[str] = (),
 ) -> Reasons:
-    """Sort a partition's data files by what speaks for rewriting them.
+    """Group a partition's data files by the reason to rewrite them.
 
-    :param target: bytes per file aimed at.
+    :param target: target bytes per file.
     :param large: bytes above which a file is split.
-    :param unfiltered: locations of files to be rewritten because they lack Bloom filters.
+    :param unfiltered: locations of files to rewrite because they lack Bloom filters.
     """
     small = frozenset(f.location for f in files if f.bytes < target * options.small_file_ratio)
     dirty = frozenset(f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio)
@@ -75,9 +75,9 @@ def reasons(
 
 
 def none_speaks(options: CompactDataFilesOptions, target: int, large: float) -> str:
-    """Why nothing is compacted, for the report.
+    """Explain in the report why nothing is compacted.
 
-    :param target: bytes per file aimed at.
+    :param target: target bytes per file.
     :param large: bytes above which a file is split.
     """
     return (
@@ -94,9 +94,10 @@ def _is_worth_packing(
     options: CompactDataFilesOptions,
     target: int,
 ) -> bool:
-    """Tell whether the small files are many enough, or enough for a full file.
+    """Check whether the small files are many enough, or enough for a full file.
 
-    What is left of dirty files may be small too and is counted as it will be, or the next run would find it.
+    The rest of a dirty file may be small too and is counted with its size after the rewrite, or the next run would find
+    it.
     """
     sizes = [f.live_bytes for f in files if f.location in small and f.location not in dirty]
     left = sum(f.live_bytes for f in files if f.location in dirty)

@@ -1,4 +1,4 @@
-"""Delete debt: what readers still pay for changes that were written as delete files."""
+"""Delete debt: the cost for readers of changes that were written as delete files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata import totals
 
-#: totals that every writer may leave out (Iceberg specification, appendix F, optional snapshot summary fields)
+#: totals that writers may omit (Iceberg specification, appendix F, optional snapshot summary fields)
 _TOTALS = ("total-delete-files", "total-equality-deletes", "total-position-deletes")
 
 
 @dataclass(frozen=True)
 class DeleteDebt:
-    """Live delete files of a branch and what is in them.
+    """Live delete files of a branch and their contents.
 
     :param equality_delete_files: every reader applies each of them to all older rows of its scope.
     :param equality_deletes: rows in them, that is keys.
@@ -28,11 +28,11 @@ class DeleteDebt:
     position_deletes: int = 0
 
     def counts(self) -> dict[str, int]:
-        """The four counts by name."""
+        """Return the four counts by name."""
         return asdict(self)
 
     def above(self, limits: DebtLimits) -> dict[str, int]:
-        """The counts that are higher than their limit; a count that equals it is not."""
+        """Return the counts that exceed their limit."""
         highest = asdict(limits)
         return {
             name: n for name, n in self.counts().items() if (limit := highest[f"max_{name}"]) is not None and n > limit
@@ -63,11 +63,11 @@ class DebtLimits:
 
 
 def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
-    """A branch's debt from its snapshot summaries alone: one metadata file, no manifest is opened.
+    """Compute a branch's debt from its snapshot summaries alone: one metadata file, no manifest is opened.
 
     :param summaries: from the branch's head towards the root.
-    :return: None where they do not tell it: a writer has left out the totals, or there are equality deletes of which
-        the snapshot that added them has expired.
+    :return: None if they are incomplete: a writer omitted the totals, or a snapshot that added existing equality
+        deletes has expired.
     """
     if not summaries:
         return DeleteDebt()

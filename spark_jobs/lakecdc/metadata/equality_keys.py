@@ -1,4 +1,4 @@
-"""What the type of a column tells of equality deletes by it, to the job that converts them and to who counts them."""
+"""Suitability of column types for equality deletes, for the job that converts them and for counting."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FLOATING = ("float", "double")
 
 
 def doubt(kind: str | None) -> Doubt | None:
-    """Why an equality delete by a column cannot be converted with certainty; None if it can.
+    """Return why an equality delete by a column cannot be converted with certainty; None if it can.
 
-    :param kind: Iceberg type of the column; None if it is not at the top of the schema.
+    :param kind: Iceberg type of the column; None if it is not a top-level column.
     """
     if kind is None or not _PRIMITIVE.match(kind):
         return "unreadable"

@@ -1,4 +1,4 @@
-"""Until when snapshots and rows expire, and which snapshots are so old."""
+"""Cutoff times of snapshots and rows, and the snapshots that are old enough to expire."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from lakecdc.contract.options import ExpirePartitionsOptions, ExpireSnapshotsOpt
 
 
 def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
-    """The moment before which snapshots are to expire, in milliseconds since 1970.
+    """Return the time before which snapshots expire, in milliseconds since 1970.
 
     :param now: seconds since 1970.
-    :raises SpecError: ``older_than`` is no moment.
+    :raises SpecError: ``older_than`` is not a valid time.
     """
     if options.older_than is None:
         return int((now - options.max_age) * 1000)
     return int(parse_moment(options.older_than, "options.older_than").timestamp() * 1000)
 
 
-def old_enough(snapshots: Mapping[int, int], kept: Collection[int], cutoff: int) -> list[int]:
-    """Snapshots that may expire, who needs them not considered.
+def old_enough(snapshots: Mapping[int, int], retained: Collection[int], cutoff: int) -> list[int]:
+    """Return the snapshots that may expire by age, ignoring who needs them.
 
     :param snapshots: of the table: milliseconds since 1970 by id.
-    :param kept: those that tags and branches name, and the last ones of each branch that stay whatever their age.
+    :param retained: those of tags and branches, and the last ones of each branch that stay whatever their age.
     :param cutoff: see :func:`cutoff_ms`.
     """
-    return [snapshot for snapshot, moment in snapshots.items() if moment < cutoff and snapshot not in kept]
+    return [snapshot for snapshot, moment in snapshots.items() if moment < cutoff and snapshot not in retained]
 
 
 def none_can_go(cutoff: int) -> str:
-    """Why nothing expires, for the report."""
-    return f"no snapshot before {iso(cutoff)} can go"
+    """Explain in the report why nothing expires."""
+    return f"no snapshot before {iso(cutoff)} can expire"
 
 
 def row_cutoff(options: ExpirePartitionsOptions, now: datetime) -> datetime | None:
-    """The moment before which rows are to expire; None if nobody has said.
+    """Return the time before which rows expire; None if no age is given.
 
     :param now: with a zone.
-    :raises SpecError: ``older_than`` is no moment.
+    :raises SpecError: ``older_than`` is not a valid time.
     """
     if options.older_than is not None:
         return parse_moment(options.older_than, "options.older_than")
@@ -50,13 +50,13 @@ def row_cutoff(options: ExpirePartitionsOptions, now: datetime) -> datetime | No
 
 
 def no_row_can_go(cutoff: str) -> str:
-    """Why no row expires, for the report.
+    """Explain in the report why no row expires.
 
-    :param cutoff: ISO-8601 moment.
+    :param cutoff: ISO-8601 time.
     """
     return f"no row is from before {cutoff}"
 
 
 def iso(milliseconds: int) -> str:
-    """A moment in ISO-8601."""
+    """Format a time in ISO-8601."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

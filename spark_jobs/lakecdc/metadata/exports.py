@@ -1,4 +1,4 @@
-"""How far a table was exported to a table of its changes: a position whose source is the table."""
+"""Export state of a change table: a position whose source is the exported table."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from lakecdc.metadata.positions import Position
 
 #: type of such a source
 SOURCE = "iceberg"
-#: why there is nothing to export
-EXPORTED = "everything is exported already"
+#: reason in the report for an empty export
+EXPORTED = "everything is already exported"
 
 
 def position_of(table: str, uuid: str, snapshot_id: int, read_through: str | None) -> Position:
-    """Where a table of changes stands.
+    """Build the position of a change table.
 
     :param table: the source, ``namespace.name``.
-    :param uuid: of the source, which a table of the same name made anew does not have.
-    :param snapshot_id: of the source, up to which changes are there.
-    :param read_through: what that snapshot says of its own source.
+    :param uuid: of the source, which a recreated table of the same name does not have.
+    :param snapshot_id: of the source, up to which changes are included.
+    :param read_through: of that snapshot's own source.
     """
     return Position(SOURCE, uuid, {"table": table, "snapshot": str(snapshot_id)}, read_through)
 
 
 def exported_snapshot(position: Position | None, table: str, uuid: str, destination: str) -> int | None:
-    """Id of the snapshot up to which a table was exported; None if it never was.
+    """Return the id of the last exported snapshot; None if there is none.
 
-    :param position: where the destination stands.
+    :param position: of the destination.
     :param table: the source, ``namespace.name``.
     :param uuid: of the source.
-    :param destination: as the message is to name it.
-    :raises InputError: it was fed from elsewhere.
+    :param destination: its name in the message.
+    :raises InputError: it was written from another source.
     """
     if position is None:
         return None
@@ -39,9 +39,9 @@ def exported_snapshot(position: Position | None, table: str, uuid: str, destinat
 
 
 def of_another(table: str, destination: str) -> InputError:
-    """The error of a destination that holds something else than changes of the table."""
+    """Create the error for a destination with other content than changes of the table."""
     return InputError(
-        f"{destination} holds something else than changes of this table, which may have been made anew since.",
+        f"{destination} does not contain changes of this table, which may have been recreated since.",
         table=table,
-        hint="Export to another table or folder: it begins with all rows.",
+        hint="Export to another table or folder, which starts with all rows.",
     )

@@ -1,4 +1,4 @@
-"""What the metadata says about each data file: size, deleted rows, where it lies in the sort order."""
+"""Facts about data files from metadata: size, deleted rows, position in the sort order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class FileFacts:
     """One live data file.
 
     :param spec_id: its partition spec.
-    :param partition: its partition tuple as text; with the spec id the name of its partition.
+    :param partition: its partition tuple as text; with the spec id it identifies its partition.
     :param bytes: file size.
-    :param data_bytes: the part of it that is columns, without footer and indexes.
-    :param rows: rows in it, deleted ones included.
-    :param deleted: rows that position deletes and deletion vectors of this very file delete.
-    :param lower: where it begins in the measured order, None if unknown.
-    :param upper: where it ends.
+    :param data_bytes: size of its columns, without footer and indexes.
+    :param rows: rows in it, including deleted ones.
+    :param deleted: rows deleted by position deletes and deletion vectors of this file.
+    :param lower: its lowest key in the measured order, None if unknown.
+    :param upper: its highest key.
     :param keyless: the columns of the order are null in every row.
     :param added_by: snapshot that added the file.
     :param sequence: data sequence number.
-    :param equality_deletes: equality-delete files that apply to it, by partition and sequence number alone.
-    :param box: where it lies in each column of the order by itself.
+    :param equality_deletes: number of equality-delete files that apply to it, by partition and sequence number alone.
+    :param box: its range in each column of the order.
     :param bounded: no row lies outside the bounds, in any column of the order.
     """
 
@@ -50,17 +50,17 @@ class FileFacts:
 
     @property
     def delete_ratio(self) -> float:
-        """Deleted rows per row, at most 1."""
+        """Return the share of deleted rows, at most 1."""
         return min(self.deleted / self.rows, 1.0) if self.rows else 0.0
 
     @property
     def live_bytes(self) -> float:
-        """Estimate of what its live rows take in another file."""
+        """Estimate the size of its live rows in another file."""
         return self.data_bytes * (1.0 - self.delete_ratio)
 
     @property
     def key_range(self) -> KeyRange:
-        """Where the file lies in the measured order."""
+        """Return its range in the measured order."""
         return KeyRange(self.lower, self.upper, self.rows)
 
 
@@ -68,10 +68,10 @@ Partitions = dict[tuple[int, str], list[FileFacts]]
 
 
 def by_partition(files: Iterable[LiveFile], of_order: slice = slice(None)) -> Partitions:
-    """Facts of the data files among a snapshot's live files, by partition spec and partition.
+    """Return facts of the data files among a snapshot's live files, by partition spec and partition.
 
     :param files: all of them; the scope of a data file is its partition spec's id and its partition as text.
-    :param of_order: which of the columns that have bounds make the order in which files lie.
+    :param of_order: slice of the columns with bounds that are the sort order.
     """
     known = list(files)
     deleted: dict[str, int] = defaultdict(int)
@@ -83,15 +83,15 @@ def by_partition(files: Iterable[LiveFile], of_order: slice = slice(None)) -> Pa
             deleted[file.location] += file.rows
     for numbers in by_scope.values():
         numbers.sort()
-    found: Partitions = defaultdict(list)
+    partitions: Partitions = defaultdict(list)
     for file in known:
         if file.content is Content.DATA:
             assert file.location is not None
             equality = _above(by_scope.get(file.scope), file.sequence) + _above(by_scope.get(None), file.sequence)
-            # so is the scope of every data file
+            # data files always have such a scope
             scope = cast("tuple[int, str]", file.scope)
-            found[scope].append(_facts(file, scope, deleted[file.location], equality, of_order))
-    return dict(found)
+            partitions[scope].append(_facts(file, scope, deleted[file.location], equality, of_order))
+    return dict(partitions)
 
 
 def _facts(file: LiveFile, scope: tuple[int, str], deleted: int, equality_deletes: int, of_order: slice) -> FileFacts:
@@ -116,5 +116,5 @@ def _facts(file: LiveFile, scope: tuple[int, str], deleted: int, equality_delete
 
 
 def _above(numbers: Sequence[int] | None, sequence: int) -> int:
-    """How many of ascending sequence numbers are above one."""
+    """Count the sorted sequence numbers above one."""
     return len(numbers) - bisect.bisect_right(numbers, sequence) if numbers else 0

@@ -1,4 +1,4 @@
-"""How large data files should be."""
+"""Target sizes of data files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 # Iceberg's property and its default
 _PROPERTY, _DEFAULT = "write.target-file-size-bytes", 512 * 1024**2
-# an average output file is at least this much above the size that would make it small again
+# minimum factor of an average output file over the size that would make it small again
 _MARGIN = 1.05
-# bytes of a table, and of its files: some dozens of files at least, so that readers have something to share out
+# bytes of a table, and of its files: at least some dozens of files, so that readers can work in parallel
 _TARGETS = ((16 * 1024**3, 128 * 1024**2), (1024**4, 256 * 1024**2))
 
 
 def written_file_bytes(properties: Mapping[str, str]) -> int:
-    """Bytes at which writers begin another data file.
+    """Return the size at which writers start another data file.
 
     :param properties: the table's.
     """
@@ -24,7 +24,7 @@ def written_file_bytes(properties: Mapping[str, str]) -> int:
 
 
 def target_file_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
-    """Bytes per data file that maintenance aims at: what the table says, else what suits its size.
+    """Return the target bytes per data file: the table's property, or else by the table's size.
 
     :param properties: the table's.
     :param table_bytes: of all its files.
@@ -35,10 +35,10 @@ def target_file_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
 
 
 def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int:
-    """How many files to write so that each is near the target and none counts as small again.
+    """Compute a number of files near the target size, none of which counts as small again.
 
     :param live_bytes: estimated bytes of data to write.
-    :param target: bytes per file aimed at.
+    :param target: target bytes per file.
     :param small_file_ratio: share of the target below which a file is small.
     """
     nearest = math.floor(live_bytes / target + 0.5)

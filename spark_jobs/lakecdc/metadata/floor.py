@@ -1,4 +1,4 @@
-"""The floor of a table whose old rows have expired: rows below it are not taken in again.
+"""The floor of a table with expired rows: rows below it are not ingested again.
 
 The job that removes the rows records it as a property, in the same commit. It never moves back. A row without a value
 in the column is not below it.
@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.names import EXPIRED_BELOW
 
-#: types of columns that a floor can be of, as Iceberg calls them
+#: Iceberg types of a floor's column
 TIMES = ("date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What has expired.
+    """Boundary of expired rows.
 
     :param field_id: of the column; a renamed column keeps it.
-    :param column: its name when the floor was recorded, for people.
-    :param below: rows with a moment before this one have expired; dates and times without a zone are taken as UTC.
+    :param column: its name when the floor was recorded, for display.
+    :param below: rows before this time have expired; dates and times without a zone are in UTC.
     """
 
     field_id: int
@@ -32,34 +32,36 @@ class Floor:
     below: datetime
 
     def encode(self) -> str:
-        """The property's value."""
+        """Encode the property's value."""
         below = self.below.astimezone(UTC).isoformat()
         return json.dumps({"column": self.column, "field_id": self.field_id, "below": below})
 
 
 def read_floor(properties: Mapping[str, str], table: str | None = None) -> Floor | None:
-    """A table's floor; None if nothing of it has expired.
+    """Read a table's floor; return None if nothing has expired.
 
     :param table: its name, for the message.
-    :raises InputError: somebody has changed the property to what is no floor.
+    :raises InputError: the property was changed to an invalid value.
     """
     text = properties.get(EXPIRED_BELOW)
     if text is None:
         return None
     try:
-        found = json.loads(text)
-        below = datetime.fromisoformat(found["below"])
-        return Floor(int(found["field_id"]), str(found["column"]), below if below.tzinfo else below.replace(tzinfo=UTC))
+        document = json.loads(text)
+        below = datetime.fromisoformat(document["below"])
+        return Floor(
+            int(document["field_id"]), str(document["column"]), below if below.tzinfo else below.replace(tzinfo=UTC)
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"The table property {EXPIRED_BELOW!r} is {text!r}, which is no floor.",
+            f"Invalid table property {EXPIRED_BELOW!r}: {text!r}.",
             table=table,
-            hint="Put its former value back; without the property, rows that have expired may come in again.",
+            hint="Restore its former value; without the property, expired rows may return.",
         ) from error
 
 
 def text_of(moment: datetime, kind: str) -> str:
-    """A moment as a text that Iceberg and Spark read as a value of a type.
+    """Format a time as text that Iceberg and Spark read as a value of a type.
 
     :param moment: with a zone.
     :param kind: one of :data:`TIMES`.

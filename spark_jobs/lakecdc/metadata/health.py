@@ -1,6 +1,6 @@
-"""Health of a table, measured from its metadata alone: what readers pay for how its files lie.
+"""Health of a table, measured from its metadata alone: the cost of its file layout for readers.
 
-One definition for workers (pyiceberg), jobs (Spark) and whoever shows it.
+One definition for workers (pyiceberg), jobs (Spark) and displays.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from dataclasses import asdict, dataclass
 
 from lakecdc.metadata.live_files import Content, LiveFile
 
-#: live files above which a table is not measured by workers, but by jobs, whose tasks read its manifests side by side
+#: number of live files above which only jobs measure a table, whose tasks read its manifests in parallel
 MOST_FILES_OF_A_WORKER = 100_000
 #: size classes of data files, by the share of the target size at which each ends
 _CLASSES = (("tiny", 0.125), ("small", 0.75), ("fit", 1.8), ("large", math.inf))
-# What one delete file costs a scan of one data file, an equality delete being 1: its keys are compared with every row,
-# positions are only merged, and a vector is one look-up of bits.
+# Cost of one delete file in a scan of one data file, relative to an equality delete: its keys are compared with every
+# row, while positions are only merged, and a vector is a bit look-up.
 EQUALITY_COST, POSITION_COST, VECTOR_COST = 1.0, 0.2, 0.05
 _MANIFEST_BYTES = 8 * 1024**2
 _POOR, _BAD = 80, 50
-#: the job that gives back what a score lacks, by reason
+#: the job that restores lost points, by reason
 REGAINED_BY = {
     "deletes": "rewrite_delete_files",
     "small_files": "compact_data_files",
     "overlap": "sort_data_files",
     "manifests": "rewrite_manifests",
 }
-# a loss of fewer points is not worth telling
+# a loss of fewer points is not shown
 _WORTH = 0.5
 
 
 @dataclass(frozen=True)
 class TableHealth:
-    """What a table looks like to its readers.
+    """Layout of a table as its readers see it.
 
-    :param target_file_bytes: size that data files should have.
+    :param target_file_bytes: target size of data files.
     :param files_by_size: data files of each size class: ``tiny`` below an eighth of the target, ``small`` below three
         quarters, ``fit`` below 1.8, and ``large``.
-    :param files_needed: data files of the target size that would hold the same, counted by partition.
-    :param rows: in data files, deleted ones included.
-    :param delete_file_reads: delete files that a scan of the whole table applies, each counted once for every data file
-        that it applies to.
+    :param files_needed: number of data files of the target size for the same data, counted by partition.
+    :param rows: in data files, including deleted ones.
+    :param delete_file_reads: number of delete files that a full scan applies, each counted once per data file that it
+        applies to.
     :param delete_read_cost: the same, with position deletes counted a fifth and deletion vectors a twentieth.
-    :param overlap_depth: files that may hold one key, on average over the partitions; None if there is no order.
+    :param overlap_depth: number of files that may contain one key, on average over the partitions; None without an
+        order.
     """
 
     target_file_bytes: int
@@ -69,43 +70,43 @@ class TableHealth:
 
     @property
     def score(self) -> float:
-        """From 100, nothing to gain, down to 0."""
+        """Return the score from 100, nothing to gain, down to 0."""
         return round(100 - sum(self.lost.values()), 1)
 
     @property
     def lost(self) -> dict[str, float]:
-        """Points that the score lacks, by reason, each at most what :func:`lost_points` says."""
+        """Return the points that the score lacks, by reason, each limited by :func:`lost_points`."""
         return lost_points(self)
 
     def facts(self) -> dict[str, object]:
-        """As JSON, the score and what it lacks first."""
+        """Return the health as JSON, score and lost points first."""
         return {"score": self.score, "lost": self.lost, **asdict(self)}
 
 
 def lost_points(health: TableHealth) -> dict[str, float]:
-    """What drags a score down, in points.
+    """Compute the points that lower a score.
 
-    - ``deletes``, up to 45: half of it at four equality deletes for each data file (readers of one data file with ten
-      delete files take some six times as long as without any, apache/iceberg-go #852).
-    - ``small_files``, up to 30: the share of data files that need not be; a dozen of them at least count in full.
-    - ``overlap``, up to 12: half of it where a key may lie in five files.
+    - ``deletes``, up to 45: half of it at four equality deletes per data file (reading one data file with ten delete
+      files takes some six times as long as without any, apache/iceberg-go #852).
+    - ``small_files``, up to 30: the share of superfluous data files; counts in full from a dozen of them.
+    - ``overlap``, up to 12: half of it where a key may be in five files.
     - ``manifests``, up to 8: half of it at a hundred manifests more than their bytes need.
     - ``snapshots``, up to 5: half of it at a thousand.
     """
     spare_files = max(0, health.data_files - health.files_needed)
     spare_manifests = max(0, health.manifests - math.ceil(health.manifest_bytes / _MANIFEST_BYTES))
-    found = {
+    points_by_reason = {
         "deletes": 45 * _saturated(health.delete_read_cost / max(health.data_files, 1), 4),
         "small_files": 30 * spare_files / max(health.data_files, 1) * min(1.0, spare_files / 12),
         "overlap": 12 * _saturated(max(0.0, (health.overlap_depth or 1.0) - 1), 4),
         "manifests": 8 * _saturated(spare_manifests, 100),
         "snapshots": 5 * _saturated(max(0, health.snapshots - 1), 1000),
     }
-    return {name: round(points, 1) for name, points in found.items()}
+    return {name: round(points, 1) for name, points in points_by_reason.items()}
 
 
 def worst_losses(lost: Mapping[str, float]) -> list[tuple[str, float]]:
-    """What is worth telling of what a score lacks, the most points first.
+    """Return the losses worth showing, most points first.
 
     :param lost: points by reason.
     """
@@ -113,7 +114,7 @@ def worst_losses(lost: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def grade(score: float) -> str:
-    """How a score is to be taken: ``good``, ``poor`` below 80, ``bad`` below 50."""
+    """Grade a score: ``good``, ``poor`` below 80, ``bad`` below 50."""
     return "bad" if score < _BAD else "poor" if score < _POOR else "good"
 
 
@@ -127,7 +128,7 @@ def measured(
 ) -> TableHealth:
     """Measure a snapshot from its live files.
 
-    :param snapshots: that the table keeps.
+    :param snapshots: number of the table's snapshots.
     :param manifests: bytes of each of the snapshot's manifests.
     :param overlap_depth: of its files, if they have an order.
     """
@@ -165,22 +166,22 @@ def measured(
 
 
 def _delete_bytes(kinds: Mapping[Content, Sequence[LiveFile]]) -> int:
-    """Bytes of all delete files, those that hold several deletion vectors counted once."""
-    files = [file for kind, found in kinds.items() if kind is not Content.DATA for file in found]
+    """Sum the bytes of all delete files, counting files with several deletion vectors once."""
+    files = [file for kind, of_kind in kinds.items() if kind is not Content.DATA for file in of_kind]
     puffins = {file.puffin: file.bytes for file in files if file.puffin is not None}
     return sum(file.bytes for file in files if file.puffin is None) + sum(puffins.values())
 
 
 def _saturated(amount: float, half: float) -> float:
-    """From 0 towards 1, a half at an amount."""
+    """Scale an amount to a value from 0 towards 1, reaching a half at ``half``."""
     return amount / (amount + half)
 
 
 def _by_size(data: Sequence[LiveFile], target: int) -> dict[str, int]:
-    found = dict.fromkeys((name for name, _ in _CLASSES), 0)
+    counts = dict.fromkeys((name for name, _ in _CLASSES), 0)
     for file in data:
-        found[next(name for name, end in _CLASSES if file.bytes < end * target)] += 1
-    return found
+        counts[next(name for name, end in _CLASSES if file.bytes < end * target)] += 1
+    return counts
 
 
 def _files_needed(data: Sequence[LiveFile], target: int) -> int:
@@ -191,10 +192,10 @@ def _files_needed(data: Sequence[LiveFile], target: int) -> int:
 
 
 def _delete_file_reads(kinds: Mapping[Content, Sequence[LiveFile]]) -> dict[Content, int]:
-    """Pairs of a delete file and a data file that it applies to, by kind.
+    """Count the pairs of a delete file and a data file that it applies to, by kind.
 
     Equality deletes apply to data files with lower sequence numbers, position deletes also to those with the same, and
-    those that name their data file to it alone (Iceberg specification, scan planning).
+    those that name their data file only to it (Iceberg specification, scan planning).
     """
     by_scope: dict[Hashable, list[int]] = defaultdict(list)
     everywhere: list[int] = []
@@ -204,19 +205,19 @@ def _delete_file_reads(kinds: Mapping[Content, Sequence[LiveFile]]) -> dict[Cont
     for numbers in (everywhere, *by_scope.values()):
         numbers.sort()
     live = {file.location for file in kinds[Content.DATA]}
-    found: dict[Content, int] = {kind: 0 for kind in Content if kind is not Content.DATA}
-    for kind in found:
+    reads: dict[Content, int] = {kind: 0 for kind in Content if kind is not Content.DATA}
+    for kind in reads:
         for file in kinds[kind]:
             if file.location is not None:
-                found[kind] += file.location in live
+                reads[kind] += file.location in live
             elif kind is Content.DELETION_VECTOR:
-                found[kind] += 1
+                reads[kind] += 1
             else:
                 numbers = everywhere if file.scope is None else by_scope.get(file.scope, [])
-                found[kind] += _older(numbers, file.sequence, kind is not Content.EQUALITY_DELETES)
-    return found
+                reads[kind] += _older(numbers, file.sequence, kind is not Content.EQUALITY_DELETES)
+    return reads
 
 
 def _older(numbers: Sequence[int], sequence: int, or_equal: bool) -> int:
-    """How many of ascending sequence numbers a delete file applies to."""
+    """Count the sorted sequence numbers that a delete file applies to."""
     return bisect.bisect_right(numbers, sequence) if or_equal else bisect.bisect_left(numbers, sequence)

@@ -1,4 +1,4 @@
-"""Which tables hurt, and of which of them somebody has yet to be told: once when it begins and once when it is over."""
+"""Alerts on unhealthy tables: once when they degrade, and once when they recover."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import refuse_literals
 
-#: a score that goes up and down around its limit is told of once: it is over this many points above
+#: points above the limit at which a table counts as recovered, so that a score around the limit alerts once
 _ABOVE = 5.0
 
 
@@ -33,31 +33,29 @@ class Alerts:
 
     def __post_init__(self) -> None:
         if self.score_below is not None and not 0 < self.score_below <= 100:
-            raise SpecError(f"alerts.score_below is {self.score_below}, not above 0 and at most 100.")
+            raise SpecError(f"Expected alerts.score_below above 0 and at most 100, got {self.score_below}.")
         if self.unpaid_runs is not None and self.unpaid_runs < 1:
-            raise SpecError(f"alerts.unpaid_runs is {self.unpaid_runs}, not 1 or more.")
+            raise SpecError(f"Expected alerts.unpaid_runs of 1 or more, got {self.unpaid_runs}.")
         if self.notifier is not None and not all(part.isidentifier() for part in f".{self.notifier}".split(".")[1:]):
-            raise SpecError(f"alerts.notifier is {self.notifier!r}, which is no import path of a class.")
+            raise SpecError(f"alerts.notifier {self.notifier!r} is not the import path of a class.")
         if self.notifier is not None and not self.any_limit:
-            raise SpecError(
-                "alerts has a notifier, and nothing to tell.", hint="Give score_below, unpaid_runs, or both."
-            )
+            raise SpecError("alerts has a notifier but no limit.", hint="Set score_below, unpaid_runs, or both.")
         if self.arguments and self.notifier is None:
-            raise SpecError("alerts has arguments, and no notifier that takes them.")
+            raise SpecError("alerts has arguments but no notifier.")
         refuse_literals(self.arguments, "alerts.arguments")
 
     @property
     def any_limit(self) -> bool:
-        """Whether anything is told."""
+        """Check whether any alert is configured."""
         return self.score_below is not None or self.unpaid_runs is not None
 
 
 @dataclass(frozen=True)
 class News:
-    """What somebody is told.
+    """Messages of an alert.
 
-    :param began: a line for each table and reason that hurts since this run.
-    :param over: a line for each that does no more.
+    :param began: a line for each table and reason that started with this run.
+    :param over: a line for each that ended.
     """
 
     began: tuple[str, ...] = ()
@@ -74,18 +72,18 @@ class News:
 
 
 def low_scores(
-    health: Mapping[str, Mapping[str, Any]], told: Collection[str], below: float, owners: Mapping[str, str | None]
+    health: Mapping[str, Mapping[str, Any]], alerted: Collection[str], below: float, owners: Mapping[str, str | None]
 ) -> tuple[News, list[str]]:
-    """Tables whose score has fallen below a limit, and those that have risen again.
+    """Find tables whose score fell below a limit, and those that recovered.
 
-    :param health: facts of each table that was measured.
-    :param told: tables of which was told before; one that was not measured stays among them.
-    :param owners: whom to ask, by table.
-    :return: the news, and the tables of which has been told by now.
+    :param health: facts of each measured table.
+    :param alerted: tables that were alerted before; one that was not measured stays alerted.
+    :param owners: contact by table.
+    :return: the news, and the tables alerted by now.
     """
-    began, over, low = [], [], [table for table in told if table not in health]
+    began, over, low = [], [], [table for table in alerted if table not in health]
     for table, facts in health.items():
-        score, known = facts["score"], table in told
+        score, known = facts["score"], table in alerted
         if score < below or (known and score < min(below + _ABOVE, 100.0)):
             low.append(table)
         if score < below and not known:
@@ -104,14 +102,14 @@ def unpaid_debts(
     limit: int,
     owners: Mapping[str, str | None],
 ) -> tuple[News, dict[str, dict[str, int]]]:
-    """Tables whose work jobs have left undone for a number of runs, and those where it has been done since.
+    """Find tables whose work jobs left undone for a number of runs, and those where it was done since.
 
     :param undone: reasons by job and table.
-    :param paid: jobs and tables where the work is done, or where there is none.
-    :param runs: by job and table, for how many runs one after another it was left undone before this one.
+    :param paid: jobs and tables whose work is done, or where there is none.
+    :param runs: number of consecutive earlier runs that left the work undone, by job and table.
     :param limit: number of runs.
-    :param owners: whom to ask, by table.
-    :return: the news, and the number of runs by now; what is neither undone nor paid stays as it was.
+    :param owners: contact by table.
+    :return: the news, and the updated numbers of runs; pairs that are neither undone nor paid do not change.
     """
     counts = Counter({(job, table): count for job, of_job in runs.items() for table, count in of_job.items()})
     began, over = [], []

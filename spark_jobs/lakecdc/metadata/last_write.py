@@ -1,4 +1,4 @@
-"""When a table was written last, from snapshot summaries: maintenance is no write."""
+"""Last write of a table from snapshot summaries, not counting maintenance."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.policy import KEEPING
 from lakecdc.metadata.positions import current_position, nearest_carrier
 
-#: jobs that add rows; every other one of ours changes no row, but for old ones that it removes
+#: jobs that add rows; our other jobs change no rows, except that some remove old ones
 _WRITING = ("ingest", "export_changes", "scd2")
 _KEEPING = {*KEEPING, "rebucket"}
 
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """What a snapshot says of itself.
+    """Facts of a snapshot.
 
-    :param timestamp_ms: when it was made, milliseconds since 1970.
+    :param timestamp_ms: its commit time, milliseconds since 1970.
     :param operation: append, overwrite, delete or replace.
     """
 
@@ -32,13 +32,13 @@ class SnapshotFacts:
 
     @property
     def is_maintenance(self) -> bool:
-        """Whether it holds the same rows as the one before."""
+        """Check whether it has the same rows as its parent, possibly without old ones."""
         job = self.summary.get(names.JOB)
         return self.operation == "replace" or (job is not None and job not in _WRITING)
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether it holds the same rows as the one before, also old ones, which a job of ours may have removed."""
+        """Check whether it has exactly the same rows as its parent, including old ones that our jobs may remove."""
         return self.operation == "replace" or self.summary.get(names.JOB) in _KEEPING
 
 
@@ -46,12 +46,12 @@ class SnapshotFacts:
 class LastWrite:
     """The newest write of a branch.
 
-    :param snapshot_id: as text, because JavaScript cannot hold 64 bits.
-    :param written_at: when it was committed, ISO-8601 UTC.
-    :param job: ``ingest`` or ``export_changes``, or None if somebody else has written.
-    :param source_time: moment at the source, ISO-8601 UTC, up to which the table holds every change; runs over a quiet
-        source move it on without a write.
-    :param position: where in its source the table stands; None if ingestion has never fed it.
+    :param snapshot_id: as text, because JavaScript has no 64-bit integers.
+    :param written_at: its commit time, ISO-8601 UTC.
+    :param job: ``ingest`` or ``export_changes``, or None for another writer.
+    :param source_time: time at the source, ISO-8601 UTC, up to which the table has every change; runs over a quiet
+        source move it without a write.
+    :param position: the table's position in its source; None if ingestion never fed it.
     """
 
     snapshot_id: str
@@ -61,14 +61,14 @@ class LastWrite:
     position: dict[str, Any] | None
 
     def facts(self, now: datetime) -> dict[str, Any]:
-        """As JSON, with how far the table is behind its source.
+        """Return the write as JSON, with the table's lag.
 
         :param now: with a zone.
         """
         return {**asdict(self), "source_lag_seconds": self.source_lag_seconds(now)}
 
     def source_lag_seconds(self, now: datetime) -> float | None:
-        """How long ago the table held every change of its source; None if nobody knows.
+        """Return the lag behind the source; None if it is not known.
 
         :param now: with a zone.
         """
@@ -76,20 +76,20 @@ class LastWrite:
 
 
 def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
-    """How long ago a table held every change of its source; None if nobody knows.
+    """Compute a table's lag behind its source; return None if it is not known.
 
-    :param source_time: moment at the source up to which it does, ISO-8601, without a zone UTC.
+    :param source_time: time at the source up to which the table has every change, ISO-8601, UTC without a zone.
     :param now: with a zone.
     """
     if source_time is None:
         return None
     moment = datetime.fromisoformat(source_time)
-    # clocks of source and worker differ
+    # the clocks of source and worker may differ
     return max(0.0, round((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds(), 3))
 
 
 def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """When a branch was written and maintained last, and how far it is behind its source, as JSON.
+    """Describe a branch's last write and maintenance and its lag, as JSON.
 
     :param snapshots: of the branch, from its head towards the root.
     :param properties: the table's.
@@ -107,22 +107,22 @@ def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], 
 
 
 def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:
-    """Find the newest snapshot of a branch that is no maintenance, and where the table stands.
+    """Find the newest snapshot of a branch that is not maintenance, and the table's position.
 
     :param snapshots: of the branch, from its head towards the root.
     :param properties: the table's.
-    :return: None if nothing was ever written, or expiry has left only maintenance.
+    :return: None if nothing was ever written, or expiry left only maintenance.
     """
     known: Sequence[SnapshotFacts] = list(snapshots)
     newest = next((snapshot for snapshot in known if not snapshot.is_maintenance), None)
     if newest is None:
         return None
     carrier = nearest_carrier((snapshot.snapshot_id, snapshot.summary) for snapshot in known)
-    stands = current_position(carrier, properties)
+    position = current_position(carrier, properties)
     return LastWrite(
         snapshot_id=str(newest.snapshot_id),
         written_at=iso(newest.timestamp_ms),
         job=newest.summary.get(names.JOB),
-        source_time=stands.read_through if stands else None,
-        position={"source": stands.source, "identity": stands.identity, **stands.offsets} if stands else None,
+        source_time=position.read_through if position else None,
+        position={"source": position.source, "identity": position.identity, **position.offsets} if position else None,
     )

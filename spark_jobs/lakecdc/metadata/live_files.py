@@ -1,4 +1,4 @@
-"""The live files of a snapshot, as its manifests have them: what workers and jobs read alike and decide by."""
+"""Live files of a snapshot from its manifests, shared by workers and jobs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Content(StrEnum):
 
 @dataclass(frozen=True)
 class LiveFile:
-    """One live file of a snapshot, as its manifest has it.
+    """One live file of a snapshot as its manifest lists it.
 
-    :param scope: the partition, that is partition spec and values; None for equality deletes that apply everywhere.
-    :param bytes: its size; of a deletion vector that of the Puffin file that holds it.
+    :param scope: partition spec and values; None for equality deletes that apply everywhere.
+    :param bytes: its size; for a deletion vector that of its Puffin file.
     :param sequence: data sequence number.
-    :param location: of a data file its own; of position deletes that of the one data file they refer to, if that is
-        known; a deletion vector refers to one in any case.
-    :param puffin: where the Puffin file is that holds a deletion vector, perhaps with those of other data files.
-    :param data_bytes: of a data file the part that is columns, without footer and indexes; 0 if unknown.
+    :param location: for a data file its own; for position deletes that of the one data file they refer to, if known;
+        deletion vectors always refer to one.
+    :param puffin: location of a deletion vector's Puffin file, which may contain those of other data files.
+    :param data_bytes: size of a data file's columns, without footer and indexes; 0 if unknown.
     :param added_by: the snapshot that added it.
-    :param bounds: of a data file those of the columns that were asked for.
+    :param bounds: of a data file's requested columns.
     """
 
     content: Content

@@ -1,4 +1,4 @@
-"""Which manifests are worth rewriting: many, small, and more than their bytes need."""
+"""Choice of manifests worth rewriting: many, small, and more than their bytes need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Manifest:
 
     :param bytes: its size.
     :param deletes: whether it lists delete files.
-    :param files: live files that it lists, as its manifest list has it.
+    :param files: number of live files according to the manifest list.
     """
 
     path: str
@@ -30,59 +30,60 @@ class Manifest:
 
 
 def manifest_target_bytes(properties: Mapping[str, str]) -> int:
-    """Size of a manifest that Iceberg aims at.
+    """Return Iceberg's target size of a manifest.
 
     :param properties: the table's.
     """
     return int(properties.get(_PROPERTY, _DEFAULT))
 
 
-def refusal(found: Sequence[Manifest], options: RewriteManifestsOptions, target: int) -> str | None:
-    """Why the manifests may stay as they are; None if they should be rewritten.
+def refusal(current: Sequence[Manifest], options: RewriteManifestsOptions, target: int) -> str | None:
+    """Return why the manifests need no rewrite; None if they do.
 
-    :param target: bytes per manifest that Iceberg aims at.
+    :param target: Iceberg's target bytes per manifest.
     """
-    if len(found) < options.min_manifests:
-        return f"{len(found)} manifests are fewer than {options.min_manifests}"
-    average = sum(m.bytes for m in found) / max(1, len(found))
+    if len(current) < options.min_manifests:
+        return f"{len(current)} manifests are fewer than {options.min_manifests}"
+    average = sum(m.bytes for m in current) / max(1, len(current))
     if average >= options.min_average_bytes:
         return f"manifests have {average:.0f} bytes on average, not less than {options.min_average_bytes}"
-    if not worthwhile_specs(found, target):
-        return f"{len(found)} manifests are as few as their specs and the target size of {target} bytes allow"
+    if not worthwhile_specs(current, target):
+        return f"{len(current)} manifests are as few as their specs and the target size of {target} bytes allow"
     return None
 
 
-def worthwhile_specs(found: Sequence[Manifest], target: int) -> list[int]:
-    """Partition specs whose data or delete manifests could be fewer."""
+def worthwhile_specs(current: Sequence[Manifest], target: int) -> list[int]:
+    """Return the partition specs whose data or delete manifests could be fewer."""
     return sorted(
-        {spec for (spec, _), bytes_ in _sizes(found).items() if len(bytes_) > math.ceil(sum(bytes_) / target)}
+        {spec for (spec, _), bytes_ in _sizes(current).items() if len(bytes_) > math.ceil(sum(bytes_) / target)}
     )
 
 
-def planned_manifests(found: Sequence[Manifest], specs: Collection[int], target: int) -> int:
-    """How many manifests there are to be once those of some specs have been rewritten.
+def planned_manifests(current: Sequence[Manifest], specs: Collection[int], target: int) -> int:
+    """Return the number of manifests after a rewrite of some specs.
 
-    :param target: bytes per manifest that Iceberg aims at.
+    :param target: Iceberg's target bytes per manifest.
     """
     return sum(
-        math.ceil(sum(bytes_) / target) if spec in specs else len(bytes_) for (spec, _), bytes_ in _sizes(found).items()
+        math.ceil(sum(bytes_) / target) if spec in specs else len(bytes_)
+        for (spec, _), bytes_ in _sizes(current).items()
     )
 
 
-def _sizes(found: Sequence[Manifest]) -> dict[tuple[int, bool], list[int]]:
+def _sizes(current: Sequence[Manifest]) -> dict[tuple[int, bool], list[int]]:
     sizes: dict[tuple[int, bool], list[int]] = defaultdict(list)
-    for manifest in found:
+    for manifest in current:
         sizes[manifest.spec_id, manifest.deletes].append(manifest.bytes)
     return sizes
 
 
-def manifest_counts(found: Sequence[Manifest], moment: str) -> dict[str, int]:
-    """Numbers of a table's manifests for the report.
+def manifest_counts(current: Sequence[Manifest], moment: str) -> dict[str, int]:
+    """Return numbers of a table's manifests for the report.
 
     :param moment: ``before`` or ``after``.
     """
     return {
-        f"manifests_{moment}": len(found),
-        f"delete_manifests_{moment}": sum(m.deletes for m in found),
-        f"average_bytes_{moment}": round(sum(m.bytes for m in found) / len(found)) if found else 0,
+        f"manifests_{moment}": len(current),
+        f"delete_manifests_{moment}": sum(m.deletes for m in current),
+        f"average_bytes_{moment}": round(sum(m.bytes for m in current) / len(current)) if current else 0,
     }

@@ -1,6 +1,6 @@
 """Names of the folders that a Spark application writes its data and delete files to.
 
-Committed files stay there. Of files that no commit took, the name tells who left them.
+Committed files stay there. For uncommitted files the name identifies the writer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 _START = "%Y%m%dT%H%M%SZ"
-# in some layouts Iceberg puts a hash and a hyphen before the folder's name
+# in some layouts Iceberg prefixes the folder's name with a hash and a hyphen
 _NAME = re.compile(r"\blakecdc-(?P<job>\w+)-(?P<start>\d{8}T\d{6}Z)-(?P<application>[A-Za-z0-9]+)/", re.ASCII)
 _OTHER = re.compile(r"\W+", re.ASCII)
 _LONGEST = 12
@@ -18,10 +18,10 @@ _LONGEST = 12
 
 @dataclass(frozen=True)
 class Mark:
-    """Who writes.
+    """Identity of a writer.
 
     :param job: letters, digits and underscores.
-    :param start: when its Spark application started, such as ``20260104T033000Z``.
+    :param start: start of its Spark application, such as ``20260104T033000Z``.
     :param application: the end of the application's id, letters and digits.
     """
 
@@ -31,12 +31,12 @@ class Mark:
 
     @property
     def folder(self) -> str:
-        """The folder's name."""
+        """Return the folder's name."""
         return f"lakecdc-{self.job}-{self.start}-{self.application}"
 
     @property
     def started(self) -> str:
-        """The start in ISO-8601; as it stands if it is no time."""
+        """Return the start in ISO-8601, or unchanged if it is not a time."""
         try:
             return datetime.strptime(self.start, _START).replace(tzinfo=UTC).isoformat()
         except ValueError:
@@ -44,9 +44,9 @@ class Mark:
 
 
 def mark(job: str, started_ms: int, application: str) -> Mark:
-    """The mark of an application.
+    """Build the mark of an application.
 
-    :param job: what it is called; what does not suit a folder's name becomes an underscore.
+    :param job: its name; characters that do not suit a folder's name become underscores.
     :param started_ms: milliseconds since 1970.
     :param application: Spark's id of it.
     """
@@ -56,6 +56,6 @@ def mark(job: str, started_ms: int, application: str) -> Mark:
 
 
 def mark_in(location: str) -> Mark | None:
-    """The mark in the location of a file; None if none of its folders has one."""
-    found = _NAME.search(location)
-    return Mark(**found.groupdict()) if found else None
+    """Find the mark in the location of a file; return None if there is none."""
+    match = _NAME.search(location)
+    return Mark(**match.groupdict()) if match else None

@@ -22,7 +22,7 @@ MONTH_TAG_PREFIX = "lakecdc-month-"
 #: prefix of the table properties of registered consumers, and of the tags on the snapshots that they have read last
 CONSUMER_PREFIX = "lakecdc.consumer."
 CONSUMER_TAG_PREFIX = "lakecdc-consumer-"
-#: what the names of lakecdc's own tags and branches begin with; all others are people's
+#: prefixes of lakecdc's own tags and branches; all others belong to users
 RESERVED_REFS = ("lakecdc-", "lakecdc_")
 #: prefix of the short-lived tags that protect the start snapshot of a long job
 JOB_TAG_PREFIX = "lakecdc-job-"
@@ -31,13 +31,13 @@ JOB_TAG_PREFIX = "lakecdc-job-"
 LEASE_TAG = "lakecdc-lease"
 LEASE = "lakecdc.lease"
 LEASE_TAKEN_PREFIX = "lakecdc-lease-"
-#: summary: sort order that a sort gave its files, so that the next one knows they need no second
+#: summary: sort order of the files of a sort, so that the next one skips them
 SORTED_BY = "lakecdc.sorted-by"
-#: summary: sort order that the rows of each new file have, as a compaction leaves them, whatever the files' ranges
+#: summary: sort order of the rows in each file that a compaction wrote, whatever the files' ranges
 ROWS_SORTED_BY = "lakecdc.rows-sorted-by"
 #: table property: JSON of what the table's rows were last sorted by, and of the snapshots whose files lie so
 SORTED_LAYOUT = "lakecdc.layout.sorted-by"
-#: table property, set by people: columns, with commas between, that rewritten files are to have Bloom filters for
+#: table property, set by users: comma-separated columns for the Bloom filters of rewritten files
 BLOOM_FILTER_COLUMNS = "lakecdc.layout.bloom-filter-columns"
 #: table property: columns whose older rows are still to be filled with the source's default, a JSON list
 FILL = "lakecdc.columns-to-fill"
@@ -60,7 +60,7 @@ CARRIED_BEFORE = "lakecdc.carried-before"
 ERASED_AFTER = "lakecdc.erased-after"
 #: prefix of the short-lived branches on which a MERGE is made before it is published
 MERGE_BRANCH_PREFIX = "lakecdc_merge_"
-#: branch with a batch that has not passed its checks, or is about to be held against them
+#: branch with a batch whose checks failed or are about to run
 AUDIT_BRANCH = "lakecdc_audit"
 #: summary: id of the snapshot that a short-lived branch began at; what lies between was made by its own statements
 BRANCHED_FROM = "lakecdc.branched-from"
@@ -74,10 +74,9 @@ TRUNCATED = "lakecdc.truncated-at"
 EXPIRED_BELOW = "lakecdc.expired-below"
 #: table property: JSON of the last erasure of rows, and whether it has ended (see ``erasure``)
 ERASED = "lakecdc.erased"
-#: what comes before the job in the name of a Spark application
+#: prefix of the job in the name of a Spark application
 APPLICATION_PREFIX = "lakecdc "
-#: ends of the names of the tables beside a target: its remembered deletes, hashes of its erased keys, and the files it
-#: has read
+#: suffixes of the tables beside a target: its remembered deletes, hashes of its erased keys, and the files it has read
 DELETES_SUFFIX = "_lakecdc_deletes"
 ERASED_SUFFIX = "_lakecdc_erased"
 FILES_SUFFIX = "_lakecdc_files"
@@ -92,7 +91,7 @@ HEALTH = f"{LAKE_NAMESPACE}.health"
 
 
 def is_lake_table(table: str) -> bool:
-    """Tell whether a table is one of the lake as a whole.
+    """Check whether a table belongs to the lake as a whole.
 
     :param table: ``namespace.name``.
     """
@@ -100,7 +99,7 @@ def is_lake_table(table: str) -> bool:
 
 
 def is_side_table(table: str) -> bool:
-    """Tell whether a table is called as lakecdc calls its own: beside a target of ingestion, or of the lake as a whole.
+    """Check whether a table has the name of one of lakecdc's own, beside a target or of the lake as a whole.
 
     :param table: ``namespace.name``.
     """
@@ -110,7 +109,7 @@ def is_side_table(table: str) -> bool:
 
 
 def target_of(table: str) -> str:
-    """The target that a side table stands beside; of any other table its own name.
+    """Return the target of a side table, or any other table's own name.
 
     :param table: ``namespace.name``.
     """
@@ -120,7 +119,7 @@ def target_of(table: str) -> str:
 
 
 def quarantine_of(table: str, named: str | None = None) -> str:
-    """The quarantine of a target.
+    """Return the quarantine of a target.
 
     :param table: the target, ``namespace.name``.
     :param named: the option ``quarantine_table``; ``{namespace}`` and ``{table}`` in it are the target's.
@@ -130,9 +129,9 @@ def quarantine_of(table: str, named: str | None = None) -> str:
 
 
 def side_tables(table: str) -> tuple[str, ...]:
-    """Tables that ingestion makes beside a target as soon as it has a reason; none of them need exist.
+    """Return the tables that ingestion may create beside a target; none of them need exist.
 
-    Its history table is not among them, as the target names that itself, nor is a quarantine of another name.
+    Its history table is not included, because the target names it, nor is a quarantine of another name.
 
     :param table: the target, ``namespace.name``.
     """

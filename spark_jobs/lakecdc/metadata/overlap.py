@@ -1,4 +1,4 @@
-"""How much data files overlap, as ranges of an order or as boxes: overlap depth and the groups that overlap."""
+"""Overlap of data files, as ranges of an order or as boxes: overlap depth and overlapping groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# what a part of an end begins with; Python compares the values behind it only where these are equal
+# first elements of the parts of an end; Python compares the values after them only where these are equal
 _BELOW_ALL, _NULL, _VALUE, _ABOVE_ALL = (-2,), (-1,), 0, (2,)
 
 
@@ -17,9 +17,9 @@ class ColumnBounds:
     """The bounds of one column in one data file.
 
     :param lower: lowest value, None if unknown.
-    :param upper: highest value, maybe truncated upwards.
+    :param upper: highest value, possibly truncated upwards.
     :param only_nulls: whether the column is null in every row.
-    :param complete: whether no row lies outside the bounds, such as nulls do.
+    :param complete: whether no row lies outside the bounds, as nulls do.
     """
 
     lower: Any = None
@@ -29,15 +29,16 @@ class ColumnBounds:
 
     @property
     def known(self) -> bool:
-        """Whether the file has bounds of the column."""
+        """Check whether the file has bounds of the column."""
         return self.lower is not None and self.upper is not None
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Where a data file lies in an order.
+    """Range of a data file in an order.
 
-    :param lower: lowest key; None with ``upper`` None means that the bounds are unknown and the file may hold any.
+    :param lower: lowest key; None together with ``upper`` means that the bounds are unknown and the file may contain
+        any.
     :param rows: rows in the file.
     """
 
@@ -47,23 +48,23 @@ class KeyRange:
 
     @property
     def known(self) -> bool:
-        """Whether the file has bounds."""
+        """Check whether the file has bounds."""
         return self.lower is not None and self.upper is not None
 
 
-#: where a data file lies in each of several columns
+#: range of a data file in each of several columns
 Box = tuple[KeyRange, ...]
 
 
 def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
-    """Where a data file begins and ends in the order of several columns, as far as the bounds tell.
+    """Return the ends of a data file in the order of several columns, as far as the bounds tell.
 
-    A column counts where all before it have one value in the file. Behind the first that has more, nothing is known
-    about the rows at either end: neighbours of a sorted table share such a value, so the file is taken to begin behind
-    everything else that has its lowest value, and to end before everything else that has its highest.
+    A column counts where all columns before it have a single value in the file. After the first with several values,
+    nothing is known about the rows at either end: neighbours of a sorted table share such a value, so the file is
+    assumed to begin after everything else with its lowest value, and to end before everything else with its highest.
 
     :param columns: bounds of the sort columns, most significant first.
-    :return: both ends, to be compared with those of other files; None and None if nothing is known.
+    :return: both ends, comparable with those of other files; None and None if nothing is known.
     """
     prefix: list[Any] = []
     for column in columns:
@@ -80,10 +81,10 @@ def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
 
 
 def lies_behind(upper: Any, lower: Any) -> bool:
-    """Tell whether all rows of a file come after those of another, not only as far as neighbours can tell.
+    """Check whether all rows of a file come after those of another, beyond the shared ends of neighbours.
 
-    :param upper: where the first file ends, by :func:`lexicographic_ends`.
-    :param lower: where the second one begins.
+    :param upper: end of the first file, from :func:`lexicographic_ends`.
+    :param lower: beginning of the second one.
     """
     for left, right in zip(upper, lower, strict=False):
         if left == _BELOW_ALL or right == _ABOVE_ALL:
@@ -94,7 +95,7 @@ def lies_behind(upper: Any, lower: Any) -> bool:
 
 
 def column_range(column: ColumnBounds, rows: int) -> KeyRange:
-    """Where a data file lies in the order of one column; nulls lie below all values."""
+    """Return the range of a data file in one column; nulls are below all values."""
     if column.only_nulls:
         return KeyRange(_NULL, _NULL, rows)
     return (
@@ -103,11 +104,11 @@ def column_range(column: ColumnBounds, rows: int) -> KeyRange:
 
 
 def overlap_depth(ranges: Sequence[KeyRange]) -> float:
-    """Average number of files that may hold a row's key, 1 if the files do not overlap.
+    """Return the average number of files that may contain a row's key, 1 if the files do not overlap.
 
-    The ends of the ranges cut the order into pieces; a file's rows are taken to be spread evenly over the pieces it
-    covers, because only the order of keys is known, not their distance. Ends that files merely share do not count:
-    neighbours of a sorted table often do. (After the overlap depth of apache/iceberg #17504, weighted by rows.)
+    The ends of the ranges cut the order into pieces; a file's rows are assumed to be spread evenly over its pieces,
+    because only the order of keys is known, not their distance. Ends that files merely share do not count, because
+    neighbours of a sorted table often share them. (After the overlap depth of apache/iceberg #17504, weighted by rows.)
 
     :param ranges: the data files of one partition.
     """
@@ -124,14 +125,14 @@ def overlap_depth(ranges: Sequence[KeyRange]) -> float:
         changes[last] -= 1
     # depth of each piece, then sums of them up to each end
     sums = list(itertools.accumulate(itertools.accumulate(changes), initial=0))
-    found = sum(r.rows * ((sums[last] - sums[first]) / (last - first) + everywhere) for r, first, last in covered)
+    total = sum(r.rows * ((sums[last] - sums[first]) / (last - first) + everywhere) for r, first, last in covered)
     unknown = sum(r.rows for r in ranges if not r.known)
     # a row of a file without bounds may have its key in any file
-    return (found + len(ranges) * unknown) / (rows + unknown)
+    return (total + len(ranges) * unknown) / (rows + unknown)
 
 
 def overlapping_groups(ranges: Sequence[KeyRange]) -> list[list[int]]:
-    """Indexes of files that overlap each other directly or through others; files that stand alone are left out.
+    """Group the indexes of files that overlap directly or through others; omit files without overlap.
 
     :param ranges: the data files of one partition.
     """
@@ -151,28 +152,28 @@ def overlapping_groups(ranges: Sequence[KeyRange]) -> list[list[int]]:
 
 
 def runs_between(chosen: Sequence[KeyRange], others: Sequence[KeyRange]) -> list[list[int]]:
-    """Cut files that are to be joined wherever other files hold keys that none of them holds.
+    """Cut files to be merged wherever other files have keys between them.
 
-    The files that come of one run, disjoint among each other, then lie over no key of another file that was clear of
-    the run before, so that joining them never deepens the overlap.
+    The disjoint output files of one run then overlap no key of another file that was clear of the run before, so the
+    merge never deepens the overlap.
 
-    :param chosen: files to be joined.
+    :param chosen: files to be merged.
     :param others: the other files of the partition.
     :return: indexes of the files of each run, by lowest value.
     """
-    # a file without bounds may hold any key: there is no gap beside it
+    # a file without bounds may contain any key, so there is no gap
     if any(not r.known for r in chosen):
         return [list(range(len(chosen)))]
-    held = sorted((r for r in others if r.known), key=lambda r: r.lower, reverse=True)
+    pending = sorted((r for r in others if r.known), key=lambda r: r.lower, reverse=True)
     runs: list[list[int]] = []
     reach: Any = None
-    held_up_to: Any = None
+    covered_up_to: Any = None
     for index in sorted(range(len(chosen)), key=lambda i: (chosen[i].lower, chosen[i].upper)):
         lower, upper = chosen[index].lower, chosen[index].upper
-        while held and held[-1].lower < lower:
-            other = held.pop()
-            held_up_to = other.upper if held_up_to is None else max(held_up_to, other.upper)
-        if not runs or (reach < lower and held_up_to is not None and held_up_to > reach):
+        while pending and pending[-1].lower < lower:
+            other = pending.pop()
+            covered_up_to = other.upper if covered_up_to is None else max(covered_up_to, other.upper)
+        if not runs or (reach < lower and covered_up_to is not None and covered_up_to > reach):
             runs.append([index])
             reach = upper
         else:
@@ -182,12 +183,12 @@ def runs_between(chosen: Sequence[KeyRange], others: Sequence[KeyRange]) -> list
 
 
 def box_depth(boxes: Sequence[Box]) -> float:
-    """Overlap depth of files on a curve: how many of them may hold a value of a column, against what is to be had.
+    """Return the overlap depth of files on a curve, relative to the best possible.
 
-    For each column by itself the average number of files that may hold a row's value (:func:`overlap_depth`), then
-    the average of the columns, divided by that of a grid of so many files: of n files in d columns any value of a
-    column is in n^(1-1/d) at least if the columns are to be served alike. So 1 is as good as a curve can be, like 1 of
-    a linear order, and files in random order have n^(1/d).
+    The average number of files that may contain a row's value (:func:`overlap_depth`) is averaged over the columns and
+    divided by that of a grid: with n files in d columns any value of a column is in at least n^(1-1/d) files if all
+    columns are served alike. So 1 is the best for a curve, as for a linear order, and files in random order have
+    n^(1/d).
 
     :param boxes: ranges of all columns, for each data file of one partition.
     """
@@ -199,7 +200,7 @@ def box_depth(boxes: Sequence[Box]) -> float:
 
 
 def boxes_joined(boxes: Sequence[Box]) -> list[list[int]]:
-    """Indexes of files whose boxes meet in all columns, directly or through others; each that stands alone by itself.
+    """Group the indexes of files whose boxes overlap in all columns, directly or through others; include single ones.
 
     :param boxes: ranges of all columns, for each data file of one partition.
     """
@@ -212,7 +213,7 @@ def boxes_joined(boxes: Sequence[Box]) -> list[list[int]]:
         around, members = boxes[index], [index]
         done += [group for box, group in open_groups if box[0].upper < around[0].lower]
         open_groups = [(box, group) for box, group in open_groups if not box[0].upper < around[0].lower]
-        # the larger the box becomes, the more it meets
+        # a growing box may overlap more boxes
         while meeting := [(box, group) for box, group in open_groups if _meet(box, around)]:
             open_groups = [(box, group) for box, group in open_groups if not _meet(box, around)]
             around = hull([around, *(box for box, _ in meeting)])
@@ -222,7 +223,7 @@ def boxes_joined(boxes: Sequence[Box]) -> list[list[int]]:
 
 
 def hull(boxes: Sequence[Box]) -> Box:
-    """The smallest box around others; unknown where one of theirs is."""
+    """Return the smallest box around others; unknown where one of theirs is."""
     return tuple(
         KeyRange(min(r.lower for r in ranges), max(r.upper for r in ranges), sum(r.rows for r in ranges))
         if all(r.known for r in ranges)
@@ -232,7 +233,7 @@ def hull(boxes: Sequence[Box]) -> Box:
 
 
 def touches(left: Box, right: Box) -> bool:
-    """Tell whether there is no gap between two boxes in any column."""
+    """Check whether two boxes have no gap between them in any column."""
     return all(
         not (a.known and b.known) or (a.lower <= b.upper and b.lower <= a.upper)
         for a, b in zip(left, right, strict=True)
@@ -240,7 +241,7 @@ def touches(left: Box, right: Box) -> bool:
 
 
 def _meet(left: Box, right: Box) -> bool:
-    """Tell whether boxes have more in common than ends that neighbours share."""
+    """Check whether boxes share more than the common ends of neighbours."""
     shared = [(max(a.lower, b.lower), min(a.upper, b.upper)) for a, b in zip(left, right, strict=True)]
     points = [a.lower == a.upper or b.lower == b.upper for a, b in zip(left, right, strict=True)]
     return any(low < high for low, high in shared) and all(
@@ -249,10 +250,10 @@ def _meet(left: Box, right: Box) -> bool:
 
 
 def _covered(ranges: Sequence[KeyRange], ends: Sequence[Any]) -> list[tuple[KeyRange, int, int]]:
-    """The pieces a range covers, as half-open numbers; a range of one value covers none."""
-    found = []
+    """Return the pieces covered by each range, as half-open numbers; a range of one value covers none."""
+    covered = []
     for r in ranges:
         first, last = bisect.bisect_left(ends, r.lower), bisect.bisect_left(ends, r.upper)
         if last > first:
-            found.append((r, first, last))
-    return found
+            covered.append((r, first, last))
+    return covered

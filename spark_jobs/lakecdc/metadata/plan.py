@@ -1,4 +1,4 @@
-"""Which jobs are done on which tables, if not everything fits: what spares readers most for what it costs."""
+"""Choice of jobs and tables within a budget: the most benefit for readers per cost."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from typing import Any
 from lakecdc.contract import fields
 from lakecdc.contract.protection import Protection
 
-# actions that are passed over of which each is tried in place of others
+# maximum number of skipped actions to try in place of others
 _TRIED = 50
-_NOBODY_IS_ASKED = (
-    "a person has to approve it, and nobody is asked: a DAG does so if a policy of its configuration has approve"
-)
+_NO_APPROVAL_STEP = "it needs approval, which only DAGs with approve in a policy of their configuration request"
 
 
 @dataclass(frozen=True)
 class Action:
     """One job that one table may need.
 
-    :param reason: what speaks for it.
-    :param benefit: opened files that readers are spared (:class:`lakecdc.metadata.work.Work`), weighed by how much the
-        table is read.
-    :param core_seconds: what it is predicted to take; None if only the job can tell.
-    :param guessed_core_seconds: the same before it was corrected by what jobs have taken.
+    :param reason: why it is needed.
+    :param benefit: opened files saved for readers (:class:`lakecdc.metadata.work.Work`), weighted by how much the table
+        is read.
+    :param core_seconds: predicted cost; None if only the job can tell.
+    :param guessed_core_seconds: the prediction before the correction by measured runs.
     :param due: why it cannot wait, if it cannot.
     :param options: options of the job that the table's policy prefers.
-    :param approve: a person is asked before anything is taken away.
-    :param protection: what the job is told of the table's policy, if it removes something.
+    :param approve: approval is required before anything is removed.
+    :param protection: the table's policy for a job that removes something.
     """
 
     table: str
@@ -45,13 +43,13 @@ class Action:
 
     @property
     def worth(self) -> float:
-        """Opened files that readers are spared for a core-second."""
+        """Return the opened files saved per core-second."""
         return self.benefit / max(self.core_seconds or 0.0, 0.001)
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """One job that is not done on one table, and why."""
+    """One job that is skipped on one table, and why."""
 
     table: str
     job: str
@@ -60,10 +58,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done, and what is not.
+    """Chosen and skipped actions.
 
-    :param chosen: in the order in which they were chosen.
-    :param budget_core_seconds: what they were to take at most; None is no limit.
+    :param chosen: in the order of choice.
+    :param budget_core_seconds: maximum total cost; None is no limit.
     """
 
     chosen: tuple[Action, ...] = ()
@@ -72,27 +70,27 @@ class Plan:
 
     @property
     def core_seconds(self) -> float:
-        """What all that is done is predicted to take, as far as that can be told."""
+        """Return the predicted total cost, as far as known."""
         return round(_cost(self.chosen), 3)
 
     @property
     def benefit(self) -> float:
-        """Opened files that all of it spares readers."""
+        """Return the total of opened files saved."""
         return _gain(self.chosen)
 
     def of_job(self, job: str) -> list[Action]:
-        """What is done by one job, in the order of choice, what a person is asked of included."""
+        """Return the actions of one job, in the order of choice, including those that need approval."""
         return [action for action in self.chosen if action.job == job]
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the plan as JSON."""
         return asdict(self)
 
 
 def parse_plan(document: Mapping[str, Any]) -> Plan:
-    """Read a plan back.
+    """Parse a plan.
 
-    :raises SpecError: it is none.
+    :raises SpecError: it is not a valid plan.
     """
     return fields.parse(Plan, document, "plan")
 
@@ -103,21 +101,21 @@ def choose(
     budget: float | None = None,
     asks: Collection[str] = (),
 ) -> Plan:
-    """Choose what is due and what only a job can tell, then what is worth most, as long as the budget lasts.
+    """Choose due actions and those of unknown cost, then the most worthwhile ones within the budget.
 
-    What does not fit is passed over for what does, unless more is gained by doing it and leaving out others. It is
-    chosen once it has become due.
+    Actions that do not fit are skipped in favour of others that do, unless leaving out others gains more. They are
+    chosen once they are due.
 
-    :param skipped: what has been left out already.
+    :param skipped: actions that were already skipped.
     :param budget: core-seconds; None is no limit.
-    :param asks: jobs of whose findings a person is asked; of the others, what waits for one is left out.
+    :param asks: jobs whose findings can be approved; actions of others that need approval are skipped.
     """
-    found = list(actions)
-    unasked = [action for action in found if action.approve and action.job not in asks]
-    waiting = [action for action in found if not action.approve or action.job in asks]
+    candidates = list(actions)
+    unasked = [action for action in candidates if action.approve and action.job not in asks]
+    waiting = [action for action in candidates if not action.approve or action.job in asks]
     must = [action for action in waiting if action.due or action.core_seconds is None]
     may = [action for action in waiting if not (action.due or action.core_seconds is None)]
-    chosen, left_out = list(must), [*skipped, *(Skipped(a.table, a.job, _NOBODY_IS_ASKED) for a in unasked)]
+    chosen, left_out = list(must), [*skipped, *(Skipped(a.table, a.job, _NO_APPROVAL_STEP) for a in unasked)]
     left = None if budget is None else budget - _cost(must)
     may.sort(key=lambda a: (-a.worth, a.core_seconds or 0.0, a.table))
     fitting = may if left is None else _most_gained(may, left)
@@ -128,28 +126,28 @@ def choose(
 
 
 def _most_gained(ranked: Sequence[Action], budget: float) -> list[Action]:
-    """What fits one after the other, or else the same with one of those ahead of all others that would be passed over.
+    """Choose what fits in turn, or the same with one of the skipped actions first if that gains more.
 
-    :param ranked: what is worth most first.
+    :param ranked: most worthwhile first.
     :return: in their order.
     """
-    found = first = _in_turn(ranked, budget)
+    best = first = _in_turn(ranked, budget)
     others = [each for each in _without(ranked, first) if (each.core_seconds or 0.0) <= budget]
     for ahead in others[:_TRIED]:
         with_it = _in_turn([ahead, *_without(ranked, [ahead])], budget)
-        found = max(found, with_it, key=_gain)
-    return _without(ranked, _without(ranked, found))
+        best = max(best, with_it, key=_gain)
+    return _without(ranked, _without(ranked, best))
 
 
 def _passed_over(ranked: Sequence[Action], chosen: Sequence[Action], budget: float, left: float) -> list[Skipped]:
-    found = []
+    skipped = []
     for action in _without(ranked, chosen):
-        why = f"and {left:.1f} of the budget are left"
+        why = f"but {left:.1f} of the budget are left"
         if (action.core_seconds or 0.0) > budget:
-            why = "more than the whole budget: it waits until it is due"
+            why = "more than the whole budget, so it waits until it is due"
         reason = f"predicted to take {action.core_seconds:g} core-seconds, {why}"
-        found.append(Skipped(action.table, action.job, reason))
-    return found
+        skipped.append(Skipped(action.table, action.job, reason))
+    return skipped
 
 
 def _without(actions: Iterable[Action], some: Iterable[Action]) -> list[Action]:
@@ -158,12 +156,12 @@ def _without(actions: Iterable[Action], some: Iterable[Action]) -> list[Action]:
 
 
 def _in_turn(actions: Iterable[Action], budget: float) -> list[Action]:
-    found, left = [], budget
+    fitting, left = [], budget
     for action in actions:
         if (action.core_seconds or 0.0) <= left:
-            found.append(action)
+            fitting.append(action)
             left -= action.core_seconds or 0.0
-    return found
+    return fitting
 
 
 def _gain(actions: Iterable[Action]) -> float:

@@ -1,8 +1,8 @@
-"""What may be done to which tables, how and when: policies that tables inherit by patterns of their names.
+"""Policies for jobs on tables, inherited by name patterns.
 
-A table's own properties tighten its policy, and never loosen what a policy says of things that are gone for good. They
-are read twice: where work is planned, and by the job itself, so that no plan and no job started by hand gets past them.
-A property that cannot be read is no permission.
+A table's own properties tighten its policy, and never relax it for irreversible removals. They are read twice: during
+planning and by the job itself, so that neither a plan nor a manually started job bypasses them. A property that cannot
+be read grants nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakecdc.contract.options import OPTIONS, JobOptions
 from lakecdc.contract.protection import Protection
 from lakecdc.contract.protection import Window as Window
 
-#: jobs that keep tables fast, and change neither rows nor what can be read of the past
+#: jobs that keep tables fast, and change neither rows nor the readable past
 KEEPING = (
     "rewrite_delete_files",
     "sort_data_files",
@@ -32,25 +32,25 @@ KEEPING = (
 )
 #: jobs that take something away for good
 REMOVING = ("expire_snapshots", "clean_side_tables", "remove_orphan_files")
-#: removes rows, of the tables alone that have a retention
+#: removes rows, only of tables with a retention
 EXPIRE_PARTITIONS = "expire_partitions"
-#: jobs that policies speak of
+#: jobs that policies cover
 GOVERNED = frozenset((*KEEPING, *REMOVING, EXPIRE_PARTITIONS))
-#: jobs of whose findings a person can be asked: what they take away was somebody's rows, or may have been
+#: jobs whose findings can require approval, because they may remove users' rows
 APPROVABLE = (EXPIRE_PARTITIONS, "remove_orphan_files")
-#: prefix of the table properties by which a team governs its own table
+#: prefix of the table properties with which a team governs its own table
 OWN = "lakecdc.policy."
-#: table property: jobs, with commas between, that may be done to the table; ``none`` is no job
+#: table property: comma-separated jobs allowed on the table; ``none`` is no job
 ALLOW = f"{OWN}allow"
-#: table property: jobs, with commas between, that wait for a person, besides those of the configuration
+#: table property: comma-separated jobs that require approval, besides those of the configuration
 APPROVE = f"{OWN}approve"
-#: table property: seconds for which ``expire_snapshots`` keeps snapshots at least
+#: table property: minimum seconds that ``expire_snapshots`` keeps snapshots
 MIN_SNAPSHOT_AGE = f"{OWN}min-snapshot-age"
-#: table property: seconds for which ``expire_partitions`` keeps rows at least
+#: table property: minimum seconds that ``expire_partitions`` keeps rows
 MIN_ROW_AGE = f"{OWN}min-row-age"
-#: table property: how often the table is read, another table being 1
+#: table property: how often the table is read, relative to 1 for other tables
 READS = f"{OWN}reads"
-#: what a table may be read at most, so that one owner's word does not take every budget
+#: maximum of ``reads``, so that one owner cannot claim every budget
 MOST_READS = 1000.0
 _WILD = "*?["
 
@@ -84,21 +84,21 @@ class TablePolicy:
         for job in self.approve:
             if job not in APPROVABLE:
                 raise SpecError(
-                    f"approve names {job!r}, of which nobody can be asked.",
-                    hint=f"A person can be asked of {' and '.join(APPROVABLE)}.",
+                    f"Job {job!r} in approve does not support approval.",
+                    hint=f"Use {' or '.join(APPROVABLE)}.",
                 )
         refuse_unknown(self.options, {*KEEPING, *REMOVING}, "options")
         for job, options in self.options.items():
             parse(OPTIONS[job], options, f"options.{job}")
         for name in ("max_wait", "min_score"):
             if (value := getattr(self, name)) is not None and not 0 <= value < math.inf:
-                raise SpecError(f"{name} is {value}, not 0 or more.")
+                raise SpecError(f"Expected {name} of 0 or more, got {value}.")
         if self.reads is not None and not 0 <= self.reads <= MOST_READS:
-            raise SpecError(f"reads is {self.reads}, not from 0 to {MOST_READS:g}.")
+            raise SpecError(f"Expected reads from 0 to {MOST_READS:g}, got {self.reads}.")
 
     @property
     def jobs(self) -> frozenset[str] | None:
-        """The jobs that may be done; None if it says nothing of them."""
+        """Return the allowed jobs; None if the policy does not define them."""
         if self.allow is None:
             return None
         return frozenset((*KEEPING, *REMOVING) if "*" in self.allow else self.allow)
@@ -106,18 +106,18 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class Governed:
-    """What holds for one table.
+    """Effective policy of one table.
 
-    :param jobs: that may be done to it.
-    :param team_jobs: those that its own property names, of which alone any may be done; None if it names none.
-    :param approve: those that wait for a person.
-    :param own_options: options by job that go before those given to all tables.
-    :param windows: times of day in which it may be worked on, all of them at once.
-    :param reads: how often it is read, other tables being 1; None if nobody has said it.
-    :param max_wait: seconds for which work may be put off because other work is worth more.
-    :param min_score: of its health, below which the work that it gains most by is put off no longer.
-    :param min_snapshot_age: seconds for which snapshots are kept, whatever options say.
-    :param min_row_age: the same of rows.
+    :param jobs: allowed jobs.
+    :param team_jobs: the only jobs that its own property allows; None if it names none.
+    :param approve: jobs that require approval.
+    :param own_options: options by job with precedence over those of all tables.
+    :param windows: times of day in which work is allowed, all at once.
+    :param reads: how often it is read, relative to 1 for other tables; None if not set.
+    :param max_wait: seconds that work may be postponed in favour of more worthwhile work.
+    :param min_score: health below which the most beneficial work is no longer postponed.
+    :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
+    :param min_row_age: the same for rows.
     """
 
     jobs: frozenset[str]
@@ -133,31 +133,31 @@ class Governed:
     owner: str | None = None
 
     def forbids(self, job: str) -> bool:
-        """Tell whether the table's own property leaves a job out of those that may be done."""
+        """Check whether the table's own property excludes a job."""
         return job in GOVERNED and self.team_jobs is not None and job not in self.team_jobs
 
     def options(self, job: str, given: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-        """Options of a job for this table.
+        """Return the options of a job for this table.
 
-        :param given: those that all tables have.
+        :param given: those of all tables.
         :param now: with a zone.
         """
         merged = {**given, **self.own_options.get(job, {})}
         try:
             return merged | _raised_age(job, OPTIONS[job](**merged), self.kept_for(job), now)
         except SpecError:
-            # a template perhaps, which the job knows rendered: it keeps as long by itself, or refuses what is wrong
+            # possibly a template: the job applies the minimum age to the rendered value, or refuses it
             return merged
 
     def kept_for(self, job: str) -> float:
-        """Seconds for which a job keeps what it would expire, as the table's properties say; 0 if they do not."""
+        """Return the minimum seconds that a job keeps what it would expire, by the table's properties; 0 if not set."""
         return {"expire_snapshots": self.min_snapshot_age, EXPIRE_PARTITIONS: self.min_row_age}.get(job, 0.0)
 
     def protection(self, job: str, zone: str, beside: Sequence[str] = ()) -> Protection | None:
-        """Return what a job has to be told of this, besides the properties that it reads itself; None if nothing.
+        """Return the part of the policy that a job cannot read from properties; None if there is none.
 
         :param zone: of the windows.
-        :param beside: tables that it stands beside.
+        :param beside: tables that own this side table.
         """
         if job not in (*REMOVING, EXPIRE_PARTITIONS):
             return None
@@ -165,104 +165,103 @@ class Governed:
         return None if replace(known, zone="UTC") == Protection() else known
 
     def keeping(self) -> Governed:
-        """Return the same without anything that removes, for a table whose properties are not known."""
+        """Return the policy without jobs that remove something, for a table whose properties are not known."""
         return replace(self, jobs=self.jobs & frozenset(KEEPING), team_jobs=frozenset(KEEPING))
 
 
-#: what holds for a table of which nobody says more than that it is governed
+#: policy of a governed table without further rules
 EVERYTHING = Governed(frozenset((*KEEPING, *REMOVING)))
-#: what holds for a table to which nothing may be done
+#: policy of a table on which no job is allowed
 NOTHING = Governed(frozenset(), frozenset())
 
 
 def permitted(
     job: str, options: JobOptions, table: str, properties: Mapping[str, Mapping[str, str]], now: datetime
 ) -> JobOptions:
-    """Hold a job to the policy of a table at the moment of work.
+    """Apply the policy of a table to a job when it starts.
 
-    :param options: of the job, with the protection that the configuration wants for the table, if it wants one.
-    :param properties: the table's and those of the tables that it stands beside, by ``namespace.name``.
+    :param options: of the job, with the configured protection for the table, if any.
+    :param properties: of the table and its owners, by ``namespace.name``.
     :param now: with a zone.
-    :return: the options, keeping as much as any of these want.
+    :return: the options, with the longest retention that any of these require.
     :raises UnsupportedError: one of them does not allow the job, or not yet.
     :raises SpecError: a property ``lakecdc.policy.…`` cannot be read.
     """
-    said = {name: tightened(EVERYTHING, name, own) for name, own in properties.items()}
+    by_table = {name: tightened(EVERYTHING, name, own) for name, own in properties.items()}
     protection = getattr(options, "protection", {}).get(table, Protection())
     changes_something = not options.dry_run and getattr(options, "action", None) != "restore"
     if changes_something and job in GOVERNED:
-        for name, own in said.items():
+        for name, own in by_table.items():
             whose = "Its property" if name == table else f"The property of {name}"
             if own.forbids(job):
                 allowed = properties[name][ALLOW]
-                raise _not_permitted(table, f"{whose} {ALLOW} is {allowed!r}, which does not allow {job}.")
+                raise _not_permitted(table, f"{whose} {ALLOW} is {allowed!r} and does not allow {job}.")
             if job in own.approve:
                 _refuse_unapproved(job, options, table, f"{whose} {APPROVE}")
         if protection.approve:
             _refuse_unapproved(job, options, table, "The configuration (approve)")
         if (window := protection.closed_at(now)) is not None:
             times = f"from {window.begins} to {window.ends} ({protection.zone})"
-            raise _not_permitted(table, f"The configuration has it worked on {times} alone.")
-    kept = max(protection.min_age, *(own.kept_for(job) for own in said.values()))
-    return replace(options, **_raised_age(job, options, kept, now))
+            raise _not_permitted(table, f"The configuration allows work on it only {times}.")
+    min_age = max(protection.min_age, *(own.kept_for(job) for own in by_table.values()))
+    return replace(options, **_raised_age(job, options, min_age, now))
 
 
 def _refuse_unapproved(job: str, options: JobOptions, table: str, who: str) -> None:
-    """Refuse a job that is held to no list to which a person has agreed."""
+    """Refuse a job without an approved list."""
     if getattr(options, "approved", None) is None:
-        raise _not_permitted(table, f"{who} wants a person to agree to what {job} removes, and nobody has.")
+        raise _not_permitted(table, f"{who} requires approval of what {job} removes, and it has not been approved.")
 
 
 def _not_permitted(table: str, why: str) -> UnsupportedError:
     return UnsupportedError(why, table=table, hint="Nothing was changed. See the table's policy.")
 
 
-def _raised_age(job: str, options: Any, kept: float, now: datetime) -> dict[str, Any]:
-    """Return the options by which a job keeps what is younger than some seconds; none if it does so anyway."""
-    if not kept or (age := _age(job, options, now)) is None or age >= kept:
+def _raised_age(job: str, options: Any, min_age: float, now: datetime) -> dict[str, Any]:
+    """Return the options that make a job keep everything younger than some seconds; empty if it already does."""
+    if not min_age or (age := _age(job, options, now)) is None or age >= min_age:
         return {}
-    return {"older_than": None, "max_age": kept}
+    return {"older_than": None, "max_age": min_age}
 
 
 def _age(job: str, options: Any, now: datetime) -> float | None:
-    """Return the seconds after which a job expires something, or None if it is told no age, and so refuses to."""
+    """Return the age in seconds at which a job expires something, or None if no age is given and it refuses to run."""
     if options.older_than is None:
         return None if job == EXPIRE_PARTITIONS and not options.max_age else float(options.max_age)
     return (now - parse_moment(options.older_than, "older_than")).total_seconds()
 
 
 def is_pattern(name: str) -> bool:
-    """Whether an entry of a list of tables stands for those that match it, or excludes them."""
+    """Check whether an entry of a list of tables is a pattern or an exclusion."""
     return name.startswith("!") or any(sign in name for sign in _WILD)
 
 
 def matching(entries: Iterable[str], tables: Iterable[str]) -> list[str]:
-    """Tables that a list of names and patterns stands for, in the order of the tables.
+    """Return the tables that a list of names and patterns matches, in the order of the tables.
 
-    :param entries: ``namespace.name``, patterns of it with ``*`` and ``?``, and with ``!`` in front what is left out
-        whatever else matches.
-    :param tables: those that there are.
+    :param entries: ``namespace.name``, patterns of it with ``*`` and ``?``, and exclusions with a leading ``!``.
+    :param tables: existing tables.
     """
     known = list(entries)
-    wanted = [entry for entry in known if not entry.startswith("!")]
+    included = [entry for entry in known if not entry.startswith("!")]
     left_out = [entry[1:] for entry in known if entry.startswith("!")]
     return [
         table
         for table in tables
-        if any(fnmatchcase(table, entry) for entry in wanted) and not any(fnmatchcase(table, e) for e in left_out)
+        if any(fnmatchcase(table, entry) for entry in included) and not any(fnmatchcase(table, e) for e in left_out)
     ]
 
 
 def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool) -> Governed:
-    """What the configuration says of a table: of each field what the most specific pattern has.
+    """Return the configured policy of a table, with each field from the most specific pattern.
 
     :param policies: by pattern of ``namespace.name``, such as ``*``, ``shop.*`` and ``shop.orders``.
-    :param is_named: somebody has named the table, or ingestion feeds it, so that everything may be done to it; else
-        nothing may, but what ``allow`` says.
+    :param is_named: the table is named or fed by ingestion, so that every job is allowed; otherwise only those in
+        ``allow``.
     """
-    found = sorted((pattern for pattern in policies if fnmatchcase(table, pattern)), key=_specificity)
+    patterns = sorted((pattern for pattern in policies if fnmatchcase(table, pattern)), key=_specificity)
     governed = EVERYTHING if is_named else replace(EVERYTHING, jobs=frozenset())
-    for policy in (policies[pattern] for pattern in found):
+    for policy in (policies[pattern] for pattern in patterns):
         own = {
             name: value
             for name in ("reads", "max_wait", "min_score", "owner")
@@ -280,10 +279,10 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
 
 
 def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> Governed:
-    """What the table's own properties make of it.
+    """Tighten a policy by the table's own properties.
 
     :param properties: the table's.
-    :raises SpecError: a property that nobody knows, or that says nothing.
+    :raises SpecError: a property is unknown or invalid.
     """
     own = {name: value for name, value in properties.items() if name.startswith(OWN)}
     for name, value in own.items():
@@ -296,7 +295,7 @@ def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> 
 
 
 def tighter(one: Governed, other: Governed) -> Governed:
-    """Return what holds for a table where two policies do: less is allowed, more is asked about, more is kept."""
+    """Combine two policies: fewer jobs, more approvals, longer retention."""
     teams = [each.team_jobs for each in (one, other) if each.team_jobs is not None]
     return replace(
         one,
@@ -310,7 +309,7 @@ def tighter(one: Governed, other: Governed) -> Governed:
 
 
 def _allow(governed: Governed, value: str) -> Governed:
-    """Allow what keeps the table fast, and of what removes something only what the configuration allows too."""
+    """Allow jobs that keep the table fast, and jobs that remove something only if the configuration allows them too."""
     listed = () if value.strip() == "none" else _listed(value)
     refuse_unknown(dict.fromkeys(listed), {*GOVERNED, "*"}, "allow")
     named = GOVERNED if "*" in listed else frozenset(listed)
@@ -343,10 +342,10 @@ _PROPERTIES: dict[str, Callable[[Governed, str], Governed]] = {
 
 
 def _seconds(text: str) -> float:
-    found = float(text)
-    if not 0 <= found < math.inf:
-        raise SpecError("That is no number of seconds.")
-    return found
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise SpecError("Expected a number of seconds.")
+    return seconds
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Source positions as they are kept in snapshot summaries."""
+"""Source positions as stored in snapshot summaries."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MAX_BYTES = 8 * 1024
 
 @dataclass(frozen=True)
 class Position:
-    """How far into its source a table has been fed.
+    """A table's position in its source.
 
     :param source: type of the source, such as ``postgres``.
-    :param identity: what tells this source from another of its kind; an unknown identity stops the run.
+    :param identity: distinguishes sources of the same type; an unknown identity stops the run.
     :param offsets: the source's own coordinates, JSON.
-    :param read_through: moment at the source, ISO-8601 UTC, up to which every change is in the table.
+    :param read_through: time at the source, ISO-8601 UTC, up to which every change is in the table.
     :param high_order: the highest order key applied; an event above it needs no look-up.
-    :param truncate_order: order key of the last TRUNCATE applied; an event below it comes too late.
-    :param storage: what the source compares its table with, to notice changes that it has no events for; not part of
-        the place.
+    :param truncate_order: order key of the last TRUNCATE applied; an event below it is too late.
+    :param storage: what the source compares its table with, to notice changes without events; not part of the position
+        itself.
     """
 
     source: str
@@ -37,9 +37,9 @@ class Position:
     storage: dict[str, Any] | None = None
 
     def encode(self) -> str:
-        """The position as summary text, the same text for the same position.
+        """Encode the position as summary text, equal for equal positions.
 
-        :raises InputError: if it does not fit into a summary.
+        :raises InputError: it does not fit into a summary.
         """
         document: dict[str, Any] = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
         if self.read_through:
@@ -53,17 +53,17 @@ class Position:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         if len(text.encode()) > MAX_BYTES:
             raise InputError(
-                f"The source positions take {len(text.encode())} bytes; a snapshot summary may hold {MAX_BYTES}.",
+                f"The source positions take {len(text.encode())} bytes; a snapshot summary has room for {MAX_BYTES}.",
                 hint="Feed the table from fewer partitions or files per run.",
             )
         return text
 
 
 def decode(text: str) -> Position:
-    """Read a position back from summary text."""
+    """Decode a position from summary text."""
     document = json.loads(text)
     offsets = document.get("offsets", {})
-    # where the source kafka kept it once
+    # former place for the source kafka
     truncates = (document.get("truncate_order"), offsets.pop("truncated", None))
     return Position(
         source=document["source"],
@@ -78,10 +78,10 @@ def decode(text: str) -> Position:
 
 @dataclass(frozen=True)
 class Carrier:
-    """The nearest ancestor of a branch head that carries a position.
+    """The nearest ancestor of a branch head with a position.
 
     :param snapshot_id: its snapshot.
-    :param text: the position exactly as stored, for comparing.
+    :param text: the position exactly as stored, for comparison.
     :param before: ids of the snapshots that carried it before.
     """
 
@@ -91,19 +91,19 @@ class Carrier:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Its snapshot and those before, as other tables' summaries name them."""
+        """Return its snapshot id and those before, as other tables' summaries refer to them."""
         return str(self.snapshot_id), *self.before
 
     @property
     def position(self) -> Position:
-        """The decoded position."""
+        """Return the decoded position."""
         return decode(self.text)
 
 
 def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carrier | None:
-    """Find the position a branch stands at.
+    """Find the position of a branch.
 
-    Maintenance commits carry none, and a rollback rewinds the head, so the head's ancestry decides.
+    Maintenance commits have none, and a rollback rewinds the head, so the head's ancestry decides.
 
     :param ancestors: snapshot id and summary, from the head towards the root.
     """
@@ -115,7 +115,7 @@ def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carri
 
 
 def carried_before(summary: Mapping[str, str]) -> tuple[str, ...]:
-    """Ids of the snapshots that carried the position of a snapshot before it.
+    """Return the ids of snapshots that carried a snapshot's position before it.
 
     :param summary: its own.
     """
@@ -123,15 +123,15 @@ def carried_before(summary: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def encode_idle(carrier_snapshot_id: int, position: Position) -> str:
-    """A quiet table's position, as the table property that is bound to the carrier it continues."""
+    """Encode a quiet table's position as the table property bound to the carrier that it extends."""
     return json.dumps({"after_snapshot": str(carrier_snapshot_id), "position": json.loads(position.encode())})
 
 
 def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> Position | None:
-    """The position a table stands at, a quiet stretch after its carrier included.
+    """Return a table's position, including a quiet period after its carrier.
 
-    A quiet position counts only as long as the carrier it continues is still the nearest one: after a rollback
-    the changes behind it are no longer in the table.
+    An idle position counts only while the carrier that it extends is still the nearest one: after a rollback the table
+    no longer has the changes before it.
 
     :param carrier: the nearest carrier of the branch.
     :param properties: the table's properties.
@@ -142,10 +142,10 @@ def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> 
 
 
 def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
-    """The position of a quiet stretch; None if there was none.
+    """Return the idle position; None if there is none.
 
     :param properties: the table's properties.
-    :param after: the carrier that it has to continue; default: any, a rolled-back one included.
+    :param after: the carrier that it has to extend; default: any, including a rolled-back one.
     """
     idle = properties.get(names.IDLE_POSITION)
     document = json.loads(idle) if idle else None

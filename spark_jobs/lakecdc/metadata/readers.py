@@ -1,7 +1,7 @@
-"""Which engines can read a table, from its format version and the kinds of deletes in it.
+"""Engines that can read a table, by its format version and kinds of deletes.
 
-What is known of an engine is dated and has a source; what nobody has stated or tried is None, and then the engine is
-neither among those that can read a table nor among those that cannot.
+Every fact about an engine is dated and has a source; a fact that was neither stated nor tested is None, and the engine
+is then neither among those that can read a table nor among those that cannot.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _TRIED = "executed in this project's tests"
 
 @dataclass(frozen=True)
 class Reader:
-    """What one engine can read.
+    """Read capabilities of one engine.
 
-    :param name: the engine, with the version from which on it is so.
+    :param name: the engine, with the first version that they apply to.
     :param max_format_version: highest Iceberg format version.
     :param equality_deletes: whether it applies equality-delete files; None if not known, as with the others.
     :param position_deletes: whether it applies position-delete files (format version 2).
@@ -136,10 +136,10 @@ READERS: tuple[Reader, ...] = (
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:
-    """Tell whether an engine can read a table.
+    """Check whether an engine can read a table.
 
-    In format version 3 position deletes are taken for deletion vectors. Position-delete files that an upgraded table
-    still has count as such, until ``rewrite_delete_files`` has made vectors of them.
+    In format version 3 position deletes count as deletion vectors, including position-delete files of an upgraded table
+    until ``rewrite_delete_files`` converts them.
 
     :param format_version: of the table.
     :param equality_deletes: number of them, in files or rows.
@@ -148,37 +148,37 @@ def can_read(reader: Reader, format_version: int, equality_deletes: int, positio
     """
     if format_version > reader.max_format_version:
         return False
-    asked: list[bool | None] = []
+    capabilities: list[bool | None] = []
     if equality_deletes:
-        asked.append(reader.equality_deletes)
+        capabilities.append(reader.equality_deletes)
     if position_deletes:
-        asked.append(reader.deletion_vectors if format_version >= 3 else reader.position_deletes)
-    if False in asked:
+        capabilities.append(reader.deletion_vectors if format_version >= 3 else reader.position_deletes)
+    if False in capabilities:
         return False
-    return None if None in asked else True
+    return None if None in capabilities else True
 
 
 def readable_by(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
-    """Names of the engines that can read a table; see :func:`can_read`."""
+    """Return the names of the engines that can read a table; see :func:`can_read`."""
     return [r.name for r in READERS if can_read(r, format_version, equality_deletes, position_deletes)]
 
 
 def refused_by(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
-    """Names of the engines that are known not to read a table; see :func:`can_read`."""
+    """Return the names of the engines that are known not to read a table; see :func:`can_read`."""
     return [r.name for r in READERS if can_read(r, format_version, equality_deletes, position_deletes) is False]
 
 
 def gained_by_rewrite(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
-    """Names of the engines that refuse a table now and can read it once its equality deletes are rewritten."""
+    """Return the names of the engines that can read a table only after its equality deletes are rewritten."""
     refused = refused_by(format_version, equality_deletes, position_deletes)
     after = readable_by(format_version, 0, equality_deletes + position_deletes)
     return [name for name in after if name in refused]
 
 
 def ready_for_v4(equality_deletes: int) -> bool:
-    """Tell whether a table could take format version 4, where equality deletes must not be added any more.
+    """Check whether a table is ready for format version 4, which does not allow new equality deletes.
 
-    Those that are there stay valid (https://github.com/apache/iceberg/pull/17783), but every engine has to go on
-    reading them; a table is ready once it has none.
+    Existing ones stay valid (https://github.com/apache/iceberg/pull/17783), but every engine has to keep reading them;
+    a table is ready once it has none.
     """
     return not equality_deletes

@@ -1,4 +1,4 @@
-"""How many rows a table had after earlier runs, from snapshot summaries alone."""
+"""Row counts of a table after earlier runs, from snapshot summaries alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.totals import from_summary
 
-# summary, by Iceberg: the application that has made the snapshot
+# summary entry of Iceberg: the application that created the snapshot
 _APPLICATION = "app-id"
 
 
@@ -17,10 +17,10 @@ _APPLICATION = "app-id"
 class EarlierRows:
     """The average number of rows after earlier runs.
 
-    Equality deletes do not tell how many rows they have met, so that there may be two ends.
+    Equality deletes do not tell how many rows they matched, so this is a range.
 
-    :param runs: how many runs it is of.
-    :param fewest: if each equality delete had met a row.
+    :param runs: number of runs.
+    :param fewest: if each equality delete had matched a row.
     :param most: if none had.
     """
 
@@ -29,7 +29,7 @@ class EarlierRows:
     most: float
 
     def change(self, rows: int) -> float:
-        """The share by which a number of rows differs at least; infinite where there were none before."""
+        """Return the minimum share by which a number of rows differs; infinite if there were none before."""
         nearest = min(max(rows, self.fewest), self.most)
         if rows == nearest:
             return 0.0
@@ -37,16 +37,16 @@ class EarlierRows:
 
 
 def earlier_rows(snapshots: Iterable[SnapshotFacts], last: int) -> EarlierRows | None:
-    """What the runs left behind that wrote to a branch, the newest one left out.
+    """Average the rows after runs that wrote to a branch, without the newest one.
 
-    Snapshots side by side of one application are one run, of which the last one counts.
+    Consecutive snapshots of one application are one run, of which the last one counts.
 
     :param snapshots: of the branch, from its head towards the root.
     :param last: number of runs.
     :return: None if there was none.
     """
     writes = (snapshot for snapshot in snapshots if not snapshot.is_maintenance)
-    runs = (next(found) for _, found in itertools.groupby(writes, _run))
+    runs = (next(snapshots_of_run) for _, snapshots_of_run in itertools.groupby(writes, _run))
     counts = [from_summary(run.summary) for run in itertools.islice(runs, 1, last + 1)]
     if not counts:
         return None

@@ -1,4 +1,4 @@
-"""Delete files that ``rewrite_delete_files`` would leave as they are, told from metadata alone."""
+"""Check from metadata alone whether ``rewrite_delete_files`` would leave all delete files unchanged."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from lakecdc.contract.options import RewriteDeleteFilesOptions
 from lakecdc.metadata.live_files import Content, LiveFile
 
-#: why nothing is rewritten, for the report
+#: reason in the report if nothing is rewritten
 NOTHING = "There are no equality deletes, and no position deletes to merge."
 
 
 def are_settled(files: Iterable[LiveFile], format_version: int, options: RewriteDeleteFilesOptions) -> bool:
-    """Whether no delete file of a snapshot need be rewritten.
+    """Check whether no delete file of a snapshot needs a rewrite.
 
-    Each has rows, names one data file, may apply to it, and could not be merged with others: what the job's survey
-    (``lakecdc.maintain.delete_files.survey``) leaves. Position deletes of a whole partition are never taken for that,
+    Each has rows, names one data file, may apply to it, and cannot be merged with others: those that the job's survey
+    (``lakecdc.maintain.delete_files.survey``) leaves. Position deletes of a whole partition never count as settled,
     although the survey leaves some.
 
     :param files: all live files of the snapshot.

@@ -1,6 +1,6 @@
-"""What a history table tells of its table: the state that a batch goes with.
+"""Link of a history table's batch to the state of its table.
 
-A batch is committed to the history table first. Where the table still stands at that state, it has not taken the batch.
+A batch is committed to the history table first. While the table is still at that state, it has not applied the batch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SideOf:
-    """What the summary of a batch in a history table says of the table beside it.
+    """Note in the summary of a history table's batch about its table.
 
     :param table: its UUID.
-    :param after: id of the snapshot that carried its position before the batch; None if it was never fed.
-    :param full_load: all rows of the table come with the batch; of a load in parts, the others are batches like any.
+    :param after: id of the snapshot with its position before the batch; None if it was never fed.
+    :param full_load: the batch has all rows of the table; later parts of a load are normal batches.
     :param mark: highest order key in the history table before it.
     """
 
@@ -32,18 +32,18 @@ class SideOf:
     mark: str | None
 
     def encode(self) -> dict[str, str]:
-        """It as an entry of a summary."""
+        """Encode the note as a summary entry."""
         return {SIDE_OF: json.dumps(asdict(self), sort_keys=True)}
 
     def is_ahead_of(self, table_uuid: str, carrier: Carrier | None) -> bool:
-        """Whether a table has not taken the batch.
+        """Check whether a table has not applied the batch.
 
-        :param carrier: where it stands.
+        :param carrier: of its position.
         """
         return self.table == table_uuid and self.after in (carrier.ids if carrier else (None,))
 
 
 def read_side_of(summary: Mapping[str, str]) -> SideOf | None:
-    """What a summary says; None if it is not of a batch in a history table."""
+    """Read the note from a summary; return None if it has none."""
     text = summary.get(SIDE_OF)
     return SideOf(**json.loads(text)) if text else None

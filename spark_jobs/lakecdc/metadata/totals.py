@@ -11,13 +11,13 @@ SMALL_FILE_RATIO = 0.75
 
 @dataclass(frozen=True)
 class Totals:
-    """What a snapshot says a table holds.
+    """Totals of a snapshot.
 
     :param data_files: live data files.
     :param delete_files: live delete files of every kind.
     :param equality_deletes: rows in equality-delete files.
     :param position_deletes: rows in position-delete files and deletion vectors.
-    :param records: rows in data files, deleted ones included.
+    :param records: rows in data files, including deleted ones.
     :param bytes: size of all live files in bytes.
     """
 
@@ -29,9 +29,9 @@ class Totals:
     bytes: int
 
     def numbers(self) -> dict[str, int]:
-        """The counts as reports have them."""
-        found = asdict(self)
-        return {**{name: value for name, value in found.items() if name != "records"}, "rows": found["records"]}
+        """Return the counts for reports."""
+        counts = asdict(self)
+        return {**{name: value for name, value in counts.items() if name != "records"}, "rows": counts["records"]}
 
 
 def from_summary(summary: Mapping[str, str]) -> Totals:
@@ -54,20 +54,20 @@ def from_summary(summary: Mapping[str, str]) -> Totals:
 
 
 def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
-    """Live equality-delete files, from snapshot summaries alone.
+    """Count live equality-delete files from snapshot summaries alone.
 
-    Summaries have no total of them, so added and removed ones are counted back to a snapshot without equality
-    deletes. Where expiry has cut the way there, all live delete files count.
+    Summaries have no total of them, so added and removed ones are counted back to a snapshot without equality deletes.
+    If expiry has removed part of the way, all live delete files count.
 
     :param summaries: summaries of a branch, from its head towards the root.
     """
-    kept = list(summaries)
-    counted = counted_back(kept)
-    return from_summary(kept[0]).delete_files if counted is None else counted
+    known = list(summaries)
+    counted = counted_back(known)
+    return from_summary(known[0]).delete_files if counted is None else counted
 
 
 def counted_back(summaries: Sequence[Mapping[str, str]]) -> int | None:
-    """Live equality-delete files; None where the summaries that are left do not tell.
+    """Count live equality-delete files; return None if the remaining summaries are not enough.
 
     :param summaries: summaries of a branch, from its head towards the root.
     """
@@ -77,7 +77,7 @@ def counted_back(summaries: Sequence[Mapping[str, str]]) -> int | None:
             return count
         count += _number(summary, "added-equality-delete-files")
         if _number(summary, "total-delete-files") == _number(summary, "added-delete-files"):
-            # nothing older is left
+            # no older delete files are live
             return count
         count -= _number(summary, "removed-equality-delete-files")
     return None if summaries else 0

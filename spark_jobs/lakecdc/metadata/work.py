@@ -1,7 +1,7 @@
-"""What a job would have to do to a table: what readers gain by it and what it costs, told from metadata.
+"""Work of a job on a table: benefit for readers and cost, estimated from metadata.
 
-What it costs is a first guess, made of measurements on one machine (docs/benchmarks.md); what jobs have really taken
-corrects it (:mod:`lakecdc.metadata.calibration`).
+The cost is a first guess from measurements on one machine (docs/benchmarks.md); measured runs correct it
+(:mod:`lakecdc.metadata.calibration`).
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.health import POSITION_COST, VECTOR_COST, TableHealth
 from lakecdc.metadata.manifests import Manifest
 
-# CPU seconds of a job on one table, however little there is to do
+# minimum CPU seconds of a job on one table
 _START_DELETES, _START_EXPIRY, _START = 0.07, 0.25, 0.04
 # a data file with deletes is searched, gets a new delete file, and is proven
 _PER_TOUCHED_FILE, _PER_DELETE_FILE_READ = 0.0055, 0.00025
-# Iceberg's reader holds every row of a data file against a set of all deletes that apply to it, made for each data file
+# Iceberg's reader compares every row of a data file with a set of its deletes, built per data file
 _PER_ROW, _PER_DELETE_OF_A_FILE = 4.5e-7, 4.5e-7
 # the other engines send each deleted key once
 _PER_JOINED_ROW, _PER_DELETE = 1.5e-7, 3e-6
 _PER_FILE, _PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 0.0014, 1.2e-7, 1.4e-7
 _PER_MANIFEST, _PER_SNAPSHOT = 0.005, 0.012
-# opened manifests are small, and are read for the planning of a scan alone
+# manifests are small and are only read to plan a scan
 _OF_A_MANIFEST = 0.1
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a job would do to one table.
+    """Work of a job on one table.
 
-    :param reason: what speaks for it.
-    :param benefit: files that a read of the whole table, or of one key, opens less afterwards; a delete file counts
-        once for each data file that it applies to, by what it costs there.
-    :param core_seconds: CPU seconds that its tasks are guessed to take.
-    :param bytes: of files that are read and written again.
+    :param reason: why it is needed.
+    :param benefit: number of files that a read of the whole table, or of one key, opens less afterwards; a delete file
+        counts once per data file that it applies to, by its cost there.
+    :param core_seconds: estimated CPU seconds of its tasks.
+    :param bytes: of files to read and rewrite.
     """
 
     reason: str
@@ -47,19 +47,19 @@ class Work:
     bytes: int
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the work as JSON."""
         return asdict(self)
 
 
 def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_version: int) -> Work:
-    """Rewriting delete files: each data file that has some keeps one, or a vector.
+    """Estimate rewriting delete files: each data file with deletes keeps one delete file or vector.
 
     :param files: facts of all data files.
     """
     touched = [file for file in files if file.equality_deletes or file.deleted]
     left = len(touched) * (VECTOR_COST if format_version >= 3 else POSITION_COST)
     count = health.equality_delete_files + health.position_delete_files + health.deletion_vectors
-    # a vector that a file has already is left alone, unless equality deletes come to it
+    # an existing vector is left unchanged unless equality deletes apply too
     searched = [file for file in touched if file.equality_deletes]
     of_files = _PER_TOUCHED_FILE * len(searched or touched) + _PER_DELETE_FILE_READ * health.delete_file_reads
     return Work(
@@ -72,7 +72,7 @@ def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_vers
 
 
 def _of_deleted_rows(health: TableHealth, searched: Sequence[FileFacts]) -> float:
-    """Core-seconds of matching equality deletes with the rows of the data files that they apply to."""
+    """Estimate the core-seconds of matching equality deletes with the rows of their data files."""
     rows, pairs = sum(file.rows for file in searched), sum(file.equality_deletes for file in searched)
     deletes = health.equality_deletes
     if deletes <= EXACT_DELETE_RECORDS and pairs <= EXACT_PAIRS and rows <= EXACT_DATA_RECORDS:
@@ -82,7 +82,7 @@ def _of_deleted_rows(health: TableHealth, searched: Sequence[FileFacts]) -> floa
 
 
 def of_compaction(chosen: Sequence[FileFacts], target_file_bytes: int) -> Work:
-    """Rewriting data files into as many as they need."""
+    """Estimate merging data files into as many as they need."""
     size = sum(file.bytes for file in chosen)
     needed = max(1, math.ceil(sum(file.live_bytes for file in chosen) / target_file_bytes))
     spared = len(chosen) - needed + sum(1 for file in chosen if file.deleted)
@@ -95,14 +95,14 @@ def of_compaction(chosen: Sequence[FileFacts], target_file_bytes: int) -> Work:
 
 
 def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth: float) -> Work:
-    """Sorting the files of partitions, until a key lies in one of them.
+    """Estimate sorting the files of partitions until a key is in one of them.
 
-    :param partitions: those to be sorted, each with the overlap depth of its files.
+    :param partitions: those to sort, each with the overlap depth of its files.
     :param depth: of the whole table.
     """
     size = sum(file.bytes for _, files in partitions for file in files)
     count = sum(len(files) for _, files in partitions)
-    deepest = max(found for found, _ in partitions)
+    deepest = max(each for each, _ in partitions)
     return Work(
         f"{count} files in {len(partitions)} partitions overlap, up to {deepest:.1f} at one key",
         round(max(0.0, depth - 1), 2),
@@ -111,33 +111,33 @@ def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth:
     )
 
 
-def of_manifests(found: Sequence[Manifest], planned: int) -> Work:
-    """Rewriting manifests.
+def of_manifests(current: Sequence[Manifest], planned: int) -> Work:
+    """Estimate rewriting manifests.
 
-    :param planned: how many there are to be.
+    :param planned: number of manifests afterwards.
     """
     return Work(
-        f"{len(found)} manifests would be {planned}",
-        round(_OF_A_MANIFEST * (len(found) - planned), 2),
-        _rounded(_START + _PER_MANIFEST * len(found)),
-        sum(manifest.bytes for manifest in found),
+        f"{len(current)} manifests would be {planned}",
+        round(_OF_A_MANIFEST * (len(current) - planned), 2),
+        _rounded(_START + _PER_MANIFEST * len(current)),
+        sum(manifest.bytes for manifest in current),
     )
 
 
 def of_expiry(snapshots: int) -> Work:
-    """Expiring snapshots: readers gain nothing, storage does.
+    """Estimate expiring snapshots: readers gain nothing, storage does.
 
-    :param snapshots: that are old enough.
+    :param snapshots: number of snapshots that are old enough.
     """
     return Work(f"{snapshots} snapshots are old enough", 0.0, _rounded(_START_EXPIRY + _PER_SNAPSHOT * snapshots), 0)
 
 
 def of_tags(refs: int) -> Work:
-    """Making and dropping tags of days and months.
+    """Estimate creating and dropping tags of days and months.
 
-    :param refs: how many.
+    :param refs: number of tags.
     """
-    return Work(f"{refs} tags of past days and months are to be made or dropped", 0.0, _START, 0)
+    return Work(f"{refs} tags of past days and months to create or drop", 0.0, _START, 0)
 
 
 def _rounded(core_seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""Events of a history table as ingestion has taken them: what ``ingest.apply.events`` writes, read back."""
+"""Events of a history table read back: the reverse of ``ingest.apply.events``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 
 def batch_of(stretch: Stretch) -> tuple[TableBatch, int]:
-    """The events that are to be added to the base, as a batch of the table, and their number; they are read at once.
+    """Read the events to add to the base as a batch of the table, and count them.
 
-    :raises InputError: the history table has lost some, or does not know when some of them happened.
+    :raises InputError: the history table has lost events, or does not know when some happened.
     """
     with changes.between(stretch.history, stretch.since, stretch.until, key=()) as rows:
         events = rows.where((F.col(TIME_COLUMN) <= micros(stretch.moment)) | F.expr(UNTIMED)).localCheckpoint()
     if not events.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
         raise InputError(
-            f"Events have been removed from the history table {stretch.history.name} since, "
-            "so that the moment cannot be told.",
+            f"Cannot restore the moment: events have since been removed from the history table {stretch.history.name}.",
             table=stretch.table.name,
             hint="Restore a later moment, or read one of the table's own snapshots.",
         )
@@ -46,7 +45,7 @@ def _batch(stretch: Stretch, events: DataFrame) -> TableBatch:
     table = stretch.table
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = tuple(table.identifier_columns)
-    found = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
+    newest = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
     return TableBatch(
         Target(table.name, key),
         key,
@@ -54,14 +53,14 @@ def _batch(stretch: Stretch, events: DataFrame) -> TableBatch:
         changes_of(events, table, columns),
         stretch.position,
         in_order=False,
-        truncate_order=found[0] if found else None,
+        truncate_order=newest[0] if newest else None,
     )
 
 
 def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ...]) -> DataFrame:
-    """Rows of a history table as a change frame, without those of TRUNCATEs.
+    """Convert rows of a history table to a change frame, without TRUNCATEs.
 
-    :param table: whose history it is.
+    :param table: the table of this history.
     :param columns: of the table; null where the history table does not have them.
     """
     named = {c.name: c for c in columns}
@@ -79,24 +78,24 @@ def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ..
 
 
 def struct_of(rows: DataFrame, columns: Sequence[Column]) -> Expression:
-    """Columns of rows in one; null where the rows do not have them."""
+    """Combine columns into a struct, with null for missing ones."""
     there = set(rows.columns)
     values = [F.col(quoted_column(c.name)) if c.name in there else F.lit(None) for c in columns]
     return F.struct(*[value.cast(c.type).alias(c.name) for value, c in zip(values, columns, strict=True)])
 
 
 def emptying(events: DataFrame, last: str | None) -> DataFrame:
-    """Those rows of a history table that are TRUNCATEs which have emptied its table.
+    """Select the TRUNCATEs of a history table that emptied its table.
 
-    :param last: order key of the newest of them; where ``on_truncate`` keeps the rows, a TRUNCATE lies above it.
+    :param last: order key of the newest of them; a TRUNCATE whose rows ``on_truncate`` kept lies above it.
     """
     return events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (last or ""))
 
 
 def touched_keys(everything: DataFrame, new: DataFrame) -> DataFrame:
-    """Keys of some events, and those that their rows have come from or gone to.
+    """Return the keys of some events, and those that their rows came from or moved to.
 
-    :param everything: all events, as :func:`changes_of` tells them.
+    :param everything: all events, see :func:`changes_of`.
     :param new: the events.
     :return: the column ``touched``.
     """

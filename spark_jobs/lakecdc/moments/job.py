@@ -1,4 +1,4 @@
-"""The state of several tables at one moment of their source, each as a branch or a table of its own."""
+"""State of several tables at one moment of their source, each as a branch or a separate table."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Restore a moment of the spec's tables, all or none: each is judged before the first one is written.
+    """Restore a moment of the spec's tables, all or none: each is checked before the first one is written.
 
-    :raises SpecError: nobody has named a moment.
+    :raises SpecError: no moment is given.
     """
     options = spec.options
     assert isinstance(options, RestoreMomentOptions)
     moment, branch = options.restored()
     shown = Shown(branch, options.keep_for)
-    found: dict[str, _Found] = {}
+    planned: dict[str, _Plan] = {}
     refused: dict[str, TableReport] = {}
     for name in dict.fromkeys(spec.tables):
         try:
@@ -44,23 +44,23 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
                 stretch = stretch_to(table, options.history_tables.get(name), moment, quarantine)
                 into = MomentTable(table, options.into[name]) if name in options.into else None
                 before = into.note if into else restored_before(stretch, shown)
-                found[name] = _Found(stretch, *batch_of(stretch), into, before)
+                planned[name] = _Plan(stretch, *batch_of(stretch), into, before)
         except Exception as error:
             refused[name] = failure(name, error)
     if refused:
         reason = f"nothing was restored, because of {', '.join(refused)}"
         return [refused.get(name) or TableReport(name, "skipped", reason) for name in dict.fromkeys(spec.tables)]
-    return each_table(partial(_restore, found, shown))(spark, spec)
+    return each_table(partial(_restore, planned, shown))(spark, spec)
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a moment of a table is made of.
+class _Plan:
+    """A table's part in a restored moment.
 
-    :param batch: the events that the base lacks.
-    :param events: how many they are.
-    :param into: the table that is to hold it; None if a branch is.
-    :param before: what either says of the moment that it holds already; None if there is none.
+    :param batch: the events missing from the base.
+    :param events: their number.
+    :param into: the table to write to; None for a branch.
+    :param before: the note of the moment already there; None if there is none.
     """
 
     stretch: Stretch
@@ -70,25 +70,25 @@ class _Found:
     before: str | None
 
 
-def _restore(found: Mapping[str, _Found], shown: Shown, table: IcebergTable, spec: JobSpec) -> TableReport:
-    made_of, head = found[table.name], table.head()
-    stretch, note = made_of.stretch, note_of(made_of.stretch, made_of.events)
+def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, spec: JobSpec) -> TableReport:
+    plan, head = planned[table.name], table.head()
+    stretch, note = plan.stretch, note_of(plan.stretch, plan.events)
     metrics: dict[str, Any] = {
         "base_snapshot": str(stretch.base.id),
         "base_read_through": stretch.position.read_through,
-        "events_restored": made_of.events,
-        **({"into": made_of.into.name} if made_of.into else {"branch": shown.branch, "tag": shown.tag}),
+        "events_restored": plan.events,
+        **({"into": plan.into.name} if plan.into else {"branch": shown.branch, "tag": shown.tag}),
     }
     # main stays as it is
     at = str(head.id) if head else None
     report = TableReport(table.name, "nothing", snapshot_before=at, snapshot_after=at, metrics=metrics)
     if spec.options.dry_run:
         return replace(report, reason="dry run: nothing was changed")
-    if made_of.before == note:
+    if plan.before == note:
         return replace(report, reason="the moment has been restored already")
-    if made_of.into is None:
-        metrics["snapshot"] = str(restore(stretch, made_of.batch, note, shown).id)
+    if plan.into is None:
+        metrics["snapshot"] = str(restore(stretch, plan.batch, note, shown).id)
     else:
-        with rows_of(stretch, made_of.batch) as rows:
-            metrics |= made_of.into.write(rows, stretch, note)
+        with rows_of(stretch, plan.batch) as rows:
+            metrics |= plan.into.write(rows, stretch, note)
     return replace(report, outcome="done")

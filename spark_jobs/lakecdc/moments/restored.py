@@ -1,4 +1,4 @@
-"""A moment as a branch of its table, the base and in one commit the events that it lacks, or as mere rows."""
+"""A moment as a branch of its table, with the missing events committed at once, or as rows to read."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ JOB = "restore_moment"
 
 @dataclass(frozen=True)
 class Shown:
-    """Where a moment is shown.
+    """Branch that shows a moment.
 
-    :param branch: name of the branch.
-    :param keep_for: seconds for which it is kept.
+    :param branch: its name.
+    :param keep_for: seconds to keep it.
     """
 
     branch: str
@@ -59,20 +59,20 @@ class Shown:
 
     @property
     def tag(self) -> str:
-        """Name of the tag, which stays where it is if people write to the branch."""
+        """Return the name of the tag, which stays in place when users write to the branch."""
         return f"{self.branch}-as-restored"
 
 
 def restore(stretch: Stretch, batch: TableBatch, note: str, shown: Shown) -> Snapshot:
-    """Make branch and tag.
+    """Create branch and tag.
 
-    :param batch: the events that the base lacks.
-    :param note: what the summary tells of the moment.
+    :param batch: the events missing from the base.
+    :param note: describes the moment in the summary.
     :return: the snapshot of both.
-    :raises InputError: an event left a value out that nobody tells.
-    :raises ConflictError: expiry has removed the base meanwhile.
+    :raises InputError: an event omits a value that is recorded nowhere.
+    :raises ConflictError: expiry removed the base meanwhile.
     """
-    batch = _held(stretch, batch)
+    batch = _cleaned_batch(stretch, batch)
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
         past = Branch(stretch.table, name)
         if gone := _gone(batch):
@@ -84,23 +84,23 @@ def restore(stretch: Stretch, batch: TableBatch, note: str, shown: Shown) -> Sna
                 if newest is not None:
                     _apply(past, batch, name, newest, staged)
             reach("before_commit")
-            made = _publish(stretch, name, staged, note, shown)
+            snapshot = _publish(stretch, name, staged, note, shown)
         except (InputError, ConflictError):
             # after any other error the commit may have arrived
             discard(stretch.table, staged.files)
             raise
     reach("after_commit")
-    return made
+    return snapshot
 
 
 @contextmanager
 def rows_of(stretch: Stretch, batch: TableBatch) -> Iterator[DataFrame]:
-    """The rows of the moment, in the table's columns; they can be read for as long as the context lasts.
+    """Read the rows of the moment with the table's columns; valid inside the context.
 
-    :param batch: the events that the base lacks.
-    :raises InputError: an event left a value out that nobody tells.
+    :param batch: the events missing from the base.
+    :raises InputError: an event omits a value that is recorded nowhere.
     """
-    batch = _held(stretch, batch)
+    batch = _cleaned_batch(stretch, batch)
     # the branch keeps the base from expiring
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
         past = Branch(stretch.table, name)
@@ -111,14 +111,14 @@ def rows_of(stretch: Stretch, batch: TableBatch) -> Iterator[DataFrame]:
                 yield rows
                 return
             columns = [quoted_column(column) for column in rows.columns]
-            kept = rows.join(newest.rows.select("key.*"), list(batch.key), "left_anti").select(*columns)
-            yield kept.unionByName(newest.rows.where("op != 'd'").select(*table_columns(past, batch)))
+            untouched = rows.join(newest.rows.select("key.*"), list(batch.key), "left_anti").select(*columns)
+            yield untouched.unionByName(newest.rows.where("op != 'd'").select(*table_columns(past, batch)))
 
 
 def restored_before(stretch: Stretch, shown: Shown) -> str | None:
-    """What the branch says of the moment that it holds; None if there is no such branch.
+    """Return the note of the moment on the branch, or None if the branch does not exist.
 
-    :raises InputError: the branch is another one, or somebody has written to it since.
+    :raises InputError: the branch shows something else, or was written to since.
     """
     refs = read_refs(stretch.table)
     branch, tag = refs.get(shown.branch), refs.get(shown.tag)
@@ -129,7 +129,7 @@ def restored_before(stretch: Stretch, shown: Shown) -> str | None:
     same = note is not None and json.loads(note)["moment"] == stretch.moment.isoformat()
     if not same or not branch or not tag or branch.snapshot_id != tag.snapshot_id:
         raise InputError(
-            f"There is a branch or tag {shown.branch!r} already that is not this moment as it was restored.",
+            f"The branch or tag {shown.branch!r} already exists and is not this moment as restored.",
             table=stretch.table.name,
             hint="Give options.branch another name, or drop branch and tag.",
         )
@@ -137,20 +137,20 @@ def restored_before(stretch: Stretch, shown: Shown) -> str | None:
 
 
 def note_of(stretch: Stretch, events: int) -> str:
-    """What the summary tells of a restored moment, the same for the same rows.
+    """Describe a restored moment for the summary, equally for equal rows.
 
-    :param events: how many the base lacks.
+    :param events: number of events missing from the base.
     """
-    told = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
-    return json.dumps(told, sort_keys=True)
+    facts = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
+    return json.dumps(facts, sort_keys=True)
 
 
-def _held(stretch: Stretch, batch: TableBatch) -> TableBatch:
+def _cleaned_batch(stretch: Stretch, batch: TableBatch) -> TableBatch:
     return cleaned(stretch.table.spark, held_against(batch, stretch.table))
 
 
 def _gone(batch: TableBatch) -> str | None:
-    """Condition of the rows that a TRUNCATE has emptied, or that have expired since; it is never null."""
+    """Return a condition, never null, for rows that a TRUNCATE removed or that have expired since."""
     # rows without an order key are older than any event
     older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None
     below = batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
@@ -159,10 +159,10 @@ def _gone(batch: TableBatch) -> str | None:
 
 @dataclass(frozen=True)
 class _Newest:
-    """What the events make of their keys.
+    """Result of the events per key.
 
     :param rows: ``key, op, row, order, source_time``, one row per key.
-    :param keys: how many they are at most.
+    :param keys: upper bound of their number.
     """
 
     rows: DataFrame
@@ -171,7 +171,7 @@ class _Newest:
 
 @contextmanager
 def _newest(stretch: Stretch, past: Branch, batch: TableBatch) -> Iterator[_Newest | None]:
-    """Fold the events, hold them against the base, and complete them; None if there are none."""
+    """Fold the events, drop those older than the base, and complete them; yield None if there are none."""
     assert batch.changes is not None
     changes = batch.changes
     if batch.truncate_order:
@@ -191,7 +191,7 @@ def _newest(stretch: Stretch, past: Branch, batch: TableBatch) -> Iterator[_Newe
 
 
 def _apply(past: Branch, batch: TableBatch, name: str, newest: _Newest, staged: Staged) -> None:
-    """Put the events into the branch: by a statement of its own, or as files that are to be committed."""
+    """Apply the events to the branch: with a statement of its own, or as files to commit."""
     specs = sorted(live_spec_ids(past, past.java.snapshot(name)))
     if any(columns_outside_key(past, batch.key, spec) for spec in {*specs, current_spec_id(past)}):
         merge_into(past, scratch.sql_name(past, name), batch, newest.rows)
@@ -200,7 +200,7 @@ def _apply(past: Branch, batch: TableBatch, name: str, newest: _Newest, staged: 
 
 
 def _newer(stretch: Stretch, past: Branch, batch: TableBatch, folded: DataFrame, low_order: str | None) -> DataFrame:
-    """Folded rows without those that the base, or a delete by the moment, is newer than."""
+    """Drop folded rows older than the base or than a delete before the moment."""
     mark, truncated = stretch.position.high_order, stretch.position.truncate_order
     if mark is None or low_order is None or low_order > mark:
         return folded
@@ -210,12 +210,12 @@ def _newer(stretch: Stretch, past: Branch, batch: TableBatch, folded: DataFrame,
 
 
 def _whole(rows: DataFrame, batch: TableBatch, past: Branch, mark: str | None, measured: FoldStats) -> DataFrame:
-    """Rows with the values that the source left out, because they had not changed."""
+    """Fill in the unchanged values that the source omitted."""
     rows, _, lost = complete(rows, batch, past, mark, measured.first_order)
     if lost is not None:
         raise InputError(
-            f"The source left out values of {lost.count()} rows, and neither the history table nor the table tells "
-            "them, so that the moment cannot be restored.",
+            f"Cannot restore the moment: the source omitted values of {lost.count()} rows, and neither the history "
+            "table nor the table has them.",
             table=past.name,
             hint="Read one of the table's own snapshots.",
         )
@@ -223,17 +223,17 @@ def _whole(rows: DataFrame, batch: TableBatch, past: Branch, mark: str | None, m
 
 
 def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Shown) -> Snapshot:
-    """Commit what is staged, and show it by branch and tag, in one metadata commit."""
+    """Commit the staged files, and set branch and tag in the same metadata commit."""
     table = stretch.table.refresh()
     moment = stretch.moment.isoformat()
     summary = {names.JOB: JOB, names.READ_THROUGH: moment, names.MOMENT: note}
     changes = RowChanges(staged.data_files, staged.delete_files, summary=summary)
-    kept_ms = int(shown.keep_for * 1000)
+    max_age_ms = int(shown.keep_for * 1000)
 
     def show(transaction: Any) -> None:
         tip = int(transaction.table().snapshot(name).snapshotId())
-        wanted = {shown.branch: Ref(tip, "branch", kept_ms), shown.tag: Ref(tip, "tag", kept_ms)}
-        put_refs(table, wanted, owner=transaction)
+        refs = {shown.branch: Ref(tip, "branch", max_age_ms), shown.tag: Ref(tip, "tag", max_age_ms)}
+        put_refs(table, refs, owner=transaction)
 
     carrier = carrier_of(table.ancestors_of(stretch.base))
     fence = PositionFence(carrier.text if carrier else None)

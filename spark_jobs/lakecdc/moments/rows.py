@@ -1,4 +1,4 @@
-"""The rows that a table had at one moment of its source, for people's own PySpark jobs."""
+"""Rows that a table had at one moment of its source, for users' own PySpark jobs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def read(
 ) -> DataFrame:
     """Read a table as its source had it at a moment.
 
-    A branch keeps what is read from expiring meanwhile, and is removed at the end; nothing else is written.
+    A temporary branch protects what is read from expiry; nothing else is written.
 
     :param table: catalog, namespace and name, such as ``lake.shop.orders``.
-    :param moment: at the source, with a zone; what the source had committed by then is read.
+    :param moment: at the source, with a time zone; includes what the source had committed by then.
     :param history_table: of the table, in the same catalog, such as ``lake.shop.orders_history``.
-    :param quarantine_table: namespace and name, if ingestion has been given one.
-    :return: the columns that the table has now, held by Spark.
-    :raises InputError: the moment cannot be told for certain; the message says why.
+    :param quarantine_table: namespace and name, if ingestion uses one.
+    :return: the table's current columns, checkpointed by Spark.
+    :raises InputError: the moment cannot be restored with certainty; the message says why.
     """
     catalog, _, name = table.partition(".")
     of_history, _, history = history_table.partition(".")

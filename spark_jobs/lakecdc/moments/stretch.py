@@ -1,7 +1,7 @@
-"""Whether a moment of a table's source can be told, and of which snapshot and which events it is made.
+"""Decision whether a moment of a table's source can be restored, and from which snapshot and events.
 
-The snapshot holds no event from after the moment. All that is to be added lies in the history table, behind the state
-that goes with the snapshot, late events included. What might be missing there is refused.
+The snapshot contains no event from after the moment. Everything to add lies in the history table, after the state that
+belongs to the snapshot, including late events. A moment with possible gaps is refused.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-_LOST = "What the source did then cannot be told."
-#: SQL of an event of which it is not known when it happened; Debezium writes 0 for that
+_LOST = "The events of that time are not known."
+#: SQL of an event without a source time; Debezium writes 0 for that
 UNTIMED = f"({TIME_COLUMN} IS NULL OR {TIME_COLUMN} = timestamp_micros(0))"
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a moment of a table is made of: a snapshot, and events that it does not have.
+    """A snapshot and the events to add to it for one moment of a table.
 
     :param moment: in UTC.
     :param base: the newest snapshot without an event from after the moment.
-    :param position: where it stands.
-    :param since: the snapshot of the history table with the events that ``base`` has.
+    :param position: its position.
+    :param since: the snapshot of the history table with the events of ``base``.
     :param until: the newest one.
-    :param truncated: order key of the last TRUNCATE that has emptied the table by now; None if there was none.
+    :param truncated: order key of the last TRUNCATE that emptied the table; None if there was none.
     """
 
     table: IcebergTable
@@ -59,25 +59,25 @@ class Stretch:
 
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
-    """Judge a moment of a table; nothing is written.
+    """Check a moment of a table; write nothing.
 
     :param history_name: of its history table; None if it has none.
     :param moment: at the source, in UTC.
-    :param quarantine: name of the table that keeps its messages in quarantine.
-    :raises InputError: the moment cannot be told for certain; the message says why.
+    :param quarantine: name of the table's quarantine.
+    :raises InputError: the moment cannot be restored with certainty; the message says why.
     """
     carrier = carrier_of(table.refresh().ancestors())
     position = current_position(carrier, table.properties)
     if carrier is None or position is None or not table.identifier_columns:
         raise InputError(
-            "Ingestion has not made it a table of current rows, so that moments of its source are not known.",
+            "It is not a table of current rows written by ingestion, so moments of its source are not known.",
             table=table.name,
-            hint="Leave it out.",
+            hint="Remove it from the tables.",
         )
     history = named_history(table, history_name)
     if history is None:
         raise InputError(
-            f"It has no history table, so that only its own snapshots are known. {_nearest(table, moment)}",
+            f"It has no history table, so only its own snapshots can be read. {_nearest(table, moment)}",
             table=table.name,
             hint="Name its history table in options.history_tables, or read one of these snapshots.",
         )
@@ -91,14 +91,14 @@ def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, 
 
 
 def micros(moment: datetime) -> Column:
-    """A moment as a value of Spark."""
+    """Convert a moment to a Spark value."""
     from pyspark.sql import functions as F
 
     return F.timestamp_micros(F.lit(_micros(moment)))
 
 
 class _Past:
-    """The snapshots of a table and its history table since the last one without events from after a moment.
+    """Snapshots of a table and its history table since the last one without events from after a moment.
 
     :ivar base: see :class:`Stretch`, as are ``position`` and ``since``.
     """
@@ -107,52 +107,52 @@ class _Past:
         self._table, self._history, self._moment, self._untimed = table, history.refresh(), moment, 0
         later: list[Snapshot] = []
         for snapshot in table.ancestors():
-            found = self._state_beside(snapshot)
-            if found is not None:
+            state = self._state_beside(snapshot)
+            if state is not None:
                 break
             later.insert(0, snapshot)
         else:
             if self._untimed:
                 raise untimed(table, history, moment, self._untimed)
             raise self._refusal(
-                "It begins later, or its snapshots from before have expired.",
+                "The table begins later, or its earlier snapshots have expired.",
                 "Restore a later moment, or read one of these snapshots.",
             )
-        self.since, self._carrier = found, snapshot
+        self.since, self._carrier = state, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
-        kept = [snapshot]
+        unchanged = [snapshot]
         while later and _adds_no_event(later[0]):
-            kept.append(later.pop(0))
-        self.base, self._later = kept[-1], later
+            unchanged.append(later.pop(0))
+        self.base, self._later = unchanged[-1], later
 
     def _state_beside(self, snapshot: Snapshot) -> Snapshot | None:
-        """What goes with a snapshot in the history table, if neither has an event from after the moment."""
+        """Return the history table's state for a snapshot, or None if either has an event from after the moment."""
         position = _position(snapshot)
         if position is None or position.read_through is None or _read_through(position) > self._moment:
             return None
-        found = state_beside(self._history, self._table, list(self._table.ancestors_of(snapshot)))
-        if found is None:
+        state = state_beside(self._history, self._table, list(self._table.ancestors_of(snapshot)))
+        if state is None:
             raise self._refusal(
                 f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.",
                 "Restore a later moment, or read one of these snapshots.",
             )
-        return None if self._is_too_new(found) else found
+        return None if self._is_too_new(state) else state
 
     def _is_too_new(self, history: Snapshot) -> bool:
-        """Check whether a snapshot of the history table has an event that is, or may be, from after the moment."""
+        """Check whether a snapshot of the history table has an event that is or may be from after the moment."""
         moment = _micros(self._moment)
         later = self._history.read(history.id, where=f"{TIME_COLUMN} > timestamp_micros({moment})")
-        # what had come by the moment happened before it
+        # events written before the moment happened before it
         may_be_later = history.timestamp_ms * 1000 > moment and later.isEmpty()
         self._untimed = self._history.read(history.id, where=UNTIMED).count() if may_be_later else 0
         return bool(self._untimed) or not later.isEmpty()
 
     def check(self) -> None:
-        """Refuse what may hide an event from before the moment.
+        """Refuse anything that may hide an event from before the moment.
 
-        :raises InputError: saying what.
+        :raises InputError: names it.
         """
-        # up to the batch that has read past the moment; what came later matters for late events alone
+        # up to the batch that read past the moment; later batches matter only for late events
         passed = next((n for n, each in enumerate(self._later, 1) if _is_past(each, self._moment)), len(self._later))
         stretch = self._later[:passed]
         self._refuse_foreign(stretch)
@@ -161,7 +161,7 @@ class _Past:
         loads = self._loads()
         if any(each in stretch for each in loads):
             raise self._refusal(
-                f"It was loaded in full after {self.position.read_through}, up to which its source is known. {_LOST}",
+                f"It was fully reloaded after {self.position.read_through}, up to which its source is known. {_LOST}",
                 "Restore a moment from before or after that, or read one of these snapshots.",
             )
         floor = read_floor(self._history.properties, self._history.name)
@@ -175,7 +175,7 @@ class _Past:
     def _refuse_position(self, position: Position) -> None:
         if position.read_through is None or "loaded" in position.offsets:
             raise self._refusal(
-                "A full load was not complete then: it has read rows that its log came to later.",
+                "A full load was not complete then, and it had read rows newer than its log position.",
                 "Restore a later moment, or read one of these snapshots.",
             )
         if _source(position) != _source(self.position):
@@ -185,9 +185,9 @@ class _Past:
             )
 
     def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
-        """Refuse commits of others to the table.
+        """Refuse commits by other writers.
 
-        :param stretch: the first one first.
+        :param stretch: oldest first.
         """
         own_down_to = None
         for snapshot in reversed(stretch):
@@ -196,54 +196,54 @@ class _Past:
             own_down_to = snapshot.summary.get(names.BRANCHED_FROM, own_down_to)
             if own_down_to is None and not _is_ours(snapshot):
                 raise self._refusal(
-                    f"Somebody else than ingestion has written to it, in snapshot {snapshot.id}.",
+                    f"Another writer than ingestion modified it in snapshot {snapshot.id}.",
                     "Restore a moment from before or after that, or read one of these snapshots.",
                 )
 
     def _loads(self) -> list[Snapshot]:
-        """The snapshots since the base that are full loads of all rows, as the history table tells.
+        """Return the snapshots since the base that the history table records as full loads of all rows.
 
-        :raises InputError: the history table lacks a batch, or has rows of others.
+        :raises InputError: the history table lacks a batch, or has rows of other writers.
         """
         notes = self._notes()
         loads: list[Snapshot] = []
         before = self._carrier
         for snapshot in (each for each in self._later if _position(each)):
-            told = [notes[place] for place in (str(before.id), *carried_before(before.summary)) if place in notes]
-            if not told:
+            full_loads = [notes[place] for place in (str(before.id), *carried_before(before.summary)) if place in notes]
+            if not full_loads:
                 raise self._refusal(
                     f"The history table {self._history.name} lacks the batch of snapshot {snapshot.id}, or its "
                     "snapshots have expired.",
                     "Restore a moment from after that, or read one of these snapshots.",
                 )
-            loads += [snapshot] if any(told) else []
+            loads += [snapshot] if any(full_loads) else []
             before = snapshot
         return loads
 
     def _notes(self) -> dict[str, bool]:
-        """By the snapshot of the table that a batch came on top of, whether it was a full load of all rows."""
-        found: dict[str, bool] = {}
+        """Return, per snapshot that a batch was applied to, whether the batch was a full load of all rows."""
+        notes: dict[str, bool] = {}
         for snapshot in self._history.ancestors():
             if snapshot.id == self.since.id:
                 break
             note = read_side_of(snapshot.summary)
             if note is None and not _is_ours(snapshot) and int(snapshot.summary.get("added-records", 0)):
                 raise self._refusal(
-                    f"Somebody else than ingestion has written to the history table {self._history.name}, in snapshot "
+                    f"Another writer than ingestion modified the history table {self._history.name} in snapshot "
                     f"{snapshot.id}.",
                     "Read one of these snapshots.",
                 )
             if note is not None and note.table == self._table.uuid:
                 after = str(note.after)
-                found[after] = found.get(after, False) or note.full_load
-        return found
+                notes[after] = notes.get(after, False) or note.full_load
+        return notes
 
     def _refusal(self, what: str, hint: str) -> InputError:
         return _refusal(self._table, self._moment, what, hint)
 
 
 def untimed(table: IcebergTable, history: IcebergTable, moment: datetime, count: int) -> InputError:
-    """Make the error of events without a source time, which may be from before the moment or from after it."""
+    """Create the error for events without a source time, which may be from before or after the moment."""
     what = (
         f"{count} events in its history table {history.name} have no source time, so they may be from before the "
         "moment or from after it."
@@ -257,28 +257,28 @@ def _refusal(table: IcebergTable, moment: datetime, what: str, hint: str) -> Inp
 
 
 def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *, is_quiet: bool) -> None:
-    """Refuse a moment that the source is not known to have been read past, each partition of it.
+    """Refuse a moment unless every partition of the source is known to have been read past it.
 
-    :param is_quiet: the last run has found nothing new in any partition.
+    :param is_quiet: the last run found nothing new in any partition.
     """
     text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
     if position.read_through is None or _read_through(position) <= moment:
-        told = position.read_through or "no moment yet"
+        through = position.read_through or "no moment yet"
         parked = _parked(table, position)
         raise InputError(
-            f"It is not known to hold all that its source had by {text}: it has been read through {told}"
+            f"Its source has been read only through {through}, not past {text}"
             f"{f', and {parked} rounds of its log are parked' if parked else ''}.",
             table=table.name,
-            hint="See why ingestion fails for it; once it has taken them, run again." if parked else hint,
+            hint="Fix the failing ingestion, let it apply the rounds, then run again." if parked else hint,
         )
     if position.source != progress.SOURCE or is_quiet:
         return
-    # what it has been read through is the newest event of any partition
+    # read_through is the newest event of any partition
     read = progress.decode(position)
     behind = [f"{topic}/{n}" for topic, n in sorted(read.next) if not _has_passed(read.marks.get((topic, n)), moment)]
     if behind:
         raise InputError(
-            f"It is not known to hold all that its source had by {text}: nothing later has come from "
+            f"Its source is not known to have been read past {text}: no later event arrived from "
             f"{', '.join(behind[:10])}.",
             table=table.name,
             hint="Let a run of ingestion find nothing new in the topics, then run again.",
@@ -286,9 +286,9 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
 
 
 def _parked(table: IcebergTable, position: Position) -> int:
-    """How many rounds of its source's log the table has not taken yet."""
-    found, _ = Parking(table.spark, table.catalog).load([table.name])
-    rounds = found.get(table.name, [])
+    """Count the rounds of its source's log that the table has not applied yet."""
+    parked, _ = Parking(table.spark, table.catalog).load([table.name])
+    rounds = parked.get(table.name, [])
     return len(rounds) - len(settled(rounds, position))
 
 
@@ -297,19 +297,23 @@ def _has_passed(mark: str | None, moment: datetime) -> bool:
 
 
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
-    found = open_quarantine(table.spark, table.catalog, name)
+    table_of_messages = open_quarantine(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
-    count = count_rows(found, where, {"target": table.name, "moment": _micros(moment)}) if found else 0
+    count = (
+        count_rows(table_of_messages, where, {"target": table.name, "moment": _micros(moment)})
+        if table_of_messages
+        else 0
+    )
     if count:
         raise InputError(
-            f"{count} of its messages are in quarantine that may be from before {moment.isoformat()}.",
+            f"{count} of its quarantined messages may be from before {moment.isoformat()}.",
             table=table.name,
             hint="Run replay_quarantine, or dismiss them with clean_side_tables, then run again.",
         )
 
 
 def _nearest(table: IcebergTable, moment: datetime) -> str:
-    """The snapshots that are nearest to a moment, for people."""
+    """Name the snapshots nearest to a moment."""
     before = after = None
     for snapshot in table.ancestors():
         position = _position(snapshot)
@@ -320,7 +324,9 @@ def _nearest(table: IcebergTable, moment: datetime) -> str:
         else:
             after = f"snapshot {snapshot.id}, read through {position.read_through}"
     near = [text for text in (before, after) if text]
-    return f"Nearest to it: {'; '.join(near)}." if near else "No snapshot of it tells how far its source was read."
+    return (
+        f"Nearest to it: {'; '.join(near)}." if near else "None of its snapshots records how far its source was read."
+    )
 
 
 def _position(snapshot: Snapshot) -> Position | None:
@@ -346,7 +352,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 
 def _adds_no_event(snapshot: Snapshot) -> bool:
-    """Whether a snapshot has the events of the one before, and no others."""
+    """Check whether a snapshot has exactly the events of its parent."""
     return facts_of(snapshot).is_maintenance and names.MOMENT not in snapshot.summary
 
 

@@ -1,4 +1,4 @@
-"""A moment as a table of its own, which each run makes anew in one commit."""
+"""A moment as a separate table, which each run rewrites in one commit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.definition import create_table, current_spec_id, evolve, partitioning, spark_types
+from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class MomentTable:
-    """A table that holds a moment of another one.
+    """A table that contains a moment of another one.
 
     :param source: the other one.
-    :param name: ``namespace.name``; the table need not exist yet.
-    :raises InputError: there is a table of that name with something else in it.
+    :param name: ``namespace.name``; the table may not exist yet.
+    :raises InputError: a table with this name has other content.
     """
 
     def __init__(self, source: IcebergTable, name: str) -> None:
@@ -41,7 +41,7 @@ class MomentTable:
         self.note = written.summary.get(names.MOMENT) if written else None
         if self._table is not None and not self._is_ours(self._table):
             raise InputError(
-                f"There is a table {name} already with something else in it than a moment of this table.",
+                f"The table {name} already exists and does not contain a moment of this table.",
                 table=source.name,
                 hint="Give options.into another name, or drop that table.",
             )
@@ -54,11 +54,11 @@ class MomentTable:
         return self.note is not None and fed_by == (SOURCE, self._source.uuid)
 
     def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
-        """Put the rows of a moment in the place of those that are there.
+        """Replace the rows with those of a moment.
 
-        :param note: what the summary tells of the moment.
+        :param note: describes the moment in the summary.
         :return: numbers for the report.
-        :raises ConflictError: another run has come first.
+        :raises ConflictError: another run committed first.
         """
         table = self._prepared()
         there = {name: F.col(quoted_column(name)) for name in rows.columns}
@@ -84,7 +84,7 @@ class MomentTable:
         }
 
     def _prepared(self) -> IcebergTable:
-        """The table with the columns that the source has now."""
+        """Return the table with the source's current columns."""
         source, types = self._source, spark_types(self._source)
         if self._table is not None:
             evolve(self._table, [*types.items()])
@@ -94,15 +94,17 @@ class MomentTable:
             source.spark,
             source.catalog,
             self.name,
-            [(name, kind, name in key) for name, kind in types.items()],
-            partition_by=partitioning(source),
-            properties={"format-version": str(source.format_version)},
-            identifier=key,
+            TableDefinition(
+                [(name, kind, name in key) for name, kind in types.items()],
+                partition_by=partitioning(source),
+                properties={"format-version": str(source.format_version)},
+                identifier=key,
+            ),
         )
 
 
 def _last_written(table: IcebergTable) -> Snapshot | None:
-    """The newest snapshot that is not maintenance of the one before."""
-    # a moment counts as maintenance of the branch that it is shown on
+    """Return the newest snapshot that is not maintenance."""
+    # a moment counts as maintenance on the branch that shows it
     changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not facts_of(each).is_maintenance)
     return next(changes, None)

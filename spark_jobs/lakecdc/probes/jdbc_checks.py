@@ -1,4 +1,4 @@
-"""What can be told of a JDBC source without its driver: the login, and whether the source tables exist."""
+"""Checks of a JDBC source that need no driver: the login, and the existence of the source tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TABLES_OF_SQLITE = "SELECT name FROM sqlite_master WHERE type IN ('table', 'vie
 
 
 def findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
-    """Look at the database where that can be done without its driver, and at each source table.
+    """Check the database and each source table as far as possible without a driver.
 
     :param source: the spec's.
     """
@@ -36,16 +36,16 @@ def findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
         if listed.state != "ok":
             yield listed
             return
-        found = [tried(f"source of {each.table}", _table, each, source.dialect, tables) for each in spec.targets]
-        yield from summed("source tables", found, "exist")
+        results = [tried(f"source of {each.table}", _table, each, source.dialect, tables) for each in spec.targets]
+        yield from summed("source tables", results, "exist")
 
 
 def _opened(source: JdbcSource, opened: list[Session]) -> str:
     session = open_jdbc(source)
     if session is None:
-        return f"{source.url}, which only the job can look at"
+        return f"{source.url}, which only the job can check"
     opened.append(session)
-    return f"{source.url} takes the login" if source.dialect != "sqlite" else f"{source.url} is there"
+    return f"{source.url} accepts the login" if source.dialect != "sqlite" else f"{source.url} exists"
 
 
 def _list_tables(session: Session, dialect: str, tables: list[str]) -> str:
@@ -55,7 +55,7 @@ def _list_tables(session: Session, dialect: str, tables: list[str]) -> str:
             tables += [".".join(row) for row in cursor.fetchall()]
     except Exception as error:
         raise InputError(
-            f"The source's tables cannot be listed: {error}", hint="Check that source.url leads to a database."
+            f"Cannot list the source's tables: {error}", hint="Check that source.url names a database."
         ) from error
     return f"{len(tables)} tables"
 
@@ -64,9 +64,10 @@ def _table(target: Target, dialect: str, tables: Sequence[str]) -> str:
     name = ".".join(source_name(target, dialect))
     known = {*tables} if dialect == "postgresql" else {table.casefold() for table in tables}
     if (name if dialect == "postgresql" else name.casefold()) not in known:
-        remedy = 'Set "source_table" of its target to "schema.table", in the case in which the database keeps it.'
+        remedy = 'Set "source_table" of its target to "schema.table", in the letter case that the database stores.'
         near = nearest(name, tables)
         raise InputError(
-            f"The source has no table {name}, or the login may not see it.", hint=f"{near} {remedy}" if near else remedy
+            f"The source has no table {name}, or the login lacks the privilege to see it.",
+            hint=f"{near} {remedy}" if near else remedy,
         )
     return name

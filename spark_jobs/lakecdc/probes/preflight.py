@@ -1,7 +1,7 @@
-"""What of a job's spec is tried before Spark is started: ``python -m lakecdc.probes.preflight < spec.json``.
+"""Checks of a job's spec before Spark starts: ``python -m lakecdc.probes.preflight < spec.json``.
 
-Spark takes a quarter of a minute to find out that a password is wrong. Only what no retry mends is told; whether a
-server is up is the job's own business, a moment later.
+Spark takes a quarter of a minute to find out that a password is wrong. Only problems that a retry cannot fix are
+reported; whether a server is up is left to the job a moment later.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     Session = sqlite3.Connection | psycopg.Connection[tuple[Any, ...]] | pymysql.Connection[Any]
 
 _SECONDS = 10
-# of these a path without a scheme may lie in another file system than this machine's
+# with one of these set, a path without a scheme may be in another file system
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
 
 def main() -> int:
-    """Check the spec that stands on the standard input.
+    """Check the spec on standard input.
 
-    :return: 4 if it is refused, with the reason on the standard output, else 0.
+    :return: 4 if it is refused, with the reason on standard output, else 0.
     """
     try:
         check(parse_spec(loads(sys.stdin.read())))
@@ -46,13 +46,13 @@ def main() -> int:
         print(mask(str(error)))
         return EXIT_BAD_INPUT
     except (ImportError, LakecdcError):
-        # not installed here, or out of reach just now
+        # not installed here, or temporarily unreachable
         return EXIT_DONE
     return EXIT_DONE
 
 
 def check(spec: JobSpec) -> None:
-    """Try what a spec names.
+    """Check the catalog and the source that a spec names.
 
     :raises InputError: a wrong password, an unknown database, a missing folder.
     """
@@ -78,51 +78,53 @@ def _check_catalog(catalog: Catalog) -> None:
     folder = Path(uri.removeprefix("sqlite:///")).parent
     if uri.startswith("sqlite:////") and not folder.is_dir():
         raise InputError(
-            f"The catalog {catalog.name!r} is to lie in the folder {folder}, which does not exist.",
-            hint="Make it, or correct the catalog's uri.",
+            f"The folder {folder} of the catalog {catalog.name!r} does not exist.",
+            hint="Create it, or correct the catalog's uri.",
         )
 
 
 def is_local(path: str) -> bool:
-    """Whether a path of a ``files`` source lies in this machine's file system for certain."""
+    """Check whether a path of a ``files`` source is certainly in this machine's file system."""
     scheme = urlsplit(path).scheme
     return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
 
 
 def check_path(path: str) -> None:
-    """Refuse a path of a ``files`` source whose folder is not there, as far as that can be told here.
+    """Refuse a path of a ``files`` source whose folder does not exist, as far as this machine can tell.
 
-    :raises InputError: naming what is missing.
+    :raises InputError: names what is missing.
     """
     if not is_local(path):
         return
     parts = urlsplit(path)
     local = unquote(parts.path) if parts.scheme else path
-    # Hadoop's patterns have more than Python's: only what stands before the first of them is looked for
+    # Hadoop's patterns differ from Python's: only the part before the first pattern is checked
     fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
-    found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
-    if not found.exists():
+    checked = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
+    if not checked.exists():
         what = "file or folder" if fixed == local else "folder"
-        raise InputError(f"source.path names {path}, but there is no {what} {found}.", hint="Correct source.path.")
+        raise InputError(
+            f"source.path is {path}, but the {what} {checked} does not exist.", hint="Correct source.path."
+        )
 
 
 def check_jdbc(source: JdbcSource) -> None:
-    """Try the database of a ``jdbc`` source, see :func:`open_jdbc`."""
+    """Connect to the database of a ``jdbc`` source, see :func:`open_jdbc`."""
     if (session := open_jdbc(source)) is not None:
         session.close()
 
 
 def open_jdbc(source: JdbcSource) -> Session | None:
-    """Open the database of a ``jdbc`` source; None where that needs its driver.
+    """Open the database of a ``jdbc`` source; return None where that needs its driver.
 
     :raises InputError: it refuses the login, or its file does not exist.
-    :raises SourceUnavailableError: it is out of reach.
+    :raises SourceUnavailableError: it is unreachable.
     """
     parts = urlsplit(source.url.removeprefix("jdbc:"))
     if source.dialect == "sqlite":
         file = source.url.removeprefix("jdbc:sqlite:").partition("?")[0].removeprefix("file:")
         if file.startswith("/") and not Path(file).exists():
-            raise InputError(f"source.url names the file {file}, which does not exist.", hint="Correct source.url.")
+            raise InputError(f"The file {file} in source.url does not exist.", hint="Correct source.url.")
         return sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True) if file.startswith("/") else None
     if source.dialect == "postgresql" and parts.hostname and "," not in parts.netloc:
         return _open_postgres(source, parts.hostname, parts.port, parts.path.strip("/"))
@@ -156,7 +158,7 @@ def _open_mysql(source: JdbcSource, host: str, port: int | None, database: str) 
 def _refusal(source: JdbcSource, error: Exception) -> LakecdcError:
     text = " ".join(str(error).split())
     return (InputError if is_refusal(text) else SourceUnavailableError)(
-        f"The database at {source.url} cannot be queried: {text}", hint="Check url, user and password."
+        f"Cannot query the database at {source.url}: {text}", hint="Check url, user and password."
     )
 
 

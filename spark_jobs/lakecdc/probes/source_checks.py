@@ -1,9 +1,8 @@
-"""Whether the source of a spec can be read, without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
+"""Checks of a spec's source without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
 
-The question is ``{"spec": …, "positions": {table: text}}``, with the positions of tables that have been fed as snapshot
-summaries hold them; ``null`` if they cannot be read. It prints a JSON list of
-:class:`lakecdc.contract.findings.Finding`. What a job asks of its source when it starts is asked here by the same
-functions; nothing is made, moved or locked.
+The question is ``{"spec": …, "positions": {table: text}}``, with the positions of tables that were fed, as in snapshot
+summaries; ``null`` if they cannot be read. The output is a JSON list of :class:`lakecdc.contract.findings.Finding`. The
+checks are the functions that a job runs when it starts; nothing is created, moved or locked.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Check the source of the spec on the standard input.
+    """Check the source of the spec on standard input.
 
-    :return: 0, whatever has been found.
+    :return: 0, whatever the result.
     """
     question = loads(sys.stdin.read())
-    told = question["positions"]
-    positions = None if told is None else {table: decode(text) for table, text in told.items()}
-    found = list(findings(parse_spec(question["spec"]), positions))
-    print(json.dumps([finding.facts() for finding in found]))
+    texts = question["positions"]
+    positions = None if texts is None else {table: decode(text) for table, text in texts.items()}
+    results = list(findings(parse_spec(question["spec"]), positions))
+    print(json.dumps([finding.facts() for finding in results]))
     return 0
 
 
 def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Look at a spec's source.
+    """Check a spec's source.
 
     :param spec: of a job that feeds tables.
-    :param positions: of tables that have been fed; None if they are not known.
+    :param positions: of tables that were fed; None if unknown.
     """
     source = spec.source
     if isinstance(source, PostgresSource):
@@ -71,7 +70,7 @@ def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterato
 
 def _path(path: str) -> str:
     preflight.check_path(path)
-    return path if preflight.is_local(path) else f"{path}, which only the job can look at"
+    return path if preflight.is_local(path) else f"{path}, which only the job can check"
 
 
 if __name__ == "__main__":

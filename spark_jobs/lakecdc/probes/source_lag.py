@@ -1,7 +1,7 @@
-"""How far a source is ahead of tables, without Spark: ``python -m lakecdc.probes.source_lag < question.json``.
+"""Lag of tables behind their source, without Spark: ``python -m lakecdc.probes.source_lag < question.json``.
 
-The question is ``{"source": …, "positions": {table: text}}``, with positions as snapshot summaries hold them; the
-answer is a JSON object by table, of bytes of Postgres' log or of Kafka's messages.
+The question is ``{"source": …, "positions": {table: text}}``, with positions as in snapshot summaries; the answer is a
+JSON object by table, in bytes of Postgres' log or in Kafka messages.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Answer the question that stands on the standard input.
+    """Answer the question on standard input.
 
-    :return: 4 if the source is the wrong one, 1 if it is out of reach, each with the reason on the standard output.
+    :return: 4 if the source is the wrong one, 1 if it is unreachable, each with the reason on standard output.
     """
     question = loads(sys.stdin.read())
     positions = {table: decode(text) for table, text in question["positions"].items()}
     try:
-        found = source_lag(parse_source(question["source"], ()), positions)
+        lag = source_lag(parse_source(question["source"], ()), positions)
     except (LakecdcError, ImportError) as error:
         print(mask(str(error)))
         return EXIT_OTHER if isinstance(error, SourceUnavailableError) else EXIT_BAD_INPUT
-    print(json.dumps(found))
+    print(json.dumps(lag))
     return EXIT_DONE
 
 
 def source_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, int]:
-    """Ask the source how far it is ahead of positions, which a run could go on from.
+    """Measure how far the source is ahead of positions that a run could continue from.
 
     :param source: of type ``postgres`` or ``kafka``.
     :param positions: by table.
     :return: by table, bytes of the log of ``postgres``, messages of ``kafka``.
-    :raises InputError: another type of source, or a position that this source does not lead on from.
-    :raises SourceUnavailableError: the source is out of reach.
+    :raises InputError: another type of source, or a position that does not belong to this source.
+    :raises SourceUnavailableError: the source is unreachable.
     """
     if isinstance(source, PostgresSource):
         return _bytes_of_log(source, positions)
     if isinstance(source, KafkaSource):
         return _messages(source, positions)
     raise InputError(
-        f"A source of type {source.type!r} has no log whose end could be asked for.",
-        hint="Sources of type postgres and kafka have. For others wait by IcebergWatermarkSensor.",
+        f"Cannot measure the lag of a source of type {source.type!r}.",
+        hint="Use a source of type postgres or kafka, or wait with IcebergWatermarkSensor.",
     )
 
 
@@ -73,7 +73,7 @@ def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> 
         for table, position in positions.items():
             check_position(table, position, cluster, where.place)
         (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
-    # what a table has read through may lie behind what is flushed by now, on a quiet source
+    # on a quiet source a table's position may be past the flushed end
     return {table: max(0, lsn(end) - lsn(position.offsets["lsn"])) for table, position in positions.items()}
 
 
@@ -87,7 +87,7 @@ def _messages(source: KafkaSource, positions: Mapping[str, Position]) -> dict[st
 
 
 def _left(source: KafkaSource, topology: Topology, table: str, position: Position) -> int:
-    """The messages of the topics that feed a table, also of partitions that it does not know yet."""
+    """Count the remaining messages of a table's topics, including those of new partitions."""
     from lakecdc.ingest.sources.kafka import progress as kafka
     from lakecdc.ingest.sources.kafka.topology import checked, extended
 

@@ -1,7 +1,7 @@
-"""Rows that differ looked at again, once the table has been fed past the moment of reading: changes on their way agree.
+"""Repeated comparison of rows that differ, so that changes in flight are not reported as mismatches.
 
-A row is a mismatch if the source had the same values at two readings and the table, fed past the first of them, has
-others in between. Where nothing tells how far the table has been fed, the job waits for as long as it may.
+A row is a mismatch if the source had the same values in two reads and the table, fed past the first of them, had others
+in between. For a source that does not tell how far the table was fed, the job waits for the full time allowed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakecdc.metadata.positions import current_position
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.reconcile.compare import Comparison, Difference, Found
+    from lakecdc.reconcile.compare import Comparison, Difference, Differences
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +25,13 @@ _POLL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What became of rows that differed.
+class Recheck:
+    """Result of rechecking rows that differed.
 
-    :param mismatches: they differ for good.
-    :param in_flight: how many were on their way.
-    :param undecided: how many differ, and it is not known whether they are on their way.
-    :param looks: how often rows were looked at.
+    :param mismatches: rows that differ permanently.
+    :param in_flight: number of rows whose change was still on its way.
+    :param undecided: number of rows that differ but may be in flight.
+    :param looks: number of times that rows were read.
     """
 
     mismatches: tuple[Difference, ...]
@@ -40,14 +40,14 @@ class Judged:
     looks: int = 1
 
 
-def judged(comparison: Comparison, found: Found, max_wait: float) -> Judged:
-    """Look at rows again until it is known of each whether it differs for good.
+def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Recheck:
+    """Reread rows that differ until each is a mismatch, in flight, or the time is over.
 
-    :param found: by the first look, a moment ago.
+    :param first: result of the first comparison, a moment ago.
     :param max_wait: seconds.
     """
     table, source = comparison.pair.table, comparison.pair.source
-    waiting, looks = dict(found.rows), 1
+    waiting, looks = dict(first.rows), 1
     mismatches: list[Difference] = []
     read_at, deadline = source.now(), monotonic() + max_wait
     while waiting:
@@ -61,12 +61,12 @@ def judged(comparison: Comparison, found: Found, max_wait: float) -> Judged:
         waiting = {key: each for key, each in again.items() if each not in for_good}
         if monotonic() >= deadline:
             break
-    in_flight = len(found.rows) - len(mismatches) - len(waiting)
-    return Judged(tuple(mismatches), in_flight, len(waiting), looks)
+    in_flight = len(first.rows) - len(mismatches) - len(waiting)
+    return Recheck(tuple(mismatches), in_flight, len(waiting), looks)
 
 
 def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
-    """Wait until a table has been fed past a moment of its source; False if it has not, for all that is known."""
+    """Wait until a table was fed past a moment of its source; return False if it is known not to be."""
     log.info("%s: waiting until it has been fed past %s", table.name, moment.isoformat())
     while True:
         through = _read_through(table.refresh())

@@ -1,4 +1,4 @@
-"""Both sides held against each other: hashes of ranges, then the rows of those that differ."""
+"""Comparison of both sides: hashes of ranges, then the rows of ranges that differ."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from lakecdc.reconcile.pair import Pair
     from lakecdc.reconcile.ranges import KeyRanges
 
-#: ``missing`` from the table, ``unexpected`` in it, there with ``different`` values, or more than once on one side
+#: ``missing`` from the table, ``unexpected`` in it, with ``different`` values, or more than once on one side
 Kind = Literal["missing", "unexpected", "different", "duplicate"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SIDE, _RANGE, _HASH, _KEY = "_lakecdc_side", "_lakecdc_range", "_lakecdc_hash", "_lakecdc_key"
 _SOURCE, _TABLE = 0, 1
 _ROW = ("_lakecdc_row_0", "_lakecdc_row_1")
-# of the hashes of a key's rows on a side: small however large the rows are
+# aggregates of the hashes of a key's rows on one side: small, however large the rows are
 _STATE = {"count": F.count, "min": F.min, "max": F.max}
-# what two sides may write in different ways, or what Spark does not compare
+# types that two sides may write in different ways, or that Spark does not compare
 _NESTED = ("array", "map", "struct", "variant")
 
 
@@ -40,7 +40,7 @@ class Difference:
     :param key: hash of its key.
     :param key_text: its key, JSON.
     :param number: of its key (see :class:`KeyRanges`); None if it is null.
-    :param columns: those that differ, if the row is there once on both sides.
+    :param columns: those that differ, if the row exists once on both sides.
     :param source: hash of the source's values, 0 if it has none.
     :param table: hash of the table's values, 0 if it has none.
     """
@@ -56,11 +56,11 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a look at rows has found.
+class Differences:
+    """Result of comparing rows.
 
-    :param rows: those that differ, by the hash of their key; none if they are too many.
-    :param counts: how many differ, by kind.
+    :param rows: those that differ, by the hash of their key; empty if they are too many.
+    :param counts: number of differing rows, by kind.
     """
 
     rows: Mapping[int, Difference] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class Found:
 
     @property
     def total(self) -> int:
-        """How many rows differ."""
+        """Return the number of differing rows."""
         return sum(self.counts.values())
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A pair and the ranges of its keys."""
+    """A pair of tables with its key ranges."""
 
     pair: Pair
     ranges: KeyRanges
@@ -82,46 +82,41 @@ class Comparison:
     def digests(
         self, snapshot: int | None, places: Collection[int]
     ) -> tuple[dict[int, tuple[Fingerprint, Fingerprint]], int]:
-        """Hashes of some ranges at the source and in the table, and how many of the source's rows cannot be read.
-
-        Both sides are read at once.
+        """Hash some ranges of both sides at once, and count the source rows that cannot be read.
 
         :param snapshot: of the table.
         :param places: the ranges.
         """
-        wanted, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
-        with self.pair.source_rows(wanted) as (source, unreadable):
-            rows = self._within(self._both(source, self.pair.table_rows(snapshot, wanted)), places)
+        condition, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
+        with self.pair.source_rows(condition) as (source, unreadable):
+            rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
             grouped = proof.hashed(_canonical(rows, self.pair.types)).groupBy(_RANGE, _SIDE)
-            found = {(row[_RANGE], row[_SIDE]): fingerprint(row) for row in grouped.agg(*proof.measures()).collect()}
+            hashes = {(row[_RANGE], row[_SIDE]): fingerprint(row) for row in grouped.agg(*proof.measures()).collect()}
 
         def digest(place: int, side: int) -> Fingerprint:
-            return found.get((place, side), NO_ROWS)
+            return hashes.get((place, side), NO_ROWS)
 
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
-    def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Found:
-        """The rows that differ in some ranges, without their columns.
+    def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
+        """Return the rows that differ in some ranges, without their columns.
 
         :param most: rows; if more differ, they are only counted.
         """
-        wanted = self.ranges.some(sorted(places))
-        with self.pair.source_rows(wanted) as (source, _unreadable):
-            rows = self._within(self._both(source, self.pair.table_rows(snapshot, wanted)), places)
+        condition = self.ranges.some(sorted(places))
+        with self.pair.source_rows(condition) as (source, _unreadable):
+            rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
             return self._differing(rows, most=most)
 
-    def differences_of(self, snapshot: int | None, known: Collection[Difference]) -> Found:
-        """Those of some rows that differ now.
-
-        :param known: the rows.
-        """
-        wanted = self.ranges.keys([each.number for each in known])
-        with self.pair.source_rows(wanted) as (source, _unreadable):
-            both = self._both(source, self.pair.table_rows(snapshot, wanted))
+    def differences_of(self, snapshot: int | None, known: Collection[Difference]) -> Differences:
+        """Return those of the known rows that still differ."""
+        condition = self.ranges.keys([each.number for each in known])
+        with self.pair.source_rows(condition) as (source, _unreadable):
+            both = self._both(source, self.pair.table_rows(snapshot, condition))
             return self._differing(self.only(both, known, self._key()), columns=True)
 
     def only(self, rows: DataFrame, known: Collection[Difference], key: Sequence[Column]) -> DataFrame:
-        """Rows that have the keys of known ones.
+        """Select the rows with the keys of known differences.
 
         :param key: values of the key columns in ``rows``.
         """
@@ -136,18 +131,18 @@ class Comparison:
         )
 
     def _within(self, rows: DataFrame, places: Collection[int]) -> DataFrame:
-        """The rows that lie in some ranges."""
-        # a filter lets Spark look for each row's range twice, as it comes before the union
+        """Select the rows in some ranges."""
+        # a filter makes Spark compute each row's range twice, because it is pushed below the union
         return rows if len(places) == len(self.ranges) else rows.where(F.col(_RANGE).isin([*places]))
 
     def _key(self) -> list[Column]:
         return [F.col(quoted_column(name)) for name in self.pair.key]
 
-    def _differing(self, rows: DataFrame, *, most: int | None = None, columns: bool = False) -> Found:
-        """The rows that differ.
+    def _differing(self, rows: DataFrame, *, most: int | None = None, columns: bool = False) -> Differences:
+        """Select the rows that differ.
 
         :param most: rows; if more differ, they are only counted.
-        :param columns: tell their columns, for which all values go through the shuffle instead of their hashes.
+        :param columns: also return their differing columns, for which all values are shuffled instead of hashes.
         """
         types, key = self.pair.types, [quoted_column(name) for name in self.pair.key]
         hashed = Proof(tuple(types), "all columns").hashed(_canonical(rows, types))
@@ -160,7 +155,7 @@ class Comparison:
             .when(there == 0, "unexpected")
             .otherwise("different")
         )
-        told = by_key.where(~_state(_SOURCE).eqNullSafe(_state(_TABLE))).select(
+        differing = by_key.where(~_state(_SOURCE).eqNullSafe(_state(_TABLE))).select(
             _key_hash(self._key()).alias("key"),
             exact_json(F.struct(*key)).alias("key_text"),
             F.col(_RANGE).alias("range"),
@@ -170,14 +165,14 @@ class Comparison:
             F.when(there > 0, F.xxhash64(_state(_SOURCE))).otherwise(0).alias("source"),
             F.when(here > 0, F.xxhash64(_state(_TABLE))).otherwise(0).alias("table"),
         )
-        told.persist()
+        differing.persist()
         try:
-            counts = {row["kind"]: row["count"] for row in told.groupBy("kind").count().collect()}
-            few = told.collect() if most is None or sum(counts.values()) <= most else []
+            counts = {row["kind"]: row["count"] for row in differing.groupBy("kind").count().collect()}
+            few = differing.collect() if most is None or sum(counts.values()) <= most else []
         finally:
-            told.unpersist()
-        found = [Difference(**{**row.asDict(), "columns": tuple(row["columns"] or ())}) for row in few]
-        return Found({each.key: each for each in found}, {kind: counts.get(kind, 0) for kind in KINDS})
+            differing.unpersist()
+        differences = [Difference(**{**row.asDict(), "columns": tuple(row["columns"] or ())}) for row in few]
+        return Differences({each.key: each for each in differences}, {kind: counts.get(kind, 0) for kind in KINDS})
 
 
 def _key_hash(key: Sequence[Column]) -> Column:
@@ -186,12 +181,12 @@ def _key_hash(key: Sequence[Column]) -> Column:
 
 
 def _states() -> list[Column]:
-    """Aggregates of a key's rows on each side, for :func:`_state`."""
-    found = []
+    """Aggregate a key's rows on each side, for :func:`_state`."""
+    aggregates = []
     for side in (_SOURCE, _TABLE):
         value = F.when(F.col(_SIDE) == side, F.col(_HASH))
-        found += [aggregate(value).alias(f"_lakecdc_{name}_{side}") for name, aggregate in _STATE.items()]
-    return found
+        aggregates += [aggregate(value).alias(f"_lakecdc_{name}_{side}") for name, aggregate in _STATE.items()]
+    return aggregates
 
 
 def _state(side: int) -> Column:
@@ -199,7 +194,7 @@ def _state(side: int) -> Column:
 
 
 def _values(columns: Sequence[str]) -> list[Column]:
-    """Aggregates of a key's values on each side, for :func:`_unequal`."""
+    """Aggregate a key's values on each side, for :func:`_unequal`."""
     if not columns:
         return []
     values = F.struct(*[F.col(quoted_column(name)).alias(f"c{i}") for i, name in enumerate(columns)])
@@ -208,7 +203,7 @@ def _values(columns: Sequence[str]) -> list[Column]:
 
 
 def _unequal(columns: Sequence[str]) -> Column:
-    """Names of the columns that differ."""
+    """Return the names of the columns that differ."""
     if not columns:
         return F.lit(None).cast("array<string>")
     there, here = F.col(_ROW[_SOURCE]), F.col(_ROW[_TABLE])
@@ -217,7 +212,7 @@ def _unequal(columns: Sequence[str]) -> Column:
 
 
 def _canonical(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
-    """The rows with one form for values that are the same: of nested ones JSON, the entries of a map in their order."""
+    """Give equal nested values one form: JSON, with map entries in order."""
     nested = [name for name in columns if holds(rows.schema[name].dataType, *_NESTED)]
     return rows.withColumns({name: _nested(rows, name) for name in nested}) if nested else rows
 

@@ -1,4 +1,4 @@
-"""The job reconcile: each target held against its source table. It only reads, unless it is to repair."""
+"""The job reconcile: compares each target with its source table. It writes only to repair."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.discovery import expanded
-from lakecdc.reconcile.again import Judged, judged
-from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Found
+from lakecdc.reconcile.again import Recheck, recheck
+from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences
 from lakecdc.reconcile.pair import pair
 from lakecdc.reconcile.ranges import KeyRanges, cut
 from lakecdc.reconcile.repair import Repaired, repair
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
 
-#: rows that a report names
-MOST_TOLD = 100
+#: maximum number of rows in a report
+MAX_REPORTED = 100
 
 
 def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Compare the spec's targets with the tables of its source, one after another.
+    """Compare the spec's targets with their source tables, one after another.
 
-    :raises LakecdcError: the source as a whole cannot be read; what a single table fails for is in its report.
+    :raises LakecdcError: the source as a whole cannot be read; the failure of a single table is in its report.
     """
     spec, shared = expanded(spark, spec)
     source = open_source(spark, spec)
@@ -72,17 +72,17 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     comparison, places = Comparison(sides, ranges), ranges.sample(options.sample, snapshot or 0)
     digests, unreadable = comparison.digests(snapshot, places)
     unequal = [place for place, (there, here) in digests.items() if there != here]
-    found, result = Found(), Judged((), looks=0)
+    differences, result = Differences(), Recheck((), looks=0)
     if unequal:
         newest = table.refresh().head()
-        found = comparison.differences_in(newest.id if newest else None, unequal, options.max_keys)
-        result = judged(comparison, found, options.max_wait)
+        differences = comparison.differences_in(newest.id if newest else None, unequal, options.max_keys)
+        result = recheck(comparison, differences, options.max_wait)
     repaired = Repaired(result)
     if options.repair and not options.dry_run and result.mismatches:
         repaired = repair(spec, comparison, result)
         result = repaired.left
-    too_many = found.total if found.total > options.max_keys else 0
-    counts = found.counts if too_many else Counter(each.kind for each in result.mismatches)
+    too_many = differences.total if differences.total > options.max_keys else 0
+    counts = differences.counts if too_many else Counter(each.kind for each in result.mismatches)
     metrics: dict[str, Any] = {
         "ranges": len(ranges),
         "ranges_compared": len(places),
@@ -98,61 +98,61 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
         "columns_different": dict(Counter(name for each in result.mismatches for name in each.columns)),
         "columns_not_compared": list(sides.alone),
         "different_ranges": _by_range(result.mismatches, ranges, options.report_values),
-        "differences": [_told(each, options.report_values) for each in result.mismatches[:MOST_TOLD]],
-        "repairs": [_told(each, options.report_values) for each in repaired.rows[:MOST_TOLD]],
+        "differences": [_facts(each, options.report_values) for each in result.mismatches[:MAX_REPORTED]],
+        "repairs": [_facts(each, options.report_values) for each in repaired.rows[:MAX_REPORTED]],
     }
     outcome, reason = _verdict(counts, metrics, too_many)
     if options.repair and options.dry_run and result.mismatches:
-        reason += f"; a run without dry_run would load {len(result.mismatches)} of them anew"
+        reason += f"; a run without dry_run would reload {len(result.mismatches)} of them"
     before = str(snapshot) if snapshot else None
     report = TableReport(table.name, outcome, reason, snapshot_before=before, snapshot_after=before, metrics=metrics)
     if loaded := repaired.loaded:
         report = replace(report, snapshot_after=loaded.snapshot_after)
         if loaded.failure_class:
-            reason = f"{reason}, and could not be loaded anew: {loaded.reason}"
+            reason = f"{reason}, and could not be reloaded: {loaded.reason}"
             report = replace(report, outcome=loaded.outcome, reason=reason, failure_class=loaded.failure_class)
     return report
 
 
 def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: int) -> tuple[Any, str]:
-    """Outcome and reason."""
-    told = [f"{counts[kind]} {kind}" for kind in KINDS if counts.get(kind)]
+    """Return the outcome and its reason."""
+    parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts.get(kind)]
     if metrics["unreadable"]:
-        told.append(f"{metrics['unreadable']} that ingestion could not write")
+        parts.append(f"{metrics['unreadable']} that ingestion could not write")
     if too_many:
         return "skipped", (
-            f"{too_many} rows differ ({', '.join(told)}), more than max_keys, so that none was looked at again or "
-            "repaired: some may be on their way; to load them all, run ingest once with reload"
+            f"{too_many} rows differ ({', '.join(parts)}), more than max_keys, so none was rechecked or repaired: "
+            "some may be in flight; to reload them all, run ingest once with reload"
         )
     if metrics["undecided"]:
-        told.append(
-            f"{metrics['undecided']} of which it is not known, as the table was not fed past the moment of reading "
-            "within max_wait or the source kept changing them"
+        parts.append(
+            f"{metrics['undecided']} undecided, because the table was not fed past the moment of reading within "
+            "max_wait or the source kept changing them"
         )
-    repaired = f"{metrics['repaired']} that differed were loaded anew" if metrics["repaired"] else ""
-    if told:
-        return "skipped", f"rows differ from the source: {', '.join(told)}{f'; {repaired}' if repaired else ''}"
+    repaired = f"{metrics['repaired']} that differed were reloaded" if metrics["repaired"] else ""
+    if parts:
+        return "skipped", f"rows differ from the source: {', '.join(parts)}{f'; {repaired}' if repaired else ''}"
     if repaired:
-        return "done", f"all rows compared are those of the source by now, {repaired}"
+        return "done", f"all rows compared now equal the source, {repaired}"
     flight = metrics["in_flight"]
     return "nothing", (
-        f"all {metrics['rows_table']} rows compared are those of the source"
-        f"{f', {flight} of them after a change on its way had arrived' if flight else ''}"
+        f"all {metrics['rows_table']} rows compared equal the source"
+        f"{f', {flight} of them after a change in flight had arrived' if flight else ''}"
     )
 
 
 def _by_range(rows: Sequence[Difference], ranges: KeyRanges, values: bool) -> list[dict[str, Any]]:
-    """How many rows differ in each range that has some."""
-    found: dict[int, Counter[str]] = {}
+    """Count the rows that differ, per range."""
+    counts: dict[int, Counter[str]] = {}
     for each in rows:
-        found.setdefault(each.range, Counter())[each.kind] += 1
-    told = []
-    for place in sorted(found):
-        low, high = ranges.told(place)
-        told.append({"range": place, **({"from": low, "to": high} if values else {}), **found[place]})
-    return told
+        counts.setdefault(each.range, Counter())[each.kind] += 1
+    entries = []
+    for place in sorted(counts):
+        low, high = ranges.ends_as_text(place)
+        entries.append({"range": place, **({"from": low, "to": high} if values else {}), **counts[place]})
+    return entries
 
 
-def _told(row: Difference, values: bool) -> dict[str, Any]:
+def _facts(row: Difference, values: bool) -> dict[str, Any]:
     key = {"key": row.key_text} if values else {}
     return {"kind": row.kind, "range": row.range, "columns": list(row.columns), **key}

@@ -1,4 +1,4 @@
-"""A source table and the table that it feeds, as rows of the same columns and types."""
+"""A source table and the table that it feeds, as rows with the same columns and types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakecdc.ingest.cleaning import cleaned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.tables import own_columns
 from lakecdc.metadata.positions import Position
-from lakecdc.reconcile.ranges import Wanted, number_of
+from lakecdc.reconcile.ranges import KeyCondition, number_of
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Pair:
     """Both sides of a comparison.
 
     :param key: the table's key columns.
-    :param types: of the columns that both sides have, the key's first: what holds the values of both.
-    :param alone: columns that one side has alone.
+    :param types: of the columns on both sides, key first: types that hold the values of both.
+    :param alone: columns on one side only.
     """
 
     table: IcebergTable
@@ -44,59 +44,59 @@ class Pair:
     types: dict[str, str]
     alone: tuple[str, ...]
 
-    def leading(self) -> Wanted | None:
-        """The leading key column, if both sides have it in the same order."""
+    def leading(self) -> KeyCondition | None:
+        """Return the leading key column, if both sides have it in the same order."""
         name, clean = self.key[0], self.target.clean
         computed = clean is not None and name in clean.compute
         same = self.source.ordered.get(self._at_source(name)) == self.types[name]
         is_own = definition.spark_types(self.table)[name] == self.types[name]
         if computed or not (same and is_own) or number_of(name, self.types[name]) is None:
             return None
-        return Wanted(name, self.types[name], ())
+        return KeyCondition(name, self.types[name], ())
 
     def _at_source(self, column: str) -> str:
         renamed = self.target.clean.rename if self.target.clean else {}
         return {new: old for old, new in renamed.items()}.get(column, column)
 
-    def asked(self, wanted: Wanted | None) -> Wanted | None:
-        """What is wanted by the source's names."""
-        return replace(wanted, column=self._at_source(wanted.column)) if wanted else None
+    def at_source(self, condition: KeyCondition | None) -> KeyCondition | None:
+        """Translate a condition to the source's column names."""
+        return replace(condition, column=self._at_source(condition.column)) if condition else None
 
-    def table_rows(self, snapshot: int | None, wanted: Wanted | None = None) -> DataFrame:
-        """Rows of the table.
+    def table_rows(self, snapshot: int | None, condition: KeyCondition | None = None) -> DataFrame:
+        """Read the table's rows.
 
         :param snapshot: None for a table without one.
-        :param wanted: more may come; None for all.
+        :param condition: may be exceeded; None for all rows.
         """
-        found = self.table.read(snapshot, where=wanted.in_spark() if wanted else "true")
-        return found.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
+        rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true")
+        return rows.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
 
     @contextmanager
-    def source_rows(self, wanted: Wanted | None = None) -> Iterator[tuple[DataFrame, int]]:
-        """Rows of the source, as ingestion would write them, and how many it could not; until the context ends.
+    def source_rows(self, condition: KeyCondition | None = None) -> Iterator[tuple[DataFrame, int]]:
+        """Read the source's rows as ingestion would write them, and count those it could not; valid inside the context.
 
-        :param wanted: by the table's names; more may come; None for all.
+        :param condition: with the table's column names; may be exceeded; None for all rows.
         """
-        with self.source.rows(self.asked(wanted)) as found:
-            batch = replace(_batch(self.table, self.target, self.source), changes=found.changes)
+        with self.source.rows(self.at_source(condition)) as read:
+            batch = replace(_batch(self.table, self.target, self.source), changes=read.changes)
             rows = cleaned(self.table.spark, batch).changes
             assert rows is not None
             row = F.col("row")
             values = [row[name].cast(kind).alias(name) for name, kind in self.types.items()]
-            yield rows.where(row.isNotNull()).select(*values), found.unreadable
+            yield rows.where(row.isNotNull()).select(*values), read.unreadable
 
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
-    """Put a table and its source table side by side.
+    """Match a table with its source table.
 
-    :raises InputError: the key is another one, or a column has values of types that cannot be compared.
+    :raises InputError: the keys differ, or a column has values of types that cannot be compared.
     """
     batch = cleaned(table.spark, _batch(table, target, source))
     theirs, own = {c.name: c.type for c in batch.columns}, {name for name, _, _ in own_columns(target)}
     ours = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
     missing = [name for name in batch.key if name not in ours]
     if missing:
-        raise InputError(f"The table has no column {missing[0]!r}, which is part of the key.", table=table.name)
+        raise InputError(f"Key column {missing[0]!r} is missing from the table.", table=table.name)
     names = [*batch.key, *(name for name in ours if name in theirs and name not in batch.key)]
     types = {name: _common(table.name, name, ours[name], theirs[name]) for name in names}
     return Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
@@ -109,13 +109,13 @@ def _batch(table: IcebergTable, target: Target, source: SourceTable) -> TableBat
 
 
 def _common(table: str, column: str, ours: str, theirs: str) -> str:
-    """The type of a column in which the values of both sides are compared."""
+    """Return a column type in which the values of both sides can be compared."""
     if holds(ours, theirs):
         return ours
     if holds(theirs, ours):
         return theirs
     raise InputError(
-        f"The column {column!r} is {theirs} at the source and {ours} in the table, which cannot be compared.",
+        f"Cannot compare column {column!r}: it is {theirs} at the source and {ours} in the table.",
         table=table,
         hint=f'Give the source\'s column a type with "columns": {{"{column}": "{ours}"}} of its target, or leave it '
         'out with "exclude_columns".',

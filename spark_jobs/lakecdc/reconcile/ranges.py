@@ -1,4 +1,4 @@
-"""Ranges of keys: of the leading key column where the source has it in the same order, else of a hash of the key."""
+"""Key ranges: of the leading key column if the source orders it the same way, else of a hash of the key."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _SHORT_DECIMAL = re.compile(r"decimal\((\d|1[0-8]),0\)")
 _FIRST = datetime(1970, 1, 1)
-# a statement with more becomes too long, and one for each too many
+# more conditions make a statement too long, and one statement each is too many
 _MOST_CONDITIONS = 256
-# enough for ranges of about as many rows each, be there 256 of them
+# enough for 256 ranges of roughly equal size
 _SAMPLED_ROWS = 500_000
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """A half-open range of numbers that stand for keys.
+    """A half-open range of numbers that represent keys.
 
-    :param low: None for the beginning, rows whose number is null included.
+    :param low: None for the beginning, including rows whose number is null.
     :param high: None for the end.
     """
 
@@ -35,20 +35,20 @@ class KeyRange:
     high: int | None
 
     def condition(self, column: str, literal: Callable[[int], str]) -> str:
-        """SQL that is true for the values of the range.
+        """Return SQL that is true for the values of the range.
 
         :param column: SQL of the column.
-        :param literal: makes SQL of a number's value.
+        :param literal: converts a number to SQL of its value.
         """
         low = [] if self.low is None else [f"{column} >= {literal(self.low)}"]
         high = [] if self.high is None else [f"{column} < {literal(self.high)}"]
-        found = " AND ".join([*low, *high]) or "1 = 1"
-        return f"({found} OR {column} IS NULL)" if high and not low else f"({found})"
+        bounds = " AND ".join([*low, *high]) or "1 = 1"
+        return f"({bounds} OR {column} IS NULL)" if high and not low else f"({bounds})"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The rows that a side is asked for; it may give more.
+class KeyCondition:
+    """A condition on the leading key column; a side may return more rows.
 
     :param column: name of the leading key column, at the source or in the table.
     :param kind: its Spark SQL type.
@@ -59,22 +59,22 @@ class Wanted:
     ranges: tuple[KeyRange, ...]
 
     def conditions(self, column: str, literal: Callable[[int], str], most: int = _MOST_CONDITIONS) -> list[str]:
-        """SQL conditions, each range in one of them.
+        """Return SQL conditions that together cover the ranges.
 
         :param column: SQL of the column.
-        :param literal: makes SQL of a number's value.
-        :param most: conditions; ranges share one if there are more.
+        :param literal: converts a number to SQL of its value.
+        :param most: maximum number of conditions; ranges share one if there are more.
         """
         each = -(-len(self.ranges) // most)
         groups = [self.ranges[i : i + each] for i in range(0, len(self.ranges), each)]
         return [" OR ".join(one.condition(column, literal) for one in group) for group in groups]
 
     def text(self, number: int) -> str:
-        """The value that a number stands for, as text that databases read too, in UTC."""
+        """Return the value of a number as text that databases read too, in UTC."""
         return value_text(number, self.kind)
 
     def in_spark(self) -> str:
-        """SQL of Spark that is true for the ranges, and for what lies between them if they are many."""
+        """Return Spark SQL for the ranges, including the gaps between them if they are many."""
         first, last = self.ranges[0], self.ranges[-1]
         ranges = (KeyRange(first.low, last.high),) if len(self.ranges) > _MOST_CONDITIONS else self.ranges
         return replace(self, ranges=ranges).conditions(quoted_column(self.column), self._literal, 1)[0]
@@ -85,23 +85,23 @@ class Wanted:
 
 @dataclass(frozen=True)
 class KeyRanges:
-    """How the keys of a table are cut into ranges.
+    """The ranges of a table's keys.
 
-    :param number: SQL of the number of a row that decides.
-    :param bounds: the number that each range but the first begins with.
-    :param wanted: the leading key column with all ranges; None if a hash decides, of which no side can be asked.
+    :param number: SQL of a row's number.
+    :param bounds: the first number of each range but the first.
+    :param condition: the leading key column with all ranges; None if a hash decides, which cannot be pushed down.
     """
 
     number: str
     bounds: tuple[int, ...]
-    wanted: Wanted | None
+    condition: KeyCondition | None
 
     def __len__(self) -> int:
-        """How many ranges there are."""
+        """Return the number of ranges."""
         return len(self.bounds) + 1
 
     def range_of_row(self) -> str:
-        """SQL of a row's range, counted from 0."""
+        """Return SQL of a row's range, counted from 0."""
         return self._search(0, len(self.bounds))
 
     def _search(self, low: int, high: int) -> str:
@@ -112,43 +112,43 @@ class KeyRanges:
         return f"IF({self.number} >= {_long(self.bounds[middle])}, {above}, {below})"
 
     def ends(self, place: int) -> KeyRange:
-        """The numbers of a range."""
+        """Return the numbers at which a range begins and ends."""
         ends = [None, *self.bounds, None]
         return KeyRange(ends[place], ends[place + 1])
 
-    def told(self, place: int) -> tuple[str | None, str | None]:
-        """Where a range begins and ends, as values of the leading key column, or numbers of a hash."""
-        kind, ends = self.wanted.kind if self.wanted else "bigint", self.ends(place)
+    def ends_as_text(self, place: int) -> tuple[str | None, str | None]:
+        """Return the ends of a range as values of the leading key column, or numbers of a hash."""
+        kind, ends = self.condition.kind if self.condition else "bigint", self.ends(place)
         low, high = (None if number is None else value_text(number, kind) for number in (ends.low, ends.high))
         return low, high
 
     def sample(self, share: float, seed: int) -> list[int]:
-        """Some of the ranges, at least one, in their order.
+        """Choose some of the ranges, at least one, in order.
 
         :param seed: of the choice.
         """
         count = max(1, round(len(self) * share))
         return sorted(random.Random(seed).sample(range(len(self)), count))
 
-    def some(self, places: Sequence[int]) -> Wanted | None:
-        """What to ask a side for that is to give these ranges; None for everything."""
-        if self.wanted is None or len(places) == len(self):
+    def some(self, places: Sequence[int]) -> KeyCondition | None:
+        """Return the condition for some ranges; None for everything."""
+        if self.condition is None or len(places) == len(self):
             return None
-        return replace(self.wanted, ranges=tuple(map(self.ends, places)))
+        return replace(self.condition, ranges=tuple(map(self.ends, places)))
 
-    def keys(self, numbers: Sequence[int | None]) -> Wanted | None:
-        """The same for rows with these numbers."""
-        if self.wanted is None or None in numbers:
+    def keys(self, numbers: Sequence[int | None]) -> KeyCondition | None:
+        """Return the condition for rows with these numbers; None for everything."""
+        if self.condition is None or None in numbers:
             return None
         known = sorted({number for number in numbers if number is not None})
-        return replace(self.wanted, ranges=tuple(KeyRange(number, number + 1) for number in known))
+        return replace(self.condition, ranges=tuple(KeyRange(number, number + 1) for number in known))
 
 
-def cut(rows: DataFrame, count: int, key: Sequence[str], column: Wanted | None, most: int) -> KeyRanges:
-    """Cut the keys of a table into ranges that hold about as many rows each.
+def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | None, most: int) -> KeyRanges:
+    """Cut the keys of a table into ranges of roughly equal size.
 
     :param rows: of the table.
-    :param count: about how many they are; of many a sample decides.
+    :param count: their approximate number; large tables are sampled.
     :param column: its leading key column, if the source has it in the same order.
     :param most: number of ranges.
     """
@@ -159,13 +159,13 @@ def cut(rows: DataFrame, count: int, key: Sequence[str], column: Wanted | None, 
     if count > _SAMPLED_ROWS:
         rows = rows.sample(_SAMPLED_ROWS / count, seed=0)
     shares = ", ".join(f"{place / most}D" for place in range(1, most))
-    found = rows.selectExpr(f"percentile_approx({number}, array({shares}))").first() if shares else None
-    bounds = tuple(sorted({int(bound) for bound in (found[0] if found else None) or ()}))
+    quantiles = rows.selectExpr(f"percentile_approx({number}, array({shares}))").first() if shares else None
+    bounds = tuple(sorted({int(bound) for bound in (quantiles[0] if quantiles else None) or ()}))
     return KeyRanges(number, bounds, column)
 
 
 def number_of(column: str, kind: str) -> str | None:
-    """SQL of the number that stands for a value, in the same order; None if there is none for the type."""
+    """Return SQL of an order-preserving number for a value; None if its type has none."""
     name = quoted_column(column)
     if kind in _INTEGERS or _SHORT_DECIMAL.fullmatch(kind):
         return f"CAST({name} AS bigint)"
@@ -176,7 +176,7 @@ def number_of(column: str, kind: str) -> str | None:
 
 
 def value_text(number: int, kind: str) -> str:
-    """The value that a number stands for, as text; times are in UTC."""
+    """Convert a number to its value as text; times are in UTC."""
     if kind == "date":
         return f"{(_FIRST + timedelta(days=number)).date()}"
     if kind in ("timestamp", "timestamp_ntz"):

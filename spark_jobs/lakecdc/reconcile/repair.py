@@ -1,11 +1,11 @@
-"""Rows that differ loaded anew from the source, by the way on which rows of a full load come that the log has to pass.
+"""Reload of differing rows from the source, applied like a full load that the log has yet to pass.
 
-They are read with a place in the log below which they have every change. Ingestion goes on from where the table stands
-and leaves out what is older than these rows. Keys that the source did not have at any look are deleted as of that
-place; a row that has gone from the source since then is left to the log, which may tell of a new key that it got.
+Rows are read at a log position up to which they include every change. Ingestion continues from the table's position and
+skips changes older than these rows. Keys that the source had in no read are deleted at that position; a row that
+disappeared since is left to the log, which may report a new key for it.
 
-Without a log a row's place is its cursor, which orders it among all that ingestion reads, before and after. The delete
-of a row that the source does not have takes the place of the table's row: whatever comes of the key later is above.
+Without a log, a row's order is its cursor, which orders it among everything that ingestion reads. The delete of a row
+that the source does not have takes the order of the table's row, so that any later change of the key is newer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.job import feed_from
 from lakecdc.ingest.order import order_key
-from lakecdc.reconcile.again import Judged, judged
+from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.sources import LoadedTable
 from lakecdc.sql import quoted_column
 
@@ -36,46 +36,46 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import TableBatch
     from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.compare import Comparison, Difference
-    from lakecdc.reconcile.ranges import Wanted
+    from lakecdc.reconcile.ranges import KeyCondition
 
 log = logging.getLogger(__name__)
 
-# ingestion that runs meanwhile may commit first
+# a concurrent ingestion run may commit first
 _ATTEMPTS = 5
 _LOWEST = order_key(0, 0)
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What became of rows that differed.
+    """Result of a repair.
 
-    :param left: those that differ still, or of which it is not known.
-    :param rows: those that agree since they were loaded anew.
-    :param loaded: what ingestion reports of the loading; None if there was none.
+    :param left: rows that still differ or are undecided.
+    :param rows: rows that agree since they were reloaded.
+    :param loaded: ingestion's report of the reload; None if there was none.
     """
 
-    left: Judged
+    left: Recheck
     rows: tuple[Difference, ...] = ()
     loaded: TableReport | None = None
 
 
-def repair(spec: JobSpec, comparison: Comparison, found: Judged) -> Repaired:
-    """Load the rows that differ anew, and look at them again.
+def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
+    """Reload the rows that differ, and recheck them.
 
-    :param found: by the looks before.
-    :raises ConflictError: ingestion, which is to wait, runs for longer than ``max_wait``.
+    :param before: result of the recheck before the repair.
+    :raises ConflictError: ingestion runs for longer than ``max_wait``.
     """
     assert isinstance(spec.options, ReconcileOptions)
-    table, rows = comparison.pair.table, found.mismatches
+    table, rows = comparison.pair.table, before.mismatches
     loaded = _loaded(spec, comparison, rows, spec.options)
     if loaded.failure_class:
-        return Repaired(found, loaded=loaded)
+        return Repaired(before, loaded=loaded)
     head = table.refresh().head()
     again = comparison.differences_of(head.id if head else None, rows)
-    left = judged(comparison, again, spec.options.max_wait) if again.rows else Judged((), looks=0)
-    looks = found.looks + 1 + left.looks
+    left = recheck(comparison, again, spec.options.max_wait) if again.rows else Recheck((), looks=0)
+    looks = before.looks + 1 + left.looks
     return Repaired(
-        Judged(left.mismatches, found.in_flight + left.in_flight, found.undecided + left.undecided, looks),
+        Recheck(left.mismatches, before.in_flight + left.in_flight, before.undecided + left.undecided, looks),
         tuple(row for row in rows if row.key not in again.rows),
         loaded,
     )
@@ -90,31 +90,31 @@ def _loaded(
     spec = replace(spec, job="ingest", options=feeding, targets=(pair.target,), tables=(pair.table.name,))
     with source.alone(options.max_wait):
         for _attempt in range(_ATTEMPTS):
-            log.info("%s: loading %d rows anew", pair.table.name, len(rows))
+            log.info("%s: reloading %d rows", pair.table.name, len(rows))
             (report,) = feed_from(lambda: _Rows(comparison, source, rows), pair.table.spark, spec, {})
             if report.failure_class != ConflictError.failure_class:
                 break
     return report
 
 
-def _begun(position: Position | None, recorded: Mapping[str, Position]) -> Position:
-    """Where a table stands that rows can be loaded into.
+def _start_position(position: Position | None, recorded: Mapping[str, Position]) -> Position:
+    """Return the position of a table that can take single rows.
 
-    :param recorded: ends of batches that an interrupted run has left.
+    :param recorded: end positions of batches of an interrupted run.
     """
     if position is None:
         raise InputError(
-            "The table does not tell how far it has been fed, so that single rows cannot be loaded into it.",
+            "Cannot reload single rows: the table does not record how far it was fed.",
             hint='Load it in full: run ingest once with "reload" in options.',
         )
     if recorded:
-        raise InputError("A run of ingest was interrupted.", hint="Run ingest first, which takes its batch to the end.")
+        raise InputError("A run of ingest was interrupted.", hint="Run ingest first to complete its batch.")
     return position
 
 
 @dataclass
 class _Rows:
-    """Some rows of one table as the source of ingestion; see :class:`lakecdc.ingest.change.IngestSource`."""
+    """Rows of one table as a source for ingestion; see :class:`lakecdc.ingest.change.IngestSource`."""
 
     comparison: Comparison
     source: LoadedTable
@@ -125,53 +125,53 @@ class _Rows:
     _batches: list[TableBatch] = field(default_factory=list)
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Read them, or refuse the table."""
+        """Read the rows, or refuse the table."""
         table = self.comparison.pair.table.refresh()
         try:
-            position = _begun(positions[table.name], recorded)
-            wanted = self.comparison.pair.asked(self._wanted())
-            self._batches = [self.source.load(wanted, table, position, self._changes)]
+            position = _start_position(positions[table.name], recorded)
+            condition = self.comparison.pair.at_source(self._condition())
+            self._batches = [self.source.load(condition, table, position, self._changes)]
         except LakecdcError as error:
             self.refused = {table.name: error}
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """One round with all of them."""
+        """Yield one round with all rows."""
         yield self._batches
 
-    def _wanted(self) -> Wanted | None:
+    def _condition(self) -> KeyCondition | None:
         return self.comparison.ranges.keys([each.number for each in self.rows])
 
-    def _changes(self, found: DataFrame, order: str | None, time: datetime) -> DataFrame:
-        """Their rows, and a delete for each that the source has never had."""
+    def _changes(self, read: DataFrame, order: str | None, time: datetime) -> DataFrame:
+        """Return the rows, and a delete for each that the source had in no read."""
         key = [F.col("key")[name] for name in self.source.key]
-        there = self.comparison.only(found, self.rows, key).localCheckpoint()
-        gone = self._held(there).join(there.select("key"), "key", "left_anti")
-        place = F.col("held") if order is None else F.lit(order)
-        told = {"op": F.lit("d"), "key": F.col("key"), "order": place, "source_time": F.lit(time)}
-        values = [told.get(of.name, F.lit(None)).cast(of.dataType).alias(of.name) for of in there.schema.fields]
+        there = self.comparison.only(read, self.rows, key).localCheckpoint()
+        gone = self._keys_without_source(there).join(there.select("key"), "key", "left_anti")
+        place = F.col("table_order") if order is None else F.lit(order)
+        delete = {"op": F.lit("d"), "key": F.col("key"), "order": place, "source_time": F.lit(time)}
+        values = [delete.get(of.name, F.lit(None)).cast(of.dataType).alias(of.name) for of in there.schema.fields]
         return there.unionByName(gone.select(*values).localCheckpoint())
 
-    def _held(self, like: DataFrame) -> DataFrame:
-        """Keys that the source did not have, as far as the table has them, with the order keys that they have there.
+    def _keys_without_source(self, like: DataFrame) -> DataFrame:
+        """Return the table's keys that the source had in no read, with their order keys in the table.
 
-        :param like: has the keys as the source does.
+        :param like: has the keys in the source's types.
         """
-        pair, wanted = self.comparison.pair, self._wanted()
+        pair, condition = self.comparison.pair, self._condition()
         columns, head = [F.col(quoted_column(name)) for name in pair.key], pair.table.head()
-        rows = pair.table.read(head.id if head else None, where=wanted.in_spark() if wanted else "true")
+        rows = pair.table.read(head.id if head else None, where=condition.in_spark() if condition else "true")
         rows = self.comparison.only(rows, [each for each in self.rows if not each.source], columns)
         keys = rows.groupBy(F.struct(*columns).cast(like.schema["key"].dataType).alias("key"))
-        # what others have written has none
-        return keys.agg(F.coalesce(F.max(ORDER_COLUMN), F.lit(_LOWEST)).alias("held"))
+        # rows of other writers have no order key
+        return keys.agg(F.coalesce(F.max(ORDER_COLUMN), F.lit(_LOWEST)).alias("table_order"))
 
     def applied(self, table: str, position: Position) -> None:
-        """Nothing is kept for it."""
+        """Do nothing: the source keeps no state."""
 
     def failed(self, table: str, error: Exception) -> None:
-        """Nothing is kept for it."""
+        """Do nothing: the source keeps no state."""
 
     def finish_round(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the source keeps no state."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""

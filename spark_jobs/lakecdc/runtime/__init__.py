@@ -1,1 +1,1 @@
-"""Run a job in a process: session, workers, progress, documents."""
+"""Execution of a job in a process: session, workers, progress, documents."""

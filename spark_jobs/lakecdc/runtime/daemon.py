@@ -1,7 +1,7 @@
-"""PySpark's daemon, which has imported what tasks need: its workers are forks, and each would import that by itself.
+"""PySpark's daemon with the imports that tasks need, because its workers are forks and would each import them.
 
-Spark starts it with ``spark.python.daemon.module``. It ends a worker that had nothing to do for a minute, so that the
-next stage would pay for the imports again, once per core.
+Spark starts it with ``spark.python.daemon.module``. It ends workers that were idle for a minute, so the next stage
+would pay for the imports again, once per core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MODULES = (
 
 
 def prepare() -> None:
-    """Import what this machine has of the modules, none of which starts a thread that a fork would miss."""
+    """Import the available modules, none of which starts a thread that a fork would miss."""
     with without_pandas():
         for name in _MODULES:
             with contextlib.suppress(ImportError):

@@ -1,4 +1,4 @@
-"""Reading documents from, and writing them to, wherever their URIs point."""
+"""Reading and writing of documents at URIs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def read_text(uri: str) -> str:
     """Read a small text document.
 
     :param uri: a local path, ``file://``, ``s3://`` or any scheme that pyarrow's filesystems know.
-    :raises InputError: if it cannot be read.
+    :raises InputError: it cannot be read.
     """
     content = BytesIO()
     read_into(content, uri)
     try:
         return content.getvalue().decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{uri} is no text: {error}.") from error
+        raise InputError(f"{uri} is not text: {error}.") from error
 
 
 def write_text(uri: str, text: str) -> None:
-    """Write a small text document; a reader never sees half of a local one.
+    """Write a small text document; readers never see a partial local one.
 
     :param uri: as for :func:`read_text`.
     """
@@ -43,19 +43,19 @@ def read_into(stream: IO[bytes], uri: str) -> None:
     """Copy a document of any size into a stream.
 
     :param uri: as for :func:`read_text`.
-    :raises InputError: if it cannot be read.
+    :raises InputError: it cannot be read.
     """
     try:
         with _opened(uri) as document:
             shutil.copyfileobj(document, stream)
     except Exception as error:
-        raise InputError(f"{uri} cannot be read: {error}.") from error
+        raise InputError(f"Cannot read {uri}: {error}.") from error
 
 
 def write_from(stream: IO[bytes], uri: str) -> None:
-    """Write a document of any size; a reader never sees half of a local one.
+    """Write a document of any size; readers never see a partial local one.
 
-    :param stream: is read from where it stands.
+    :param stream: read from its current position.
     :param uri: as for :func:`read_text`.
     """
     path = _local(uri)
@@ -77,20 +77,20 @@ def write_from(stream: IO[bytes], uri: str) -> None:
 
 
 def read_below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Read all documents below a folder, each with its URI.
+    """Yield all documents below a folder, each with its URI.
 
-    :param uri: of the folder, as for :func:`read_text`; need not exist.
+    :param uri: of the folder, as for :func:`read_text`; may not exist.
     :param endings: of their names.
-    :raises InputError: if they cannot be read.
+    :raises InputError: they cannot be read.
     """
     try:
         yield from _below(uri.rstrip("/"), endings)
     except Exception as error:
-        raise InputError(f"The documents below {uri} cannot be read: {error}.") from error
+        raise InputError(f"Cannot read the documents below {uri}: {error}.") from error
 
 
 def folder_of(uri: str) -> str:
-    """The folder that a document lies in, without a slash at its end.
+    """Return a document's folder, without a trailing slash.
 
     :param uri: as for :func:`read_text`.
     """
@@ -113,11 +113,11 @@ def _opened(uri: str) -> AbstractContextManager[Any]:
 def _below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     path = _local(uri)
     if path is not None:
-        for found in path.rglob("*"):
-            # another job may be writing, or removing old ones
+        for file in path.rglob("*"):
+            # another job may be writing or removing documents
             with suppress(FileNotFoundError):
-                if found.name.endswith(endings):
-                    yield str(found), found.read_bytes()
+                if file.name.endswith(endings):
+                    yield str(file), file.read_bytes()
     elif uri.startswith(("s3://", "s3a://")):
         yield from _below_in_s3(*_bucket_and_key(uri), endings)
     else:

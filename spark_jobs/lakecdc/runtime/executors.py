@@ -1,4 +1,4 @@
-"""What the executors of a cluster have to have, told before a job writes anything."""
+"""Requirements of a cluster's executors, checked before a job writes anything."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: packages that tasks of every job may import; ``setup.cfg`` has them as the extra ``executor``
+#: packages that tasks of every job may import; the extra ``executor`` of ``setup.cfg``
 PACKAGES = ("duckdb", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyroaring")
-#: the same of jobs with such a source
+#: further packages by type of source
 SOURCE_PACKAGES = {"kafka": ("confluent_kafka",), "mysql": ("pymysql",), "postgres": ("psycopg",)}
 
 _REMEDY = (
-    "Ship a packed environment (make cluster-env) by archives, and name its Python by the variable PYSPARK_PYTHON; see "
+    "Ship a packed environment (make cluster-env) with archives, and set PYSPARK_PYTHON to its Python; see "
     "docs/clusters.md."
 )
 
 
 def check_executors(spark: SparkSession, source_type: str | None = None) -> None:
-    """Refuse a cluster whose Python cannot run a job's tasks; on this machine alone there is nothing to check.
+    """Refuse a cluster whose Python cannot run a job's tasks; do nothing on a local master.
 
-    Executors that register later than this are not asked. Spark compares the minor versions of Python itself.
+    Executors that register later are not checked. Spark compares the minor versions of Python itself.
 
     :param source_type: type of the spec's source, such as ``postgres``.
-    :raises InputError: another version of Python, or none, or packages that are missing.
+    :raises InputError: another version of Python, or none, or missing packages.
     """
     context = spark.sparkContext
     if str(context.master).startswith("local"):
@@ -43,8 +43,8 @@ def check_executors(spark: SparkSession, source_type: str | None = None) -> None
     try:
         missing = context.parallelize(range(count), count).mapPartitions(partial(_missing, needed)).collect()
     except Exception as error:
-        if told := _explained(str(error)):
-            raise InputError(told, hint=_REMEDY) from error
+        if reason := _explained(str(error)):
+            raise InputError(reason, hint=_REMEDY) from error
         raise
     if missing:
         host, packages = missing[0]
@@ -53,18 +53,18 @@ def check_executors(spark: SparkSession, source_type: str | None = None) -> None
 
 
 def _missing(needed: Sequence[str], _: Iterable[int]) -> Iterator[tuple[str, list[str]]]:
-    """Run in a task: this machine and the packages that it lacks, if there are any."""
+    """Yield this machine and the packages that it lacks, if any; runs in a task."""
     if packages := [name for name in needed if find_spec(name) is None]:
         yield platform.node(), packages
 
 
 def _explained(text: str) -> str | None:
-    """What is wrong with the executors' Python, if that is why a task has failed."""
+    """Describe the problem of the executors' Python that made a task fail; return None for another cause."""
     here = ".".join(platform.python_version_tuple()[:2])
     if "PYTHON_VERSION_MISMATCH" in text:
-        return f"The executors run another minor version of Python than the driver, which runs {here}."
+        return f"The executors run another minor version of Python than the driver's {here}."
     if "Cannot run program" in text:
-        return f"The executors do not find their Python, which has to be {here} like the driver's."
+        return f"The executors cannot find Python {here}, the driver's version."
     if "No module named" in text:
         name = text.split("No module named", 1)[1].split("'")[1]
         return f"The executors' Python lacks {name}."

@@ -1,8 +1,8 @@
-"""Named moments at which a test may kill or pause a job, to prove that nothing is lost or done twice.
+"""Named points at which a test may kill or pause a job, to prove that nothing is lost or done twice.
 
-``LAKECDC_FAILPOINT=before_commit=kill`` ends the process there with SIGKILL; ``before_commit=pause:/tmp/flag`` makes
+``LAKECDC_FAILPOINT=before_commit=kill`` ends the process there with SIGKILL; ``before_commit=pause:/tmp/flag`` creates
 the file ``/tmp/flag`` and waits until it is gone; ``before_commit=raise`` raises. ``before_commit@2=kill`` means the
-second time. Without the variable this costs one look into the environment.
+second time. Without the variable this costs one read of the environment.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 VARIABLE = "LAKECDC_FAILPOINT"
-_seen: collections.Counter[str] = collections.Counter()
+_passes: collections.Counter[str] = collections.Counter()
 _counting = threading.Lock()
 
 
 def reach(moment: str) -> None:
-    """Pass a named moment; usually nothing happens.
+    """Pass a named point, usually without effect.
 
     :param moment: such as ``before_commit``.
     """
@@ -32,8 +32,8 @@ def reach(moment: str) -> None:
     if name != moment:
         return
     with _counting:
-        _seen[moment] += 1
-        hit = _seen[moment] == int(nth or 1)
+        _passes[moment] += 1
+        hit = _passes[moment] == int(nth or 1)
     if hit:
         _act(moment, action)
 

@@ -1,4 +1,4 @@
-"""What a job writes to its log."""
+"""Log format of jobs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from lakecdc.contract.secrets import mask
 
 
 class MaskingFormatter(logging.Formatter):
-    """Hides secrets in whole lines: messages of other libraries and traces hold addresses with passwords."""
+    """Formatter that hides secrets in whole lines, because other libraries' messages and traces contain passwords in
+    URLs.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record and hide what is secret."""
+        """Format a record and mask secrets."""
         return mask(super().format(record))
 
 
 def log_handler() -> logging.Handler:
-    """The handler of a job's log, on standard error."""
+    """Create the handler of a job's log, on standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     return handler

@@ -1,4 +1,4 @@
-"""How far a long job has come, told in its log at a readable pace."""
+"""Progress of a long job, logged at a readable pace."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PACE = 30.0
 
 
 class ProgressLog:
-    """Work on a table that is done piece by piece.
+    """Progress of work in pieces.
 
-    :param table: its name, or what else the pieces make up.
+    :param table: its name, or another subject of the work.
     :param what: the pieces, such as ``file groups``.
-    :param total: how many there are.
-    :param total_bytes: of all pieces; 0 if nobody knows.
-    :param clock: gives seconds.
+    :param total: number of pieces.
+    :param total_bytes: of all pieces; 0 if not known.
+    :param clock: returns seconds.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class ProgressLog:
     ) -> None:
         self._table, self._what, self._total, self._total_bytes = table, what, total, total_bytes
         self._clock = clock
-        self._begun = self._told = clock()
+        self._begun = self._logged = clock()
         self._done = self._bytes = 0
 
     def add(self, done: int, bytes: int = 0) -> None:
-        """Count pieces that are done, and tell of it at the end or if nothing has been told for a while.
+        """Count finished pieces, and log them at the end or if nothing was logged for a while.
 
         :param bytes: of these pieces.
         """
         self._done += done
         self._bytes += bytes
         now = self._clock()
-        if self._done >= self._total or now - self._told >= PACE:
-            self._told = now
+        if self._done >= self._total or now - self._logged >= PACE:
+            self._logged = now
             log.info("%s", self._line(now - self._begun))
 
     def _line(self, seconds: float) -> str:
@@ -65,13 +65,13 @@ class ProgressLog:
 
 
 @contextmanager
-def long_stages_told(context: SparkContext, pace: float = PACE) -> Iterator[None]:
-    """Tell how many tasks are done of each stage of Spark that takes longer than a while, and when it is over.
+def log_long_stages(context: SparkContext, pace: float = PACE) -> Iterator[None]:
+    """Log the progress of Spark stages that take long, and their end.
 
-    :param pace: seconds between two looks; a stage that both see is told of.
+    :param pace: seconds between two checks; a stage active in both is logged.
     """
     over = Event()
-    watch = Thread(target=_tell_stages, args=(context, pace, over), name="lakecdc-progress", daemon=True)
+    watch = Thread(target=_log_stages, args=(context, pace, over), name="lakecdc-progress", daemon=True)
     watch.start()
     try:
         yield
@@ -80,23 +80,23 @@ def long_stages_told(context: SparkContext, pace: float = PACE) -> Iterator[None
         watch.join()
 
 
-def _tell_stages(context: SparkContext, pace: float, over: Event) -> None:
-    tracker, before, told = context.statusTracker(), set[int](), dict[int, str]()
+def _log_stages(context: SparkContext, pace: float, over: Event) -> None:
+    tracker, before, descriptions = context.statusTracker(), set[int](), dict[int, str]()
     while not over.wait(pace):
         try:
             active = set(tracker.getActiveStageIds())
             infos = [info for stage in sorted(active & before) if (info := tracker.getStageInfo(stage))]
-            told |= {info.stageId: description_of(context, info.stageId) or "Spark" for info in infos}
+            descriptions |= {info.stageId: description_of(context, info.stageId) or "Spark" for info in infos}
         except Exception:
-            # the session may be gone, and the job itself tells why
-            log.debug("Spark tells nothing of its stages", exc_info=True)
+            # the session may be gone, and the job itself reports why
+            log.debug("Cannot read Spark's stages", exc_info=True)
             return
         before = active
-        for stage in sorted(told.keys() - active):
-            log.info("%s%s: stage %d is over", PROGRESS, told.pop(stage), stage)
+        for stage in sorted(descriptions.keys() - active):
+            log.info("%s%s: stage %d is over", PROGRESS, descriptions.pop(stage), stage)
         for info in infos:
             done = f"{info.numCompletedTasks} of {info.numTasks} tasks are done"
-            log.info("%s%s: stage %d, %s", PROGRESS, told[info.stageId], info.stageId, done)
+            log.info("%s%s: stage %d, %s", PROGRESS, descriptions[info.stageId], info.stageId, done)
 
 
 def _duration(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""The frame of every job: read the spec, open the session, do the tables, write the report, exit.
+"""The frame of every job: reads the spec, opens the session, runs the tables, writes the report, exits.
 
-The report is written in every case; the exit code is for people.
+The report is always written; the exit code is for display.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakecdc.row_values import without_values
 from lakecdc.runtime import documents
 from lakecdc.runtime.executors import check_executors
 from lakecdc.runtime.logs import log_handler
-from lakecdc.runtime.progress import ProgressLog, long_stages_told
+from lakecdc.runtime.progress import ProgressLog, log_long_stages
 from lakecdc.runtime.session import open_session
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Work = Callable[["SparkSession", JobSpec], list[TableReport]]
 TableWork = Callable[["IcebergTable", JobSpec], TableReport]
 
-#: where the work of each job is, which is imported when it begins
+#: location of each job's function, imported when it starts
 WORK = {
     "ingest": "lakecdc.ingest.job:ingest",
     "replay_quarantine": "lakecdc.ingest.job:ingest",
@@ -42,7 +42,7 @@ WORK = {
     "restore_moment": "lakecdc.moments.job:restore_moment",
     "govern": "lakecdc.maintain.govern:govern",
 }
-#: the same of jobs that work on one table after another; of a class each run makes an object
+#: locations for jobs that work on one table after another; a class is instantiated per run
 TABLE_WORK = {
     "rewrite_delete_files": "lakecdc.maintain.delete_files.job:rewrite_delete_files",
     "sort_data_files": "lakecdc.maintain.sort:sort_data_files",
@@ -64,7 +64,7 @@ TABLE_WORK = {
 
 
 def work_of(job: str) -> Work:
-    """What a job does, given the session and the spec.
+    """Return the function of a job, called with the session and the spec.
 
     :param job: its name.
     """
@@ -86,7 +86,7 @@ def main(job: str, argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    # what Spark refuses is reported by us, in one line
+    # lakecdc reports what Spark refuses, in one line
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     started, spec = reports.now(), None
     try:
@@ -96,7 +96,7 @@ def main(job: str, argv: list[str] | None = None) -> int:
         report = _stopped(job, started, error)
     documents.write_text(arguments.report, report.to_json())
     code = report.exit_code(spec.options.fail_on if spec else ())
-    _say(report, code)
+    _log_result(report, code)
     return code
 
 
@@ -104,14 +104,14 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     """Run a job in this process.
 
     :param spec: the parsed spec.
-    :param started: ISO-8601 moment the job began, default now.
+    :param started: ISO-8601 start time, default now.
     """
     started = started or reports.now()
     try:
         spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
-        _tell_pages(spark)
+        _log_pages(spark)
         check_executors(spark, getattr(spec.source, "type", None))
-        with long_stages_told(spark.sparkContext):
+        with log_long_stages(spark.sparkContext):
             tables = work(spark, spec)
         application = spark.sparkContext.applicationId
     except Exception as error:
@@ -119,8 +119,8 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
     return JobReport(spec.job, started, reports.now(), application, tuple(tables))
 
 
-def _tell_pages(spark: SparkSession) -> None:
-    """Tell where people can look at the application while it runs, and whether they can afterwards."""
+def _log_pages(spark: SparkSession) -> None:
+    """Log where users can see the application while it runs, and whether they can afterwards."""
     context = spark.sparkContext
     if address := context.uiWebUrl:
         log.info("%s%s", SPARK_UI, address)
@@ -129,13 +129,12 @@ def _tell_pages(spark: SparkSession) -> None:
 
 
 def each_table(do: TableWork) -> Work:
-    """Work on the spec's tables one after another; one table's failure never stops the others.
+    """Work on the spec's tables one after another; a failed table does not stop the others.
 
-    Each is held to its policy as it is by then (``lakecdc.maintain.protected``). Side tables come last, and one that
-    does not exist has no report. Each report has the numbers of its table before
-    and after (``lakecdc.maintain.numbers``).
+    Each table's current policy applies (``lakecdc.maintain.protected``). Side tables come last, and missing ones have
+    no report. Each report has the numbers of its table before and after (``lakecdc.maintain.numbers``).
 
-    :param do: what to do with one table.
+    :param do: function for one table.
     """
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
@@ -143,20 +142,20 @@ def each_table(do: TableWork) -> Work:
         from lakecdc.iceberg.stages import described
         from lakecdc.iceberg.table import IcebergTable, exists
         from lakecdc.maintain.numbers import with_numbers
-        from lakecdc.maintain.protected import held_to_policy
+        from lakecdc.maintain.protected import apply_policy
 
         def one(name: str) -> TableReport | None:
             try:
                 if name not in spec.tables and not exists(spark, spec.catalog.name, name):
                     return None
                 table, time = IcebergTable(spark, spec.catalog.name, name), CoreTime(spark)
-                result = do(table, held_to_policy(table, spec))
+                result = do(table, apply_policy(table, spec))
                 return with_numbers(table, result, spec.job, time.seconds())
             except Exception as error:
                 return failure(name, error)
 
         names, results = list(dict.fromkeys((*spec.tables, *spec.side_tables))), []
-        # of a single one its own lines tell
+        # a single table has its own log lines
         progress = ProgressLog(spec.job, "tables", len(names)) if len(names) > 1 else None
         for name in names:
             with described(spark, name, spec.job):
@@ -172,9 +171,9 @@ def each_table(do: TableWork) -> Work:
 
 
 def failure(table: str, error: Exception, *, values: bool = False) -> TableReport:
-    """Report a table's failure; a trace goes to the log unless the error explains itself.
+    """Report a table's failure; log a trace unless the error explains itself.
 
-    :param values: a value of a row may be shown, if it is why.
+    :param values: show a row's value if it is the reason.
     """
     error = _ours(error, table)
     kind, text = _explained(error, values)
@@ -185,25 +184,25 @@ def failure(table: str, error: Exception, *, values: bool = False) -> TableRepor
 
 
 def _ours(error: Exception, table: str | None = None) -> Exception:
-    """The error of ours that an exception comes to, if it is one."""
+    """Return the lakecdc error behind an exception, or the exception itself."""
     from lakecdc.iceberg.explain import as_ours
 
     return error if isinstance(error, LakecdcError) else as_ours(error, table) or error
 
 
 def _explained(error: Exception, values: bool = False) -> tuple[str, str]:
-    """Class and text of a failure."""
+    """Return class and text of a failure."""
     from lakecdc.iceberg.explain import explain
 
     if isinstance(error, LakecdcError):
         return error.failure_class, str(error)
-    told = explain(error)
-    if told is None:
+    cause = explain(error)
+    if cause is None:
         return "unknown", reports.describe(error)
-    if told.bad_data:
-        why = told.text if values else f"{without_values(told.text)} The option report_values shows the value."
-        return "bad input", f"A value of the source does not fit its column, nothing was written: {why}"
-    return "unknown", told.text
+    if cause.bad_data:
+        why = cause.text if values else f"{without_values(cause.text)} The option report_values shows the value."
+        return "bad input", f"A value of the source does not fit its column; nothing was written: {why}"
+    return "unknown", cause.text
 
 
 def _stopped(job: str, started: str, error: Exception) -> JobReport:
@@ -214,8 +213,8 @@ def _stopped(job: str, started: str, error: Exception) -> JobReport:
     return JobReport(job, started, reports.now(), error=text, failure_class=kind)
 
 
-def _say(report: JobReport, code: int) -> None:
-    """Close the log with what came of it; printed without a date it would be taken for lines of Spark's."""
+def _log_result(report: JobReport, code: int) -> None:
+    """Log the result last; unlike prints, log lines are not mistaken for Spark's."""
     for table in report.tables:
         log.info("%s", table.line)
     if report.error:

@@ -1,4 +1,4 @@
-"""The one place where a SparkSession and its catalog settings are made."""
+"""The only place that creates a SparkSession and its catalog settings."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     # Spark's copy of a table is 30 s old otherwise, and jobs read what they have just committed
     "spark.sql.iceberg.locality.enabled": "false",
-    # pyspark notes the line of every column expression, which costs two to four milliseconds each time
+    # pyspark records the line of every column expression, which costs two to four milliseconds each time
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _UNLESS_GIVEN = {
-    # each batch and table repeats the same queries, and Spark's hundred classes are fewer than those of one batch
+    # each batch and table repeats the same queries, and one batch needs more than Spark's default of a hundred classes
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
 _REDACTION = "spark.redaction.regex"
@@ -52,15 +52,15 @@ _BY_HAND = {
 
 
 def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> SparkSession:
-    """Make the session of a job, or take over the one that runs already.
+    """Create the session of a job, or reuse the running one.
 
-    Under spark-submit the jars are on the class path already and the operator's settings win; by hand the session
-    brings its own jars and runs on the cores of this machine.
+    Under spark-submit the jars are already on the class path and the operator's settings win; otherwise the session
+    loads its own jars and runs on the cores of this machine.
 
-    :param catalog: the catalog the job works on; references are resolved here and go into the session only.
+    :param catalog: the job's catalog; references are resolved here and go into the session only.
     :param name: application name.
-    :param packages: Maven coordinates besides the catalog's, for a session that brings its own jars.
-    :raises SpecError: if a secret reference cannot be resolved.
+    :param packages: Maven coordinates besides the catalog's, for a session that loads its own jars.
+    :raises SpecError: a secret reference cannot be resolved.
     """
     from pyspark.sql import SparkSession
 
@@ -76,19 +76,19 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         needed = [*runtime.packages(resolve(catalog.properties, "catalog.properties")), *packages]
         settings |= _BY_HAND | {"spark.jars.packages": ",".join(dict.fromkeys(needed))}
         builder = builder.master(master)
-        # Python tasks need the packages of this interpreter, and Spark's default is whatever python3 is on the path
+        # Python tasks need the packages of this interpreter, but Spark's default is any python3 on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("JDK_JAVA_OPTIONS", runtime.JAVA_OPTIONS)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    # the first ``lit`` would import it, and pandas with it
+    # otherwise the first ``lit`` imports it, and pandas with it
     with without_pandas():
         import pyspark.testing.utils  # noqa: F401
     spark = builder.getOrCreate()
     know_pyspark_names(spark)
     spark.sparkContext.environment[TASK_MEMORY] = str(task_memory(spark.sparkContext.getConf()))
     if not conf.contains(_LISTING):
-        # a task for each of many files costs more than looking at the file
+        # a task per file costs more than reading the file's status
         spark.conf.set(_LISTING, str(4 * spark.sparkContext.defaultParallelism))
     use_catalog(spark, catalog)
     return spark
@@ -98,27 +98,27 @@ def _settings_so_far(by_hand: bool) -> SparkConf:
     from pyspark import SparkConf, SparkContext
 
     if not by_hand:
-        # what spark-submit was called with is in its JVM, to which PySpark connects at the first question
+        # spark-submit's settings are in its JVM, to which PySpark connects at the first access
         SparkContext.getSystemProperty("spark.master")
     return SparkConf()
 
 
 def redaction(conf: SparkConf) -> dict[str, str]:
-    """What Spark hides in its event log, on its environment page and in plans.
+    """Return the patterns that Spark hides in its event log, on its environment page and in plans.
 
-    :param conf: what spark-submit was called with; what its own pattern hides is hidden too.
+    :param conf: settings of spark-submit; its own pattern still applies.
     """
     theirs = conf.get(_REDACTION)
     return {_REDACTION: f"(?:{REDACTION_PATTERN})|(?:{theirs})" if theirs else REDACTION_PATTERN}
 
 
 def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
-    """Where tasks on this machine find lakecdc, and the daemon that starts them; on others only Spark can tell.
+    """Return where local tasks find lakecdc, and the daemon that starts them; on other masters Spark decides.
 
-    :param conf: what spark-submit was called with; its own settings win.
+    :param conf: settings of spark-submit, which win.
     """
     own = {
-        # a script of a checkout, or the archive that was submitted, finds lakecdc beside itself; its tasks do not
+        # a script of a checkout or a submitted archive finds lakecdc beside itself, but its tasks do not
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
         "spark.python.daemon.module": "lakecdc.runtime.daemon",
     }
@@ -126,13 +126,13 @@ def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
 
 
 def delete_cache(conf: SparkConf) -> dict[str, str]:
-    """How much of an executor's memory may hold delete files that its tasks share.
+    """Return the limits of an executor's memory for delete files that its tasks share.
 
     Iceberg's own limits, 64 and 128 MB however large the executor, are too low for a large one, whose tasks read every
-    further delete file anew, and too high for a small one: Iceberg counts what a key's values take, eight bytes for a
-    long, but keeps objects of about ninety. So these 64th and 32nd of the heap become a third of it at worst.
+    further delete file again, and too high for a small one: Iceberg counts the size of a key's values, eight bytes for
+    a long, but keeps objects of about ninety. So these 64th and 32nd of the heap become at worst a third of it.
 
-    :param conf: what spark-submit was called with; its own settings of the cache win.
+    :param conf: settings of spark-submit; its own settings of the cache win.
     """
     heap = _heap(conf)
     limits = {"max-entry-size": max(1, heap // 64), "max-total-size": max(1, heap // 32)}
@@ -141,7 +141,7 @@ def delete_cache(conf: SparkConf) -> dict[str, str]:
 
 
 def task_memory(conf: SparkConf) -> int:
-    """How much memory is a Python task's, beside the heap, in MiB: what its executor has, shared by its cores.
+    """Return the memory of a Python task beside the heap, in MiB: its executor's memory, shared by the cores.
 
     :param conf: of the application.
     """
@@ -150,7 +150,7 @@ def task_memory(conf: SparkConf) -> int:
     if local:
         running = machine if local[1] == "*" else int(local[1] or 1)
     else:
-        # a standalone executor takes all cores of a machine, which is thought to be one like this
+        # a standalone executor uses all cores of a machine, assumed to be like this one
         unless_given = machine if master.startswith("spark://") else 1
         running = int(conf.get("spark.executor.cores", str(unless_given))) // int(conf.get("spark.task.cpus", "1"))
     python = conf.get("spark.executor.pyspark.memory")
@@ -158,13 +158,13 @@ def task_memory(conf: SparkConf) -> int:
 
 
 def _heap(conf: SparkConf) -> int:
-    """An executor's, in MiB."""
+    """Return an executor's heap in MiB."""
     local = conf.get("spark.master", "local").startswith("local")
     return _mebibytes(conf.get("spark.driver.memory" if local else "spark.executor.memory", "1g"))
 
 
 def _mebibytes(memory: str) -> int:
-    """Spark's notation of memory; a bare number is MiB."""
+    """Parse Spark's memory notation; a bare number is MiB."""
     number, unit = memory.rstrip("bB").lower(), 1.0
     if number[-1:] in _MEBIBYTES:
         number, unit = number[:-1], _MEBIBYTES[number[-1]]
@@ -172,16 +172,16 @@ def _mebibytes(memory: str) -> int:
 
 
 def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
-    """Give a running session the settings of a catalog.
+    """Apply the settings of a catalog to a running session.
 
     They are session settings, not part of the application's configuration, so that no listing of it shows them.
     """
-    from lakecdc.iceberg.lost_answers import look_after_errors
+    from lakecdc.iceberg.lost_answers import verify_commits
 
     properties = resolve(catalog.properties, "catalog.properties")
     settings = runtime.spark_properties(catalog.name, properties)
     prefix = f"spark.sql.catalog.{catalog.name}"
-    # this session reads what it has just written; the cache would hide other writers for 30 s
+    # the cache would hide other writers' commits for 30 s
     settings.setdefault(f"{prefix}.cache-enabled", "false")
     for key, value in settings.items():
         spark.conf.set(key, value)
@@ -190,10 +190,10 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
     except Exception as error:
         from lakecdc.iceberg.explain import explain
 
-        told = explain(error)
-        # a retry helps only where it was out of reach for a moment
-        raise (InputError if told and told.refused else SourceUnavailableError)(
-            f"The catalog {catalog.name!r} cannot be opened: {told.text if told else error}.",
+        cause = explain(error)
+        # a retry helps only if the catalog was temporarily unreachable
+        raise (InputError if cause and cause.refused else SourceUnavailableError)(
+            f"Cannot open the catalog {catalog.name!r}: {cause.text if cause else error}.",
             hint="Check its uri, warehouse and credentials.",
         ) from error
-    look_after_errors(spark, catalog.name)
+    verify_commits(spark, catalog.name)

@@ -109,7 +109,7 @@ def test_nobody_is_asked_for_an_approval_but_one_can_be_given(
     policy = {"shop.orders": {"approve": [job], "options": {job: {"dry_run": False}}}}
     run = ("run", job, "--config", config(tmp_path, policy=policy), "--tables", "shop.orders", "--json")
     left = lakecdc(*run).document["tables"]["shop.orders"]
-    assert left["outcome"] == "skipped" and "no approval is needed" in left["reason"] and spark_submit.calls == []
+    assert left["outcome"] == "skipped" and "it needs approval" in left["reason"] and spark_submit.calls == []
     approved = {"shop.orders": {"uri": "file:///found.jsonl", "sha256": "4f"}}
     assert lakecdc(*run, "--options", json.dumps({"approved": approved})).code == 0
     assert lakecdc(*run, "--dry-run").code == 0

@@ -74,7 +74,7 @@ def test_a_table_that_a_step_fails_for_is_told_with_it(
     spark_submit: FakeSpark, context: Context, capsys: pytest.CaptureFixture[str]
 ) -> None:
     conflict = {"outcome": "conflict", "failure_class": "conflict", "reason": "too late"}
-    skipped = {"outcome": "skipped", "reason": "rewrite_delete_files has not got through: too late"}
+    skipped = {"outcome": "skipped", "reason": "rewrite_delete_files failed before: too late"}
     rest = {f"{job} a.b": skipped for job in ("compact_data_files", "remove_orphan_files")}
     spark_submit.behave({"rewrite_delete_files a.b": conflict, **rest}, exit=3)
     with pytest.raises(JobConflictError) as caught:

@@ -121,7 +121,7 @@ def test_the_trigger_tells_the_sensor(context: Any, orders: FedTable, postgres: 
 def test_a_source_that_cannot_be_asked_fails_the_task(
     context: Any, orders: FedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(JobBadInputError, match="no log whose end"):
+    with pytest.raises(JobBadInputError, match="Cannot measure the lag"):
         sensor(source={"type": "jdbc", "cursor_column": "id"}).execute(context)
     feed(orders, Position("postgres", "another cluster", {"lsn": "0/1"}))
     with pytest.raises(JobBadInputError, match="belongs to the cluster and timeline another cluster"):

@@ -69,14 +69,14 @@ def test_a_batch_that_the_table_has_not_taken_is_neither_torn_nor_entered_twice(
 
     # before the history table is rewritten: it would lack what the table has as soon as ingestion goes on
     news = in_order(loads.batch(2, {GONE: "b"}, full_load=False))
-    with pytest.raises(InputError, match="a batch that the table has not taken yet"):
+    with pytest.raises(InputError, match="a batch that is not yet in the table"):
         interrupted("erase_before_commit", news)
     assert [row[1:3] for row in loads.rows()] == [(1, "a"), (GONE, "a"), (GONE, "b")]
     loads.feed(news)
     # and after that: the table is rewritten as well, and stands where it stood
     further = in_order(loads.batch(3, {1: "c"}, full_load=False))
     assert interrupted("erase_before_entries", further).metrics["files_with_keys"] == 0
-    with pytest.raises(InputError, match="a batch that the table has not taken yet"):
+    with pytest.raises(InputError, match="a batch that is not yet in the table"):
         run(lake, erase_rows, name, keys_table=f"{name}_keys", history_tables={name: log})
     loads.feed(further)
     assert [row[1:3] for row in loads.rows()] == [(1, "a"), (1, "c")]

@@ -13,8 +13,8 @@ import pytest
 from pyroaring import BitMap64
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.erase.decode import Wanted, of_avro, rows_of
-from lakecdc.erase.decode_statistics import summed_up
+from lakecdc.erase.decode import KeySearch, count_rows, search_avro
+from lakecdc.erase.decode_statistics import summarized_snapshots
 from lakecdc.iceberg.puffin import PuffinBuilder
 
 BOUNDS = {"type": "map", "values": "bytes"}
@@ -60,15 +60,15 @@ def manifest(*files: tuple[tuple[bytes, ...], tuple[bytes, ...]]) -> BytesIO:
 def test_bounds_tell_a_key_of_several_columns_by_all_of_them(
     low: tuple[bytes, ...], high: tuple[bytes, ...], held: bool
 ) -> None:
-    wanted = Wanted(pa.table({}), [1, 2], [(b"a", b"x"), (b"c", b"y")])
-    assert of_avro(manifest((low, high)), wanted).entries == (["f0"] if held else [])
+    wanted = KeySearch(pa.table({}), [1, 2], [(b"a", b"x"), (b"c", b"y")])
+    assert search_avro(manifest((low, high)), wanted).entries == (["f0"] if held else [])
 
 
 def test_bounds_that_were_cut_tell_their_beginning() -> None:
     key = b"0123456789abcdefgh"
-    wanted = Wanted(pa.table({}), [1], [(key,)])
+    wanted = KeySearch(pa.table({}), [1], [(key,)])
     files = [((key[:16],), (b"z",)), ((b"0",), (b"0123456789abcdeg",)), ((b"0",), (b"1",))]
-    assert of_avro(manifest(*files), wanted).entries == ["f0", "f1"]
+    assert search_avro(manifest(*files), wanted).entries == ["f0", "f1"]
 
 
 @pytest.mark.parametrize(("ids", "held"), [((1000, 1001), 1), ((1000, 1002), 0)])
@@ -83,18 +83,18 @@ def test_statistics_of_partitions_tell_a_key_by_fields_that_keep_all_of_its_valu
     found = [(7, 8), (7, 9), (None, 8)]
     fastavro.writer(stream, schema, [{"partition": {"a": a, "b": b}, "spec_id": 0} for a, b in found])
     stream.seek(0)
-    wanted = Wanted(pa.table({"x": [7], "y": [8]}), [1, 2], [(b"", b"")], partitions=[{1000}, {1001}])
-    assert of_avro(stream, wanted).rows == held
+    wanted = KeySearch(pa.table({"x": [7], "y": [8]}), [1, 2], [(b"", b"")], partitions=[{1000}, {1001}])
+    assert search_avro(stream, wanted).rows == held
 
 
 def test_of_puffin_files_vectors_sum_up_no_values() -> None:
     vectors = PuffinBuilder("test")
     vectors.add("f", BitMap64([7]))
-    assert summed_up(BytesIO(vectors.finish())) == []
+    assert summarized_snapshots(BytesIO(vectors.finish())) == []
     blob = {"type": "apache-datasketches-theta-v1", "fields": [1], "snapshot-id": 5, "sequence-number": 1}
     footer = json.dumps({"blobs": [{**blob, "offset": 4, "length": 1}]}).encode()
     sketches = b"PFA1xPFA1" + footer + len(footer).to_bytes(4, "little") + b"\0\0\0\0PFA1"
-    assert summed_up(BytesIO(sketches)) == [5]
+    assert summarized_snapshots(BytesIO(sketches)) == [5]
 
 
 def parquet(**columns: int | None) -> BytesIO:
@@ -113,7 +113,7 @@ def parquet(**columns: int | None) -> BytesIO:
 
 
 # the column with the id 1 was called code once
-SEVEN = Wanted(pa.table({"id": [7]}), [1], [(b"",)], known={1: {"id", "code"}, 2: {"v"}})
+SEVEN = KeySearch(pa.table({"id": [7]}), [1], [(b"",)], known={1: {"id", "code"}, 2: {"v"}})
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ SEVEN = Wanted(pa.table({"id": [7]}), [1], [(b"",)], known={1: {"id", "code"}, 2
     ],
 )
 def test_keys_are_found_by_name_where_field_ids_prove_nothing(columns: dict[str, Any], is_referenced: bool) -> None:
-    assert rows_of(parquet(**columns), SEVEN, is_referenced=is_referenced) > 0
+    assert count_rows(parquet(**columns), SEVEN, is_referenced=is_referenced) > 0
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_keys_are_found_by_name_where_field_ids_prove_nothing(columns: dict[str,
     ],
 )
 def test_files_of_known_columns_without_the_key_are_clean(columns: dict[str, Any], is_referenced: bool) -> None:
-    assert rows_of(parquet(**columns), SEVEN, is_referenced=is_referenced) == 0
+    assert count_rows(parquet(**columns), SEVEN, is_referenced=is_referenced) == 0
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_files_of_known_columns_without_the_key_are_clean(columns: dict[str, Any
 )
 def test_parquet_files_of_unknown_columns_cannot_be_judged(columns: dict[str, Any], is_referenced: bool) -> None:
     with pytest.raises(UnsupportedError):
-        rows_of(parquet(**columns), SEVEN, is_referenced=is_referenced)
+        count_rows(parquet(**columns), SEVEN, is_referenced=is_referenced)
 
 
 def test_avro_files_that_are_not_metadata_cannot_be_judged() -> None:
@@ -168,5 +168,5 @@ def test_avro_files_that_are_not_metadata_cannot_be_judged() -> None:
     schema: dict[str, Any] = {"type": "record", "name": "row", "fields": fields}
     fastavro.writer(stream, schema, [{"id": 7}])
     stream.seek(0)
-    with pytest.raises(UnsupportedError, match="not metadata of Iceberg"):
-        of_avro(stream, SEVEN)
+    with pytest.raises(UnsupportedError, match="not Iceberg metadata"):
+        search_avro(stream, SEVEN)

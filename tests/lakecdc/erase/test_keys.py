@@ -86,8 +86,8 @@ def test_keys_come_from_files_of_each_kind(lake: Lake, name: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("keys.csv", "b,a\nx,seven\n", "no value of the key's type"),
-        ("keys.csv", "b,a\nx,\n", "no value of the key's type"),
+        ("keys.csv", "b,a\nx,seven\n", "a row without a value of the key's type"),
+        ("keys.csv", "b,a\nx,\n", "a row without a value of the key's type"),
         ("keys.csv", "b\nx\n", "no column 'a'"),
         ("keys.xlsx", "", "ends with 'xlsx'"),
     ],
@@ -102,7 +102,7 @@ def test_what_names_no_keys_is_refused_and_not_shown(
 
 
 def test_nobody_is_erased_by_default(lake: Lake, name: str) -> None:
-    with pytest.raises(SpecError, match="Nobody has said"):
+    with pytest.raises(SpecError, match="No option names the keys to erase"):
         run(lake, erase_rows, name)
 
 
@@ -118,7 +118,7 @@ def test_a_condition_does_not_lose_keys_that_have_gone(
         with pytest.raises(RuntimeError, match="killed"):
             run(lake, erase_rows, name, condition="v = 'gone'")
     assert duckdb_rows(lake, name, "a, b") == KEPT
-    with pytest.raises(InputError, match="has not ended") as refused:
+    with pytest.raises(InputError, match="has not finished") as refused:
         run(lake, erase_rows, name, condition="v = 'gone'")
     before = re.findall(r"VERSION AS OF (\d+)", str(refused.value))
     keys = keys_of(lake, "SELECT 2L AS a, 'x' AS b")
@@ -164,7 +164,7 @@ def test_nothing_is_dropped_that_nobody_has_agreed_to(lake: Lake, name: str, tmp
     assert f"old of {name}" in told["drops"]
     approved = {name: told["findings"]}
     lake.sql(f"ALTER TABLE lake.{name} CREATE BRANCH later")
-    with pytest.raises(InputError, match=f"Nobody has agreed to drop later of {name}"):
+    with pytest.raises(InputError, match=f"Dropping later of {name} has not been approved"):
         run(lake, erase_rows, name, **given, approved=approved)
     with pytest.raises(InputError, match="Its key_digest is"):
         run(lake, erase_rows, name, condition="v = 'kept'", drop_refs=["old"], approved=approved)

@@ -204,7 +204,7 @@ def test_what_no_event_tells(lake: Lake, tmp_path: Path) -> None:
     lake.sql(f"UPDATE lake.{feed.table} SET n = -1 WHERE id = 7")
     history.update(1, touch_doc=True)
     feed.take(history.events[taken:])
-    assert "1 rows are not what their events make of them" in refused()
+    assert "1 rows differ from the result of their events" in refused()
     # what the changes come to can always be told, and the next steps after it
     assert export(feed, "table", tmp_path, history_tables={}).outcome == "done"
     history.steps(history.events[taken:])
@@ -217,7 +217,7 @@ def test_what_no_event_tells(lake: Lake, tmp_path: Path) -> None:
     assert export(feed, "table", tmp_path).outcome == "done"
     assert exported(feed, "table", tmp_path) == history.steps(history.events[taken:])
     run(lake, rollback_tables, feed.table, to=str(first))
-    assert "has been undone" in refused()
+    assert "was rolled back" in refused()
 
 
 def test_a_run_that_is_killed_exports_each_step_once(lake: Lake, tmp_path: Path) -> None:

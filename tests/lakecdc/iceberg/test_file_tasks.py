@@ -121,7 +121,7 @@ def test_pairs_are_dropped_once_they_are_too_many(table: IcebergTable, monkeypat
         kept.append(pairs <= 3)
     assert [task.paired for task in tasks] == kept and True in kept and False in kept
     paired = [task for task in tasks if task.paired]
-    found = paired[0].found
+    found = paired[0].store
     assert (found.paired.size(), found.bare.size()) == (len(paired), len(tasks))
     assert [location for location, _ in _deletes(java_tasks(paired, "paired"))] == [t.location for t in paired]
     assert [location for location, _ in _deletes(java_tasks(tasks, "others"))] == [t.location for t in tasks]

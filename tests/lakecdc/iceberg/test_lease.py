@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -210,7 +209,7 @@ def test_lease_that_ends_in_years_is_over_when_it_is_not_renewed(lake: Lake, tab
         # its holder was alive: it loses a commit
         table.lease = lease.token
         with pytest.raises(ConflictError, match="another run has taken it over"):
-            replace_data_files(table, removed=removed, removed_deletes=[], added=[new], start=start, summary={})
+            replace_data_files(table, RowChanges([new], removed_rows=removed), start)
         with pytest.raises(ConflictError, match="another run has taken it over"):
             append_changes(table, RowChanges([new]), PositionFence(None))
     assert head(table).id == start.id
@@ -237,7 +236,7 @@ def test_commit_of_a_run_that_was_paused_past_its_lease_is_refused(
     start = head(table)
     (new,) = stage_rows(table, lake.sql("SELECT 1L AS id"))
     removed = [task.file() for task in iterate(table.java.newScan().planFiles())]
-    changes: dict[str, Any] = {"removed": removed, "removed_deletes": [], "added": [new], "start": start, "summary": {}}
+    changes = RowChanges([new], removed_rows=removed)
     with start_tag(table, start, "sort_data_files"):
         own = held(table)
         assert own is not None
@@ -247,7 +246,7 @@ def test_commit_of_a_run_that_was_paused_past_its_lease_is_refused(
         if meanwhile == "renewed too late after that":
             table.refresh().java.updateProperties().set(LEASE, own.renewed(now_ms()).encode()).commit()
         with pytest.raises(ConflictError, match="lease of the table has ended"):
-            replace_data_files(table, **changes)
+            replace_data_files(table, changes, start)
         assert head(table).id == start.id
-    replace_data_files(table, **changes)
+    replace_data_files(table, changes, start)
     assert head(table).id != start.id

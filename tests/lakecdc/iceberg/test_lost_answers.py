@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg import lost_answers
-from lakecdc.iceberg.definition import create_table
+from lakecdc.iceberg.definition import TableDefinition, create_table
 from lakecdc.iceberg.jvm import java_class, java_class_name
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import failure, run
@@ -102,7 +102,7 @@ def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind
 )
 def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows what became of the commit, so no file of it is deleted."""
-    monkeypatch.setattr(lost_answers, "LOOKS", 1)
+    monkeypatch.setattr(lost_answers, "CHECKS", 1)
     name = sqlite.create()
     KINDS[kind].prepare(sqlite, name)
     sqlite.strikes.arm(Fault("answer", nth=KINDS[kind].nth, outage=True))
@@ -117,7 +117,7 @@ def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypat
 def test_statements_whose_commit_nobody_knows_about_are_told_as_such(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
-    monkeypatch.setattr(lost_answers, "LOOKS", 1)
+    monkeypatch.setattr(lost_answers, "CHECKS", 1)
     name = sqlite.create()
     table = sqlite.table(name)
     acts = {
@@ -162,7 +162,7 @@ def test_a_table_that_was_created_has_its_key(postgres: Place) -> None:
     postgres.strikes.arm(Fault("answer"))
     spark, columns = postgres.lake.spark, [("id", "bigint", True)]
     made = create_table(
-        spark, postgres.catalog, "shop.made", columns, partition_by=(), properties={"a": "1"}, identifier=["id"]
+        spark, postgres.catalog, "shop.made", TableDefinition(columns, properties={"a": "1"}, identifier=["id"])
     )
     assert postgres.strikes.struck and made.identifier_columns == ["id"]
 

@@ -25,7 +25,7 @@ def act_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
 
     :param failpoint: see ``lakecdc.runtime.failpoints``; empty for none.
     """
-    failpoints._seen.clear()
+    failpoints._passes.clear()
     monkeypatch.setenv(failpoints.VARIABLE, failpoint)
 
 

@@ -103,11 +103,11 @@ def test_rows_that_fail_are_named_where_values_may_be_shown(lake: Lake, orders: 
         ({"type": "unique", "columns": ["id", "nowhere"]}, "refuses the check unique"),
         ({"type": "freshness", "column": "nowhere", "max_age": 1.0}, "refuses the check freshness"),
         ({"type": "condition", "condition": "d >"}, r"refuses the check condition\(d >\)"),
-        ({"type": "condition", "condition": "d + 1"}, "no condition but a integer"),
+        ({"type": "condition", "condition": "d + 1"}, "got .* of type integer"),
         ({"type": "condition", "condition": "max(d) > 1"}, "refuses the check condition"),
-        ({"type": "row_count", "min": 1, "where": "v"}, "no condition but a string"),
-        ({"type": "accepted_values", "column": "d", "values": [1, "x"]}, "'x', which is no int"),
-        ({"type": "freshness", "column": "d", "max_age": 1.0}, "'d' is a integer"),
+        ({"type": "row_count", "min": 1, "where": "v"}, "got .* of type string"),
+        ({"type": "accepted_values", "column": "d", "values": [1, "x"]}, "Expected values of type int .* got 'x'"),
+        ({"type": "freshness", "column": "d", "max_age": 1.0}, "got 'd' of type integer"),
     ],
 )
 def test_bad_checks_are_refused_before_a_row_is_read(lake: Lake, orders: str, bad: Check, message: str) -> None:
@@ -119,7 +119,7 @@ def test_bad_checks_are_refused_before_a_row_is_read(lake: Lake, orders: str, ba
 def test_a_value_that_an_expression_cannot_take_is_hidden(lake: Lake, orders: str) -> None:
     bad = {"type": "condition", "condition": "cast(v AS int) > 0"}
     assert check(lake, orders, bad, dry_run=True).outcome == "nothing"
-    with pytest.raises(InputError, match="cannot take a value") as error:
+    with pytest.raises(InputError, match="failed on a value") as error:
         check(lake, orders, bad)
     # which of them comes first is for Spark to say
     value = r"The value '(v\d+|seven)'"
@@ -133,9 +133,9 @@ def test_an_empty_table_and_one_of_which_nobody_said_anything(lake: Lake) -> Non
     report = check(lake, name, {"type": "row_count", "min": 1}, {"type": "freshness", "max_age": 60.0})
     assert (report.outcome, counts(report)) == ("failed", [0, None])
     assert check(lake, name, {"type": "unique", "columns": ["id"]}).outcome == "nothing"
-    with pytest.raises(InputError, match="Nobody has said"):
+    with pytest.raises(InputError, match="It has no checks"):
         run(lake, check_tables, name, checks={"other.table": [{"type": "row_count", "min": 1}]})
-    with pytest.raises(InputError, match="no branch 'nowhere'"):
+    with pytest.raises(InputError, match="branch 'nowhere' does not exist"):
         check(lake, name, {"type": "row_count", "min": 1}, branch="nowhere")
 
 
@@ -179,4 +179,4 @@ def test_a_table_that_shrinks_is_told_by_its_snapshots(lake: Lake) -> None:
     found = report.metrics["checks"][0]
     assert (found["rows"], found["runs_compared"], found["change"]) == (left, 2, round((105 - left) / 105, 4))
     assert report.outcome == "failed"
-    assert "from the average of 2 runs before" in str(report.reason)
+    assert "from the average of 2 earlier runs" in str(report.reason)

@@ -169,7 +169,7 @@ def test_a_branch_with_too_short_a_memory_is_refused(lake: Lake) -> None:
     append(lake, name, 10, 20)
     append(lake, name, 20, 30)
     lake.table(name).java.manageSnapshots().setMaxSnapshotAgeMs("main", 1).setMinSnapshotsToKeep("main", 1).commit()
-    with pytest.raises(UnsupportedError, match="retention of its own"):
+    with pytest.raises(UnsupportedError, match="retention of its branch"):
         expire_all(lake, name)
     assert len(snapshots(lake, name)) == 3
 

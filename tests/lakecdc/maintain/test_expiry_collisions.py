@@ -48,7 +48,7 @@ BEFORE = history(1, 2, 3, 4)
     ],
 )
 def test_who_came_to_need_it_is_told(after: History, who: str) -> None:
-    with pytest.raises(ConflictError, match=f"need one of them: .*{who}.* No file was deleted"):
+    with pytest.raises(ConflictError, match=f"needed meanwhile by .*{who}.* No file was deleted"):
         _refuse_if_needed_has_gone(TABLE, BEFORE, after)
 
 

@@ -24,17 +24,17 @@ def test_files_of_a_failed_proof_stay_where_they_are_asked_for() -> None:
     deleted, told = after(proof, ["s3://b/t/d=1/x.parquet", "s3://b/t/d=2/y.parquet"])
     assert deleted == []
     assert told == (
-        "a.b: They differ. Look at it. What it has written is kept in s3://b/t/ (d=1/x.parquet, d=2/y.parquet), "
-        "until remove_orphan_files takes it."
+        "a.b: They differ. Look at it. The written files are kept in s3://b/t/ (d=1/x.parquet, d=2/y.parquet) "
+        "until remove_orphan_files deletes them."
     )
     assert proof.attributes["failed_files"] == ["s3://b/t/d=1/x.parquet", "s3://b/t/d=2/y.parquet"]
 
 
 def test_a_folder_is_named_as_such_and_many_files_by_the_first() -> None:
-    assert "kept in s3://b/t/staged/, until" in after(VerificationError("x"), ["s3://b/t/staged/"])[1]
+    assert "kept in s3://b/t/staged/ until" in after(VerificationError("x"), ["s3://b/t/staged/"])[1]
     many = [f"s3://b/t/{n}.avro" for n in range(7)]
-    assert "in s3://b/t/ (0.avro, 1.avro, 2.avro and 4 more, which" in after(VerificationError("x"), many)[1]
-    assert "written no files" in after(VerificationError("x"), [])[1]
+    assert "in s3://b/t/ (0.avro, 1.avro, 2.avro and 4 more, see" in after(VerificationError("x"), many)[1]
+    assert "No files were written" in after(VerificationError("x"), [])[1]
 
 
 @pytest.mark.parametrize(("error", "keep"), [(VerificationError("x"), False), (ConflictError("x"), True)])

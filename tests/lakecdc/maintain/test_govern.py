@@ -61,8 +61,8 @@ def test_a_table_is_left_out_once_a_step_has_failed_for_it_and_all_others_go_on(
     ]
     assert report.exit_code() == 4 and report.error is None and report.spark_application_id
     told = {(found.job, found.table): found for found in report.tables}
-    assert "sort_data_files has not got through: " in str(told["compact_data_files", orders].reason)
-    assert "no such table" in str(told["compact_data_files", MISSING].reason)
+    assert "sort_data_files failed before: " in str(told["compact_data_files", orders].reason)
+    assert "table does not exist" in str(told["compact_data_files", MISSING].reason)
     assert told["rewrite_delete_files", orders].snapshot_after == str(head(lake, orders))
     assert told["rewrite_delete_files", orders].metrics["core_seconds"] > 0
     assert count(lake, orders, 2) == 0 and count(lake, beside, 0) == 1

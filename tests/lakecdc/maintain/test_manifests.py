@@ -82,7 +82,7 @@ def test_a_failed_proof_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pyte
         return staged
 
     monkeypatch.setattr(manifests, "stage_manifests", losing)
-    with pytest.raises(VerificationError, match="other files than before: not .*") as raised:
+    with pytest.raises(VerificationError, match="not list the same files: ") as raised:
         run(lake, rewrite_manifests, name, min_manifests=2, keep_failed_files=keep)
     assert str(victim.location()) in raised.value.message
     assert (metadata_location(lake, name), duckdb_rows(lake, name)) == (location, before)

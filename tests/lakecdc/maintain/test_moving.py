@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from lakecdc.iceberg.partition_fields import Fields, PartitionField
-from lakecdc.maintain.moving import Destination, moved
+from lakecdc.maintain.moving import Destination, group_moving_files
 from lakecdc.maintain.selection import Unit
 from lakecdc.metadata.file_facts import FileFacts, Partitions
 
@@ -42,7 +42,7 @@ def names(units: Iterable[Unit]) -> list[set[str]]:
 
 def test_a_bucket_is_split_into_its_own_new_ones() -> None:
     found = partitions(0, {bucket(0, 2): [300, 300], bucket(1, 2): [100]})
-    units = moved(found, {0: fields(2)}, destination(4), 100 * MB, 1000 * MB)
+    units = group_moving_files(found, {0: fields(2)}, destination(4), 100 * MB, 1000 * MB)
     assert sorted(map(len, names(units))) == [1, 1]
     assert {(unit.outputs, unit.pieces, unit.piece) for unit in units} == {
         (6, 2, "bucket(4, id) div 2"),
@@ -53,7 +53,7 @@ def test_a_bucket_is_split_into_its_own_new_ones() -> None:
 def test_buckets_are_joined_to_the_one_they_feed() -> None:
     sizes = {bucket(number, 8, d=d): [30] for number in range(8) for d in (1, 2)}
     day = ("d", 2, "identity")
-    units = moved(partitions(3, sizes), {3: fields(8, day)}, destination(2, day), 100 * MB, 1000 * MB)
+    units = group_moving_files(partitions(3, sizes), {3: fields(8, day)}, destination(2, day), 100 * MB, 1000 * MB)
     assert len(units) == 4 and all((unit.outputs, unit.pieces, unit.piece) == (1, 1, None) for unit in units)
     for unit in units:
         values = [json.loads(file.partition) for file in unit.files]
@@ -61,28 +61,33 @@ def test_buckets_are_joined_to_the_one_they_feed() -> None:
 
 
 def test_one_unit_holds_no_more_than_a_commit_may() -> None:
-    units = moved(partitions(0, {bucket(0, 2): [40] * 5}), {0: fields(2)}, destination(4), 100 * MB, 100 * MB)
+    units = group_moving_files(
+        partitions(0, {bucket(0, 2): [40] * 5}), {0: fields(2)}, destination(4), 100 * MB, 100 * MB
+    )
     assert [unit.bytes // MB for unit in units] == [80, 80, 40]
 
 
 def test_rows_of_other_specs_are_dealt_out_by_their_new_partition() -> None:
     found = partitions(0, {'{"h": 1}': [60], '{"h": 2}': [60]}) | partitions(1, {bucket(0, 3): [60]})
     specs: dict[int, Fields] = {0: (PartitionField("h", 2, "hour"),), 1: fields(3)}
-    units = moved(found, specs, destination(4), 50 * MB, 1000 * MB)
+    units = group_moving_files(found, specs, destination(4), 50 * MB, 1000 * MB)
     # 3 and 4 buckets have nothing to do with each other
     assert {(len(unit.files), unit.outputs, unit.pieces, unit.piece) for unit in units} == {
         (2, 2, 2, "xxhash64(bucket(4, id))"),
         (1, 1, 1, "xxhash64(bucket(4, id))"),
     }
-    (unit,) = moved(partitions(1, {bucket(0, 3): [60]}), specs, Destination((), ()), 50 * MB, 1000 * MB)
+    (unit,) = group_moving_files(partitions(1, {bucket(0, 3): [60]}), specs, Destination((), ()), 50 * MB, 1000 * MB)
     assert (unit.pieces, unit.piece) == (1, None)
 
 
 def test_a_bucket_of_null_is_a_bucket() -> None:
     found = partitions(0, {bucket(None, 4): [1], bucket(2, 4): [1], bucket(0, 4): [1]})
-    assert sorted(map(len, names(moved(found, {0: fields(4)}, destination(2), MB, MB * 10)))) == [1, 2]
+    assert sorted(map(len, names(group_moving_files(found, {0: fields(4)}, destination(2), MB, MB * 10)))) == [1, 2]
 
 
 def test_what_is_oldest_comes_first() -> None:
     found = partitions(0, {bucket(0, 2): [1, 1, 1], bucket(1, 2): [1]})
-    assert [len(unit.files) for unit in moved(found, {0: fields(2)}, destination(4), MB, 10 * MB)] == [1, 3]
+    assert [len(unit.files) for unit in group_moving_files(found, {0: fields(2)}, destination(4), MB, 10 * MB)] == [
+        1,
+        3,
+    ]

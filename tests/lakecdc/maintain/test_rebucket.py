@@ -17,7 +17,7 @@ from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.maintain.rebucket import rebucket, wanted_buckets
+from lakecdc.maintain.rebucket import rebucket, suitable_buckets
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import lease as length
 from lakecdc.metadata.lease import Lease, read_lease
@@ -35,7 +35,7 @@ def test_the_number_doubles_and_halves_outside_of_its_bounds() -> None:
     options = RebucketOptions(min_buckets=2, max_buckets=64)
 
     def wanted(now: int, each: float) -> int:
-        return wanted_buckets(now, now * each, options, 100)
+        return suitable_buckets(now, now * each, options, 100)
 
     assert [wanted(8, each) for each in (34, 50, 100, 150)] == [8] * 4
     assert [wanted(8, each) for each in (151, 200, 201, 799, 10_000)] == [16, 16, 32, 64, 64]
@@ -48,10 +48,10 @@ def test_a_second_run_does_nothing() -> None:
     for _ in range(10_000):
         bytes_ = 10 ** rng.uniform(0, 9)
         now = 2 ** rng.randrange(10)
-        once = wanted_buckets(now, bytes_, options, 1000)
+        once = suitable_buckets(now, bytes_, options, 1000)
         # what rewritten rows take differs a little
         change = rng.uniform(0.7, 1.4) if once not in (now, 1) else 1
-        assert wanted_buckets(once, bytes_ * change, options, 1000) == once
+        assert suitable_buckets(once, bytes_ * change, options, 1000) == once
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_buckets_grow_and_shrink(lake: Lake, version: int) -> None:
     assert spark_rows(lake, name) == rows == duckdb_rows(lake, name)
     again = run(lake, rebucket, name, target_bucket_bytes=target)
     assert again.outcome == "nothing" and again.reason == (
-        f"8 buckets hold {again.metrics['bucket_bytes_before']} bytes on average, and {target} are aimed at"
+        f"8 buckets have {again.metrics['bucket_bytes_before']} bytes on average, the target is {target}"
     )
     shrunk = run(lake, rebucket, name, target_bucket_bytes=8 * target, min_buckets=4)
     assert (shrunk.outcome, shrunk.metrics["buckets_after"], buckets_of(lake, name)) == ("done", 4, {4: 8})
@@ -187,7 +187,7 @@ def test_tables_that_it_leaves_alone(lake: Lake) -> None:
     deleted_by_somebody(lake, name)
     before = metadata_location(lake, name)
     for dry_run in (True, False):
-        with pytest.raises(UnsupportedError, match="Rows cannot move to other buckets: snapshot .* another writer"):
+        with pytest.raises(UnsupportedError, match="Cannot move rows to other buckets: snapshot .* another writer"):
             run(lake, rebucket, name, target_bucket_bytes=1, dry_run=dry_run)
     assert metadata_location(lake, name) == before
     assert run(lake, rebucket, name, target_bucket_bytes=10**6, min_buckets=2).outcome == "nothing"

@@ -109,7 +109,7 @@ def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(lake: Lake, caplog:
     assert descriptions == [f"rewrite_manifests {name}" for name in (names[1], names[3])]
     assert lake.spark.sparkContext.getLocalProperty("spark.job.description") is None
     assert "progress of rewrite_manifests: 4 of 4 tables, in " in caplog.text
-    assert all("cannot be loaded" in str(report.tables[n].reason) for n in (0, 2))
+    assert all("Cannot load the table" in str(report.tables[n].reason) for n in (0, 2))
 
 
 @V3

@@ -41,7 +41,7 @@ def test_stale_statistics_are_computed(lake: Lake) -> None:
     name = create(lake, 2, "d")
     assert run(lake, compute_statistics, name).reason == "the table has no snapshot"
     fill(lake, name, files=2)
-    with pytest.raises(InputError, match="no column 'nowhere'"):
+    with pytest.raises(InputError, match="column 'nowhere' does not exist"):
         run(lake, compute_statistics, name, columns=["nowhere"])
     before = metadata_location(lake, name)
     assert run(lake, compute_statistics, name, columns=["id"], dry_run=True).metrics["stale"] == [

@@ -231,7 +231,7 @@ class TestAJobReadsThePolicyItself:
             if holds:
                 assert permit(job, {}, {**options, "protection": protection}).protection == protection
                 continue
-            with pytest.raises(UnsupportedError, match=rf"from {begins} to {ends} \(Europe/Berlin\) alone"):
+            with pytest.raises(UnsupportedError, match=rf"only from {begins} to {ends} \(Europe/Berlin\)"):
                 permit(job, {}, {**options, "protection": protection})
 
 
@@ -240,7 +240,7 @@ def test_a_job_that_waits_for_a_person_runs_with_an_approved_list_alone(job: str
     by_config = {"protection": {"shop.items": Protection(approve=True)}}
     for own, owner, more in (({APPROVE: job}, {}, {}), ({}, {APPROVE: job}, {}), ({}, {}, by_config)):
         options = {**REMOVALS[job], **more}
-        with pytest.raises(UnsupportedError, match=rf"approve.* wants a person to agree to what {job} removes"):
+        with pytest.raises(UnsupportedError, match=rf"approve.* requires approval of what {job} removes"):
             permit(job, own, options, orders=owner)
         approved = {"shop.items": Approved("file:///found.jsonl", "4f")}
         assert permit(job, own, {**options, "approved": approved}, orders=owner).approved == approved
@@ -259,7 +259,7 @@ def test_a_job_keeps_as_long_as_the_table_its_owner_or_the_configuration_wants()
                     held = permit(job, own, {**options, "dry_run": dry}, orders=owner)
                     assert (held.max_age, held.older_than) == (100, None)
         assert permit(job, {name: "30"}, REMOVALS[job]).max_age == 60
-    with pytest.raises(SpecError, match="'expire_snapshots', of which nobody can be asked"):
+    with pytest.raises(SpecError, match="'expire_snapshots' in approve does not support approval"):
         TablePolicy(approve=("remove_orphan_files", "expire_snapshots"))
     with pytest.raises(SpecError, match="time of day"):
         Window("22", "midnight")

@@ -18,7 +18,7 @@ def test_round_trip_and_stable_text() -> None:
 
 
 def test_too_large_is_refused() -> None:
-    with pytest.raises(InputError, match="a snapshot summary may hold"):
+    with pytest.raises(InputError, match="a snapshot summary has room"):
         Position("files", "f", {"files": "x" * 9000}).encode()
 
 

@@ -79,11 +79,11 @@ def test_what_somebody_else_has_is_not_overwritten(lake: Lake, feed: tuple[Feed,
 
     lake.sql(f"CREATE TABLE lake.{then} (id bigint)")
     for name in (then, fed.table, f"{fed.table}_history"):
-        assert "already with something else in it" in refusal(name)
+        assert "already exists and does not contain a moment" in refusal(name)
     lake.sql(f"DROP TABLE lake.{then}")
     made(fed, moment)
     lake.sql(f"DELETE FROM lake.{then} WHERE true")
-    assert "already with something else in it" in refusal(then)
+    assert "already exists and does not contain a moment" in refusal(then)
 
 
 def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
@@ -100,7 +100,7 @@ def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembe
     assert before == (read_refs(table), [each.id for each in table.ancestors()])
     assert len(table.metadata("snapshots").collect()) == len(before[1])
     name = f"lake.{fed.table}"
-    with pytest.raises(InputError, match="has been read through"):
+    with pytest.raises(InputError, match="has been read only through"):
         moments.read(lake.spark, name, moment="2030-01-01T00:00:00Z", history_table=f"{name}_history")
     with pytest.raises(InputError, match="not in the table's catalog"):
         moments.read(lake.spark, name, moment=iso(moment), history_table=f"{fed.table}_history")

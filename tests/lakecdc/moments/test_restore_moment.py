@@ -101,24 +101,24 @@ def test_one_table_that_cannot_be_told_keeps_all_from_being_written(lake: Lake, 
 
     dry = restored(lake, *names, moment=moment, dry_run=True)
     assert [report.outcome for report in dry] == ["nothing"] * 2 and dry[0].metrics["events_restored"] > 0
-    assert "has been read through" in refused(moment="2030-01-01T00:00:00+00:00")
-    assert "It begins later" in refused(moment="2020-01-01T00:00:00+00:00")
+    assert "has been read only through" in refused(moment="2030-01-01T00:00:00+00:00")
+    assert "The table begins later" in refused(moment="2020-01-01T00:00:00+00:00")
     assert "no history table" in refused(history_tables={names[0]: f"{names[0]}_history"})
     lake.sql(f"ALTER TABLE lake.{names[1]} CREATE BRANCH taken")
-    assert "already that is not this moment" in refused(branch="taken")
+    assert "already exists and is not this moment" in refused(branch="taken")
     assert [report.outcome for report in restored(lake, *names, moment=moment, branch="both")] == ["done"] * 2
     for feed, history in zip(feeds, histories, strict=True):
         assert shown(feed, "both") == history.at(histories[0].moments()[12])
     lake.sql(f"INSERT INTO lake.{names[1]}.branch_both SELECT * FROM lake.{names[1]} LIMIT 1")
-    assert "already that is not this moment" in refused(branch="both")
+    assert "already exists and is not this moment" in refused(branch="both")
     lake.sql(f"DELETE FROM lake.{names[1]}_history WHERE true")
-    assert "Events have been removed" in refused(names[1])
+    assert "events have since been removed" in refused(names[1])
     lake.sql(f"INSERT INTO lake.{names[0]}_history SELECT * FROM lake.{names[0]}_history LIMIT 1")
-    assert "Somebody else than ingestion has written to the history table" in refused()
+    assert "Another writer than ingestion modified the history table" in refused()
     lake.sql(f"UPDATE lake.{names[1]} SET n = n + 1 WHERE id < 3")
     # after the batch that has read past the moment it does not matter, before it does
     feeds[1].take(Remembered.of(32, 30).events[len(histories[1].events) :])
-    assert "Somebody else than ingestion has written to it" in refused(names[1], moment=iso(histories[1].moments()[-1]))
+    assert "Another writer than ingestion modified it" in refused(names[1], moment=iso(histories[1].moments()[-1]))
 
 
 def test_messages_in_quarantine_are_refused(lake: Lake, tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_messages_in_quarantine_are_refused(lake: Lake, tmp_path: Path) -> None:
     bad = history.events[10]
     feed.take([{**each, "value": "no envelope"} if each is bad else each for each in history.events[8:]])
     report = restored(lake, feed.table, moment=iso(history.moments()[15]))[0]
-    assert report.failure_class == "bad input" and "in quarantine" in (report.reason or "")
+    assert report.failure_class == "bad input" and "quarantined messages" in (report.reason or "")

@@ -213,7 +213,7 @@ def test_files_and_jdbc(check: Check, tmp_path: Path) -> None:
     assert found.state == "fail" and f"{tmp_path}/gone" in found.found
     url = f"jdbc:postgresql://127.0.0.1:{free_port()}/shop"
     found = check({"type": "jdbc", "url": url, "cursor_column": "c"})["source"]
-    assert found.state == "fail" and "cannot be queried" in found.found
+    assert found.state == "fail" and "Cannot query the database" in found.found
 
 
 def test_source_tables_of_jdbc_exist_or_are_told_with_their_nearest(check: Check, tmp_path: Path) -> None:

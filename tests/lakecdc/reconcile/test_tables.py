@@ -150,6 +150,6 @@ def test_what_cannot_be_compared_is_refused(lake: Lake, names: tuple[str, str]) 
     other = lake.new_name("other")
     lake.sql(f"CREATE TABLE lake.{other} (id bigint, at boolean) USING iceberg")
     report = compare(lake, (names[0], other))
-    assert "'at' is timestamp at the source and boolean in the table" in str(report.reason)
+    assert "'at': it is timestamp at the source and boolean in the table" in str(report.reason)
     assert report.failure_class == "bad input"
     assert "no column 'no', which key names" in str(compare(lake, (names[0], other), target={"key": ["no"]}).reason)

@@ -81,5 +81,5 @@ def test_all_documents_below_a_local_folder_are_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read_is_told() -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="Cannot read"):
         [*documents.read_below("strange://bucket/base", (".json",))]

@@ -50,7 +50,7 @@ class Cluster:
     [
         (RuntimeError("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12"), "another minor"),
         (RuntimeError("ModuleNotFoundError: No module named 'lakecdc'"), "lacks lakecdc"),
-        (RuntimeError('IOException: Cannot run program "./environment/bin/python"'), "do not find their Python"),
+        (RuntimeError('IOException: Cannot run program "./environment/bin/python"'), "cannot find Python"),
         ([("worker-3", ["duckdb", "pyarrow"])], "on worker-3 lacks duckdb, pyarrow"),
     ],
 )

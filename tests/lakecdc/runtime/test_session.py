@@ -50,7 +50,7 @@ def test_the_session_has_it(lake: Lake) -> None:
 
 def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_path: Path) -> None:
     properties = {**lake.properties, "uri": f"sqlite:///{tmp_path}/gone/catalog.db"}
-    with pytest.raises(InputError, match="'elsewhere' cannot be opened.*gone' does not exist"):
+    with pytest.raises(InputError, match="Cannot open the catalog 'elsewhere'.*gone' does not exist"):
         use_catalog(lake.spark, Catalog("elsewhere", properties))
 
 

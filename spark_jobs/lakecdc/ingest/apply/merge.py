@@ -35,7 +35,6 @@ from lakecdc.ingest.apply.publish import Applied, Staged, enter_history, publish
 from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
-from lakecdc.metadata import names
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
 
@@ -129,7 +128,7 @@ def _attempt(
         merged = table.refresh().head(branch)
         reach("before_commit")
         try:
-            snapshot = scratch.publish(table, branch, base, fence, summary(position), names.POSITIONS_TAG)
+            snapshot = scratch.publish(table, branch, base, fence, summary(position))
         except ConflictError as error:
             refuse_below_floor(table, fence, error)
             raise

@@ -1,4 +1,4 @@
-"""Arrays of positions as Roaring bitmaps."""
+"""Conversion of position arrays to Roaring bitmaps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def bitmap(positions: Any) -> BitMap64:
-    """A bitmap of an array of positions.
+    """Build a bitmap from an array of positions.
 
-    :param positions: numpy array of whole numbers, not negative.
+    :param positions: numpy array of non-negative integers.
     """
     from array import array
 

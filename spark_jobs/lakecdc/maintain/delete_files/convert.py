@@ -1,4 +1,4 @@
-"""From a group's deletes to the delete files that take their place, by the engine that suits it."""
+"""Conversion of a group's deletes to new delete files, with the engine that suits it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, w
     """Find the deleted positions of a group's data files and write them.
 
     :param group: with at least one data file.
-    :param engine: the native one leaves to the join what it does not read.
-    :return: one entry per data file that has positions which were not known before, or whose deletes are merged.
+    :param engine: the native one leaves files that it cannot read to the join.
+    :return: one entry per data file with newly deleted positions or merged deletes.
     """
     written: list[WrittenDeletes] = []
     if engine == "native":

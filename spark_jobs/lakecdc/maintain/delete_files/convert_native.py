@@ -1,8 +1,8 @@
-"""The native engine: Python tasks look the deleted keys up in the data files and write the delete files, in one pass.
+"""The native engine: Python tasks look up deleted keys in data files and write delete files in one pass.
 
-Means the same as the join (table specification, "Scan Planning"), for keys of plain types in Parquet files that carry
-Iceberg's field ids. A data file in which a task does not find every key column as the table has it (an older default, a
-partition value that is not in the file, another format) is left to the join, such a delete file to Iceberg's reader.
+It is equivalent to the join (table specification, "Scan Planning") for keys of plain types in Parquet files with
+Iceberg's field ids. Data files without every key column as the table has it (an older default, a partition value not in
+the file, another format) are left to the join, and such delete files to Iceberg's reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakecdc.maintain.delete_files.bitmaps import bitmap
 from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
 from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
 from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
-from lakecdc.maintain.delete_files.write import RESULT, FilePositions, described, told, with_news
+from lakecdc.maintain.delete_files.write import RESULT, FilePositions, collect_results, described, without_unchanged
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _FILE = (
 
 
 def can_match(table: IcebergTable, group: Group) -> bool:
-    """Tell whether the group's keys are of types that this engine compares as Iceberg does, and few enough."""
+    """Check whether this engine compares the group's key types as Iceberg does, and whether the keys are few enough."""
     kinds = {field.id: field.type for field in table.fields}
     keys = {field_id for delete in group.deletes for field_id in delete.field_ids}
     plain = all(_PLAIN.match(kinds.get(field_id, "")) for field_id in keys)
@@ -56,10 +56,10 @@ def convert(
 ) -> tuple[list[WrittenDeletes], frozenset[int]]:
     """Write the delete files of a group as far as this engine can.
 
-    :return: what was written, and the numbers of the data files that are left to the join.
+    :return: the written deletes, and the numbers of the data files left to the join.
     """
     known = delete_files(task for task in group.tasks if reaches(task.location))
-    # the largest first, so that none of them is begun last
+    # largest first, so that no large file starts last
     ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
     rows = [
         (t.number, t.location, t.scope, t.sequence_number, [vars(deletes) for deletes in known[t.number]])
@@ -75,7 +75,9 @@ def convert(
             if match_join.reached(group.tasks, deletes)
         ]
         task = ConvertTask(tuple(keys), target, writer)
-        written, unread = told(dealt(table.spark, rows, _FILE).mapInArrow(counted(table.spark, task), RESULT))
+        written, unread = collect_results(
+            dealt(table.spark, rows, _FILE).mapInArrow(counted(table.spark, task), RESULT)
+        )
     return written, left | unread
 
 
@@ -93,18 +95,20 @@ def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], d
 
 @dataclass(frozen=True)
 class ConvertTask:
-    """Data files in, one row per written delete file out, and one for each data file that has to be read otherwise."""
+    """A task that reads data files and returns one row per written delete file or unreadable data file."""
 
     lookups: tuple[Lookup, ...]
     target: Target
     writer: Writer
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The body of a Python task."""
+        """Process the batches of a Python task."""
         settle()
         unread: list[int] = []
-        files = (found for batch in batches for row in batch.to_pylist() for found in self._positions(row, unread))
-        written = list(self.writer(with_news(files, self.target.merge), self.target))
+        files = (
+            positions for batch in batches for row in batch.to_pylist() for positions in self._positions(row, unread)
+        )
+        written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
         yield described(written, unread)
 
     def _positions(self, row: Mapping[str, Any], unread: list[int]) -> Iterator[FilePositions]:

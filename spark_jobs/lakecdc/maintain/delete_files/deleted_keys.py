@@ -1,4 +1,4 @@
-"""The keys of equality-delete files, read by Python tasks: of a hundred small files Spark makes a second's work."""
+"""Keys of equality-delete files, read by Python tasks because Spark needs a second for a hundred small files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def deleted_keys(
     """Read equality-delete files of one key as far as Arrow reads them with certainty.
 
     :param columns: the key.
-    :return: tables of d0…, reach and deleted_at, as of ``match_join``; and the deletes that are left to Iceberg's
-        reader: not Parquet, without field ids, or without a key column as the table has it.
+    :return: tables of d0…, reach and deleted_at, as in ``match_join``; and the deletes left to Iceberg's reader: not
+        Parquet, without field ids, or without a key column as the table has it.
     """
     numbered = list(enumerate(deletes))
     near = [(number, d.location, d.scope, d.sequence_number) for number, d in numbered if reaches(d.location)]
@@ -45,16 +45,16 @@ def deleted_keys(
 
 @dataclass(frozen=True)
 class KeysTask:
-    """Delete files in, all their keys out.
+    """A task that reads delete files and returns all their keys.
 
-    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     """
 
     columns: tuple[KeyColumn, ...]
     properties: Mapping[str, str] = field(repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The body of a Python task."""
+        """Process the batches of a Python task."""
         import pyarrow as pa
 
         settle()

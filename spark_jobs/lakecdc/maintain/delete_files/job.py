@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOB = "rewrite_delete_files"
-#: times a conflict is answered with a new plan before the job gives up
+#: plans before the job gives up after conflicts
 ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
 
 
 @dataclass
 class Result:
-    """What a run has done so far, over all its attempts.
+    """Result of a run so far, over all its attempts.
 
     :param proofs: one per committed group.
     """
@@ -74,7 +74,7 @@ class Result:
 class Prepared:
     """A group's commit, written and proven.
 
-    :param superseded: position-delete files and deletion vectors that go.
+    :param superseded: number of removed position-delete files and deletion vectors.
     """
 
     changes: RowChanges
@@ -88,9 +88,9 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
 
     :param spec: options as :class:`RewriteDeleteFilesOptions`.
-    :return: done, nothing, or conflict if other commits made every attempt void; what was committed before stays. An
-        error behind a commit is reported together with it instead of raised.
-    :raises InputError: there is no such branch.
+    :return: done, nothing, or conflict if other commits invalidated every attempt; earlier commits stay. An error after
+        a commit is reported with it instead of raised.
+    :raises InputError: the branch does not exist.
     :raises UnsupportedError: none of the table's deletes can be converted with certainty.
     :raises VerificationError: the proof failed; nothing of that group was published.
     """
@@ -105,34 +105,34 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
-    """The newest snapshot of a branch, from freshly read metadata; None for an empty table.
+    """Return the newest snapshot of a branch from current metadata; None for an empty table.
 
-    :raises InputError: there is no such branch.
+    :raises InputError: the branch does not exist.
     """
     head = table.refresh().head(branch)
     if branch != MAIN and not table.has_branch(branch):
-        raise InputError(f"There is no branch {branch!r}.", table=table.name, hint="Check options.branch.")
+        raise InputError(f"The branch {branch!r} does not exist.", table=table.name, hint="Check options.branch.")
     return head
 
 
 def require_packages(table: str) -> None:
-    """Refuse to begin where the Python packages are missing that the tasks write with.
+    """Refuse to start if the tasks' Python packages are missing.
 
-    :raises InputError: naming them.
+    :raises InputError: names them.
     """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(
             f"The Python packages {', '.join(missing)} are missing.",
             table=table,
-            hint="Driver and executors need them: install the extra 'spark', or ship them in spark.archives.",
+            hint="Install the extra 'spark' on driver and executors, or ship them in spark.archives.",
         )
 
 
 class Rewrite:
     """One run over one table.
 
-    :param before: the head when the run began.
+    :param before: the head at the start of the run.
     """
 
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
@@ -142,7 +142,7 @@ class Rewrite:
         self._own: set[int] = set()
 
     def run(self) -> TableReport:
-        """Try until a plan has been carried out, a new plan after each conflict."""
+        """Try until a plan is complete, with a new plan after each conflict."""
         if self._options.dry_run:
             return self._dry_run()
         while True:
@@ -157,7 +157,7 @@ class Rewrite:
             except (InputError, UnsupportedError, VerificationError) as error:
                 if not self._result.commits:
                     raise
-                # the groups before are published, and the report has to say so
+                # earlier groups are published, which belongs in the report
                 return self._report(error)
 
     def _attempt(self) -> None:
@@ -179,12 +179,12 @@ class Rewrite:
 
     def _planned(self, start: Snapshot) -> Plan:
         with self._phases.phase("plan"):
-            found = plan(self._table, start, self._options)
-        if found.leftovers and not found.groups and not self._result.commits:
-            raise refusal(self._table, found.leftovers)
-        # the first plan says what there was at the beginning
-        self._plan = self._plan or found
-        return found
+            planned = plan(self._table, start, self._options)
+        if planned.leftovers and not planned.groups and not self._result.commits:
+            raise refusal(self._table, planned.leftovers)
+        # the first plan describes the initial state
+        self._plan = self._plan or planned
+        return planned
 
     def _out_of_time(self) -> bool:
         limit = self._options.max_runtime
@@ -207,14 +207,14 @@ class Rewrite:
                     guard=self._guard(group, start),
                 )
         except ConflictError:
-            # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
+            # after any other error the commit may have arrived, so the files are left to orphan removal
             discarding()
             raise
         self._own.add(committed.id)
         self._count(group, prepared)
 
     def _guard(self, group: Group, start: Snapshot) -> MovedRowsGuard | None:
-        """None where no rows can have moved to where one of the group's deletes applies."""
+        """Return a guard against moved rows, or None if no rows can have moved into the deletes' scopes."""
         specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
         return MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
 
@@ -232,7 +232,7 @@ class Rewrite:
                 if task.number not in new and len(stay) == task.others:
                     continue
                 if task.number in new:
-                    # the new file holds all positions; in v3 a reader looks at nothing but the vector
+                    # the new file has all positions; in v3 a reader uses only the vector
                     going |= {other.key: task.other(i) for i, other in stay.items() if other.file_scoped}
                     stay = {} if vectors(self._table) else {i: o for i, o in stay.items() if o.key not in going}
                     added.append(delete_file(self._table, task.java, new[task.number]))
@@ -245,11 +245,11 @@ class Rewrite:
         return Prepared(changes, referenced, written, len(going), proof)
 
     def _stop_if_doomed(self, start: Snapshot, referenced: list[str]) -> None:
-        """Spare the proof of what can't be committed any more."""
+        """Skip the proof if the commit would be refused anyway."""
         table, branch = self._table, self._options.branch
         why = refusal_in_sight(table, start, referenced, branch=branch, own=self._own, vectors_only=True)
         if why:
-            raise ConflictError(f"The conversion was given up: {why}.", table=table.name, hint="Run again.")
+            raise ConflictError(f"Stopped the conversion: {why}.", table=table.name, hint="Run again.")
 
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:
@@ -261,13 +261,13 @@ class Rewrite:
         return convert(self._table, group, engine, target, writer)
 
     def _dry_run(self) -> TableReport:
-        found = self._planned(self._before)
-        for group in found.groups:
+        planned = self._planned(self._before)
+        for group in planned.groups:
             with self._phases.phase("match"):
                 would = self._converted(group, "", count_only)
             self._result.positions += sum(w.added for w in would)
             self._result.data_files += len(would)
-        self._result.groups_left = len(found.groups)
+        self._result.groups_left = len(planned.groups)
         return self._report()
 
     def _count(self, group: Group, prepared: Prepared) -> None:
@@ -294,19 +294,19 @@ class Rewrite:
         if self._options.dry_run:
             remarks = ["Dry run: nothing was changed."]
         elif left:
-            remarks = [f"max_runtime is over; {left} groups of scopes are left for the next run."]
+            remarks = [f"Stopped after max_runtime; {left} groups of scopes are left for the next run."]
         return " ".join(remarks + [leftover.remark() for leftover in leftovers]) or None
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
-        result, found = self._result, self._plan or Plan(self._before)
+        result, planned = self._result, self._plan or Plan(self._before)
         return {
             "equality_delete_files_before": self._equality_delete_files(self._before),
             "equality_delete_files_after": self._equality_delete_files(after),
-            "equality_deletes": sum(delete.records for delete in found.deletes),
-            "position_delete_files_to_merge": len(found.positions.merge),
-            "dangling_position_deletes": len(found.positions.dangling),
-            "scopes": found.scopes,
-            "data_files_reached": sum(len(group.tasks) for group in found.groups),
+            "equality_deletes": sum(delete.records for delete in planned.deletes),
+            "position_delete_files_to_merge": len(planned.positions.merge),
+            "dangling_position_deletes": len(planned.positions.dangling),
+            "scopes": planned.scopes,
+            "data_files_reached": sum(len(group.tasks) for group in planned.groups),
             "data_files_touched": result.data_files,
             "positions": result.positions,
             "delete_files_added": 0 if vectors(self._table) else result.added,
@@ -315,8 +315,8 @@ class Rewrite:
             "commits": result.commits,
             "conflicts": result.conflicts,
             "groups_left": result.groups_left,
-            "equality_delete_files_unsupported": sum(each.equality_delete_files for each in found.leftovers),
-            "unsupported": [leftover.facts() for leftover in found.leftovers],
+            "equality_delete_files_unsupported": sum(each.equality_delete_files for each in planned.leftovers),
+            "unsupported": [leftover.facts() for leftover in planned.leftovers],
             "engine": "+".join(sorted(result.engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
@@ -324,7 +324,7 @@ class Rewrite:
         }
 
     def _equality_delete_files(self, snapshot: Snapshot | None) -> int:
-        """Count a snapshot's equality-delete files; a lease that another run holds ends the run before any plan."""
+        """Count a snapshot's equality-delete files, also if a lease of another run ended this one before any plan."""
         if snapshot is None:
             return 0
         if self._plan is not None and self._plan.start.id == snapshot.id:
@@ -332,7 +332,7 @@ class Rewrite:
         return 0 if has_no_equality_deletes(snapshot) else len(equality_deletes(self._table, snapshot.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:
-        """Engines that can read the table as a snapshot has it."""
+        """Return the engines that can read the table's snapshot."""
         summary = snapshot.summary if snapshot else {}
         kinds = [int(summary.get(f"total-{kind}-deletes", 0)) for kind in ("equality", "position")]
         return readable_by(self._table.format_version, *kinds)
@@ -340,18 +340,18 @@ class Rewrite:
     def _verified(self) -> dict[str, Any]:
         proofs = self._result.proofs
         modes = {proof.mode for proof in proofs}
-        found: dict[str, Any] = {
+        verified: dict[str, Any] = {
             "mode": next((mode for mode in ("sample", "full") if mode in modes), self._options.verify),
             "files": sum(proof.files for proof in proofs),
             "of": sum(proof.of for proof in proofs),
         }
         if self._options.verify == "off":
-            found["reason"] = self._options.verify_off_reason
-        return found
+            verified["reason"] = self._options.verify_off_reason
+        return verified
 
 
 def vectors(table: IcebergTable) -> bool:
-    """Whether position deletes of the table are deletion vectors."""
+    """Check whether the table's position deletes are deletion vectors."""
     return table.format_version >= 3
 
 

@@ -1,4 +1,4 @@
-"""Reading keys from Parquet files and looking them up: what a Python task of the native engine does."""
+"""Reading and look-up of keys in Parquet files by tasks of the native engine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class UnreadError(Exception):
-    """A file does not hold the key columns in a form that is known to mean the same."""
+    """A file lacks key columns in a form with certain meaning."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file, as a task needs to know it.
+    """A data file as a task needs it.
 
     :param number: its :attr:`FileTask.number`.
     :param scope: number of its (spec, partition).
@@ -47,7 +47,7 @@ class KeyColumn:
 
     @property
     def arrow(self) -> pa.DataType:
-        """How keys are compared."""
+        """Return the Arrow type in which keys are compared."""
         import pyarrow as pa
 
         if self.type.startswith("decimal"):
@@ -64,31 +64,31 @@ class KeyColumn:
         }
         return plain[self.type]
 
-    def takes(self, found: pa.DataType) -> bool:
-        """Tell whether a file's values of this type may become the column's (specification, "Schema Evolution")."""
+    def takes(self, stored: pa.DataType) -> bool:
+        """Check whether values of a file's type may become the column's (specification, "Schema Evolution")."""
         import pyarrow as pa
 
-        wanted = self.arrow
-        if pa.types.is_decimal128(wanted) and pa.types.is_decimal128(found):
-            return bool(found.scale == wanted.scale and found.precision <= wanted.precision)
-        return bool(found == wanted or (self.type == "long" and found == pa.int32()))
+        expected = self.arrow
+        if pa.types.is_decimal128(expected) and pa.types.is_decimal128(stored):
+            return bool(stored.scale == expected.scale and stored.precision <= expected.precision)
+        return bool(stored == expected or (self.type == "long" and stored == pa.int32()))
 
 
 @dataclass(frozen=True)
 class Lookup:
     """The deleted keys of one set of columns.
 
-    :param keys: broadcast of what :func:`packed` made.
+    :param keys: broadcast of the result of :func:`packed`.
     """
 
     columns: tuple[KeyColumn, ...]
     keys: Any = field(repr=False)
 
     def hits(self, file: DataFile, properties: Mapping[str, str]) -> Iterator[pa.Array]:
-        """Positions of a data file's rows whose key is among the keys, a piece per row group.
+        """Yield the positions of a data file's rows with a deleted key, per row group.
 
         :param properties: pyiceberg settings of the table's FileIO.
-        :raises UnreadError: the file has to be read otherwise.
+        :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
         return _hits(file.location, keys, self.columns, properties) if keys.num_rows else iter(())
@@ -98,7 +98,7 @@ class Lookup:
         return unpacked(self.keys.value)
 
     def _applying(self, file: DataFile) -> pa.Table:
-        """The keys that reach a data file: of its scope or of the whole table, and strictly newer."""
+        """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
         import pyarrow.compute as pc
 
         keys = self._all
@@ -108,7 +108,7 @@ class Lookup:
 
 
 def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
-    """Deleted keys as they are sent: each once for its reach, with the newest sequence number.
+    """Serialize deleted keys, each once per reach with its newest sequence number.
 
     :param keys: tables of d0…, reach, deleted_at; see ``match_join``.
     """
@@ -127,27 +127,27 @@ def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
 
 
 def unpacked(keys: bytes) -> pa.Table:
-    """What :func:`packed` packed."""
+    """Deserialize the result of :func:`packed`."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(keys).read_all()
 
 
 def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
-    """The keys of an equality-delete file.
+    """Read the keys of an equality-delete file.
 
     :param file: its ``reach`` and ``deleted_at``.
     :return: d0…, reach and deleted_at.
-    :raises UnreadError: the file has to be read otherwise.
+    :raises UnreadError: the file has to be read by another engine.
     """
     import pyarrow as pa
 
     with source(properties, location).open() as stream:
         parquet = _parquet(stream, location)
-        found = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
-    keys = {f"d{index}": values for index, values in enumerate(_values(found, columns))}
+        rows = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
+    keys = {f"d{index}": values for index, values in enumerate(_values(rows, columns))}
     facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
-    return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), found.num_rows) for name, kind in facts})
+    return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
 
 
 def _hits(
@@ -161,8 +161,8 @@ def _hits(
             rows = file.metadata.row_group(group)
             likely = _likely(rows, leaves, keys)
             if likely.num_rows:
-                found = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                yield _matching(found, likely, columns, begin)
+                rows_read = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
+                yield _matching(rows_read, likely, columns, begin)
             begin += rows.num_rows
 
 
@@ -177,24 +177,24 @@ def _parquet(stream: Any, location: str) -> pq.ParquetFile:
 
 
 def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
-    """The file's leaf columns with the key's field ids.
+    """Return the file's leaf columns with the key's field ids.
 
-    :raises UnreadError: it does not have them all, at its top and of types that are read exactly.
+    :raises UnreadError: not all of them are top-level columns of types that are read exactly.
     """
     by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
     paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
-    found = []
+    leaves = []
     for column in columns:
         there = by_id.get(column.field_id)
-        # in a path a dot may be a level as well as part of a name
+        # a dot in a path may be a level or part of a name
         if there is None or "." in there.name or not column.takes(there.type) or there.name not in paths:
             raise UnreadError(f"field {column.field_id}")
-        found.append(paths[there.name])
-    return found
+        leaves.append(paths[there.name])
+    return leaves
 
 
 def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
-    """The keys that a row group can hold, as far as its bounds of a whole-number key tell."""
+    """Return the keys that a row group may contain, judged by its bounds of an integer key."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -203,7 +203,7 @@ def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
     if not pa.types.is_integer(values.type) or bounds is None or not bounds.has_min_max:
         return keys
     between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
-    # bounds say nothing of nulls
+    # bounds do not cover nulls
     return keys.filter(pc.or_kleene(pc.is_null(values), between))
 
 
@@ -214,7 +214,7 @@ def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begi
 
     values = _values(rows, columns)
     if len(values) == 1:
-        # a null among the keys finds the nulls among the values
+        # a null among the keys matches nulls among the values
         hit = pc.is_in(values[0], value_set=keys["d0"])
         return pa.array(np.flatnonzero(hit.to_numpy()) + begin, pa.int64())
     return _joined(pa.table({f"k{index}": value for index, value in enumerate(values)}), keys, begin)
@@ -226,7 +226,7 @@ def _values(rows: pa.Table, columns: Sequence[KeyColumn]) -> list[pa.ChunkedArra
 
 
 def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
-    """Rows whose whole key is among the keys; null equals null."""
+    """Return the rows whose whole key is among the keys; null equals null."""
     import numpy as np
     import pyarrow as pa
 
@@ -236,5 +236,5 @@ def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
     with duckdb_of_its_own() as engine:
         engine.register("data", rows)
         engine.register("deleted", keys)
-        found = engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()
-    return found["position"].combine_chunks()
+        matching = engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()
+    return matching["position"].combine_chunks()

@@ -1,7 +1,7 @@
-"""Positions that deletion vectors and position-delete files name already, read without the data file.
+"""Positions in existing deletion vectors and position-delete files, read without the data file.
 
-A reader of Iceberg's would go through every row of the data files to tell which of them are deleted; their delete files
-say so in a few bytes.
+Iceberg's reader would scan every row of the data files to find the deleted ones; their delete files contain them in a
+few bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import FileTask
 
 _FORMATS = ("PUFFIN", "PARQUET")
-#: pairs of data file and delete file, each of which a task opens
+#: maximum number of pairs of data file and delete file, each opened by a task
 MAX_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A position-delete file, or a deletion vector, as a task reads it.
+    """A position-delete file or deletion vector as a task reads it.
 
     :param format: PUFFIN or PARQUET.
     :param offset: first byte of the vector; None in a Parquet file.
@@ -40,20 +40,20 @@ class PositionDeletes:
 
 
 def delete_files(tasks: Iterable[FileTask]) -> dict[int, tuple[PositionDeletes, ...]]:
-    """The position deletes and deletion vectors that apply to each data file, by its number.
+    """Return the position deletes and deletion vectors of each data file, by its number.
 
-    :return: without data files that have some of another format, or where a task does not get to, and without any that
-        have some if there are too many.
+    :return: without data files that have deletes of another format or out of a task's reach, and, if there are too many
+        pairs, without any that have deletes.
     """
     listing = list(tasks)
-    found: dict[int, tuple[PositionDeletes, ...]] = {task.number: () for task in listing if not task.others}
+    by_number: dict[int, tuple[PositionDeletes, ...]] = {task.number: () for task in listing if not task.others}
     if sum(task.others for task in listing) > MAX_PAIRS:
-        return found
+        return by_number
     for number, others in others_of(listing).items():
         deletes = tuple(PositionDeletes(o.location, o.format, o.offset, o.length) for o in others)
         if all(map(_is_readable, deletes)):
-            found[number] = deletes
-    return found
+            by_number[number] = deletes
+    return by_number
 
 
 def _is_readable(deletes: PositionDeletes) -> bool:
@@ -61,17 +61,17 @@ def _is_readable(deletes: PositionDeletes) -> bool:
 
 
 def read(deletes: Iterable[PositionDeletes], data_file: str, properties: Mapping[str, str]) -> BitMap64:
-    """The positions that delete files name of a data file; what a task does.
+    """Read the deleted positions of a data file in a task.
 
     :param properties: pyiceberg settings of the table's FileIO.
     """
     from pyroaring import BitMap64
 
-    found = BitMap64()
+    positions = BitMap64()
     for deletes_of_it in deletes:
         one = _vector if deletes_of_it.format == "PUFFIN" else _positions
-        found |= one(deletes_of_it, data_file, properties)
-    return found
+        positions |= one(deletes_of_it, data_file, properties)
+    return positions
 
 
 def _vector(deletes: PositionDeletes, _: str, properties: Mapping[str, str]) -> BitMap64:
@@ -84,7 +84,7 @@ def _vector(deletes: PositionDeletes, _: str, properties: Mapping[str, str]) -> 
 
 
 def _positions(deletes: PositionDeletes, data_file: str, properties: Mapping[str, str]) -> BitMap64:
-    """Those of one data file; the file may hold the positions of many (specification, "Position Delete Files")."""
+    """Read the positions of one of possibly many data files (specification, "Position Delete Files")."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
@@ -93,6 +93,6 @@ def _positions(deletes: PositionDeletes, data_file: str, properties: Mapping[str
     with source(properties, deletes.location).open() as stream:
         file = pq.ParquetFile(stream)
         for group in range(file.num_row_groups):
-            found = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
-            result |= bitmap(found.filter(pc.equal(found["file_path"], data_file))["pos"].to_numpy())
+            rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
+            result |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
     return result

@@ -1,8 +1,9 @@
-"""Which deletes go, and which stay as they are, and why: keys that nobody can match with certainty, scopes that
-Iceberg's readers fail on or that it cannot write delete files for.
+"""Separation of convertible deletes from those that stay.
 
-Each equality delete is independent of the others (table specification, "Scan Planning"), so that one may go while
-another one of the same scope stays. A scope that cannot be read, or written to, stays as a whole.
+Deletes stay if their keys cannot be matched with certainty, if Iceberg's readers fail on their scope, or if Iceberg
+cannot write delete files for it. Each equality delete is independent of the others (table specification, "Scan
+Planning"), so one may be converted while another one of the same scope stays. A scope that cannot be read or written to
+stays as a whole.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.live_deletes import PositionDelete
     from lakecdc.iceberg.table import IcebergTable
 
-#: scopes that a report names of each reason
+#: scopes named in a report per reason
 _NAMED = 10
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why deletes stay.
+    """Reason that deletes stay.
 
-    :param readable: whether Iceberg's readers apply them, so that others of their scope may go.
+    :param readable: whether Iceberg's readers apply them, so that other deletes of their scope may be converted.
     """
 
     text: str
@@ -45,10 +46,10 @@ class Leftover:
     """Delete files that stay for one reason.
 
     :param field_ids: of the keys of the equality deletes among them.
-    :param spec_ids: partition specs that they belong to.
-    :param equality_delete_files: how many of them are equality deletes.
-    :param position_delete_files: how many are position deletes or deletion vectors that were to go.
-    :param scopes: how many partitions these reach; the whole table counts as one.
+    :param spec_ids: their partition specs.
+    :param equality_delete_files: number of equality-delete files among them.
+    :param position_delete_files: number of position-delete files or deletion vectors that should have been merged.
+    :param scopes: number of partitions these apply to; the whole table counts as one.
     :param named_scopes: the first of them.
     """
 
@@ -61,13 +62,13 @@ class Leftover:
     named_scopes: tuple[str, ...]
 
     def remark(self) -> str:
-        """One sentence for people, and the reason."""
+        """Describe the leftover and its reason."""
         kinds = {"equality-delete": self.equality_delete_files, "position-delete": self.position_delete_files}
         counts = " and ".join(f"{number} {kind} files" for kind, number in kinds.items() if number)
         return f"{counts} in {self.scopes} scopes stay as they are: {self.reason.text}"
 
     def facts(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the leftover for the report."""
         return {
             "reason": self.reason.text,
             "field_ids": list(self.field_ids),
@@ -81,14 +82,14 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is done with the delete files that were found.
+    """Decision on the delete files of a snapshot.
 
-    :param deletes: equality deletes that go with their scopes.
-    :param positions: position deletes that go with theirs.
+    :param deletes: equality deletes that are converted with their scopes.
+    :param positions: position deletes that are merged with theirs.
     :param tasks: the data files that one of them applies to.
     :param others: the data files that none of them applies to.
-    :param rowless: equality deletes without rows, which go wherever they are.
-    :param rowless_positions: the same of position deletes, where their scopes stay.
+    :param rowless: equality deletes without rows, which are removed wherever they are.
+    :param rowless_positions: the same for position deletes in scopes that stay.
     :param leftovers: what stays.
     """
 
@@ -102,7 +103,7 @@ class Choice:
 
 
 def refusal(table: IcebergTable, leftovers: Sequence[Leftover]) -> UnsupportedError:
-    """The error of a table in which nothing can go."""
+    """Create the error for a table in which nothing can be converted."""
     reasons = list(dict.fromkeys(leftover.reason for leftover in leftovers))
     return UnsupportedError(
         " ".join(reason.text for reason in reasons),
@@ -118,11 +119,11 @@ def choose(
     positions: Sequence[PositionDelete],
     tasks: Sequence[FileTask],
 ) -> Choice:
-    """Tell what goes from what stays.
+    """Decide which deletes are converted and which stay.
 
-    :param snapshot_id: the snapshot that is worked on.
-    :param deletes: every equality delete of it.
-    :param positions: position deletes that are to go.
+    :param snapshot_id: the snapshot to work on.
+    :param deletes: all its equality deletes.
+    :param positions: position deletes to merge.
     :param tasks: every data file that one of them applies to.
     """
     lost = specs_losing_partitions(table, snapshot_id)
@@ -132,7 +133,7 @@ def choose(
     rest = [delete for delete in deletes if delete.location not in nothing]
     stuck = _stuck_scopes(lost, [*rest, *positions, *tasks])
     stuck |= _unreadable_scopes([(d, keys[d.field_ids]) for d in rest if d.field_ids in keys], tasks, stuck)
-    # a global delete reaches every scope that has data files
+    # a global delete applies to every scope with data files
     everywhere = next((stuck[task.scope] for task in tasks if task.scope in stuck), None)
 
     def why(delete: EqualityDelete) -> Reason | None:
@@ -142,8 +143,8 @@ def choose(
     merged = [p for p in positions if p.scope not in stuck]
     staying = [delete for delete in rest if why(delete) is not None]
     chosen, others = _of(table, tasks, going, merged, [*staying, *empty], stuck)
-    kept_positions = [p for p in positions if p.scope in stuck and p.key not in nothing]
-    left = [(reason, d) for d in staying if (reason := why(d))] + [(stuck[p.scope], p) for p in kept_positions]
+    staying_positions = [p for p in positions if p.scope in stuck and p.key not in nothing]
+    left = [(reason, d) for d in staying if (reason := why(d))] + [(stuck[p.scope], p) for p in staying_positions]
     return Choice(
         going,
         merged,
@@ -156,14 +157,14 @@ def choose(
 
 
 def _reasons_by_key(table: IcebergTable, deletes: Iterable[EqualityDelete]) -> dict[tuple[int, ...], Reason]:
-    """Why keys cannot be matched with certainty, by the field ids of an equality delete."""
+    """Return why keys cannot be matched with certainty, by the field ids of an equality delete."""
     keys = {delete.field_ids for delete in deletes}
     ids = {field_id for key in keys for field_id in key}
     dropped, types = dropped_beyond_readers(table, ids), field_types(table, ids)
     of_field = {field_id: _reason(field_id, dropped.get(field_id), types[field_id]) for field_id in sorted(ids)}
-    found = {key: [reason for field_id in key if (reason := of_field[field_id])] for key in keys}
+    by_key = {key: [reason for field_id in key if (reason := of_field[field_id])] for key in keys}
     # readers fail on a key if they fail on one of its fields
-    return {key: min(reasons, key=lambda reason: reason.readable) for key, reasons in found.items() if reasons}
+    return {key: min(reasons, key=lambda reason: reason.readable) for key, reasons in by_key.items() if reasons}
 
 
 def _reason(field_id: int, dropped: str | None, kind: str | None) -> Reason | None:
@@ -186,34 +187,34 @@ def _reason(field_id: int, dropped: str | None, kind: str | None) -> Reason | No
 
 
 def _stuck_scopes(lost: Collection[int], items: Iterable[Any]) -> dict[int, Reason]:
-    """Scopes of specs for which Iceberg cannot write delete files any more: no reader would find them right."""
+    """Return scopes of specs for which Iceberg can no longer write correct delete files."""
     if not lost:
         return {}
-    found = {}
+    stuck = {}
     for item in items:
         if item.spec_id in lost:
-            found[item.scope] = Reason(
-                f"Files of partition spec {item.spec_id} are partitioned by a column that has been dropped from the "
-                "table, for which Iceberg writes delete files of no partition; readers refuse them, or leave them out.",
-                "Run compact_data_files, which moves their rows to the current spec.",
+            stuck[item.scope] = Reason(
+                f"Files of partition spec {item.spec_id} are partitioned by a column that was dropped from the table. "
+                "Iceberg would write their delete files without a partition, which readers refuse or ignore.",
+                "Run compact_data_files to move their rows to the current spec.",
             )
-    return found
+    return stuck
 
 
 def _unreadable_scopes(
     deletes: Iterable[tuple[EqualityDelete, Reason]], tasks: Iterable[FileTask], known: Collection[int]
 ) -> dict[int, Reason]:
-    """Scopes with a data file that one of the deletes applies to which readers fail on."""
+    """Return scopes with a data file to which an unreadable delete applies."""
     newest: dict[int | None, tuple[int, Reason]] = {}
     for delete, reason in deletes:
         if not reason.readable and newest.get(delete.scope, (0, reason))[0] < delete.sequence_number:
             newest[delete.scope] = delete.sequence_number, reason
-    found = {}
+    scopes = {}
     for task in tasks if newest else ():
         for scope in (task.scope, None):
             if scope in newest and task.sequence_number < newest[scope][0] and task.scope not in known:
-                found[task.scope] = newest[scope][1]
-    return found
+                scopes[task.scope] = newest[scope][1]
+    return scopes
 
 
 def _of(
@@ -224,14 +225,14 @@ def _of(
     staying: Sequence[EqualityDelete],
     stuck: Collection[int],
 ) -> tuple[list[FileTask], list[FileTask]]:
-    """The data files that something which goes applies to, as if nothing else applied; and all others."""
+    """Split the data files into those of converted deletes, without other deletes, and all others."""
     if not staying and not stuck:
         return list(tasks), []
-    wanted = pairs_with(table, [*going, *merged], tasks)
+    paired = pairs_with(table, [*going, *merged], tasks)
     chosen: list[FileTask] = []
     others: list[FileTask] = []
     for task in tasks:
-        (chosen if task.scope not in stuck and task.number in wanted else others).append(task)
+        (chosen if task.scope not in stuck and task.number in paired else others).append(task)
     return planned_without(table, chosen, staying), others
 
 

@@ -1,4 +1,4 @@
-"""Which rows of which data files are deleted: by the equality deletes, and by position deletes already."""
+"""Deleted rows of data files, by equality deletes and by existing position deletes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Engine = Literal["exact", "join", "native"]
 _ENGINES = {"exact": match_exact, "join": match_join}
 
 
-def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
-    """The engine for a group.
+def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
+    """Choose the engine for a group.
 
-    :param wanted: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
+    :param requested: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
         joined.
-    :raises UnsupportedError: a key column has been dropped from the table, whose values only Iceberg's own reader
-        still finds, and a join is wanted, or the exact engine is needed and cannot hold the deletes.
+    :raises UnsupportedError: only Iceberg's own reader still knows a dropped key column, but a join is requested or
+        there are too many deletes for it.
     """
     dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
     too_many = not all(task.paired for task in group.tasks)
@@ -42,29 +42,29 @@ def choose_engine(table: IcebergTable, group: Group, wanted: str) -> Engine:
         and group.pairs <= EXACT_PAIRS
         and group.data_records <= EXACT_DATA_RECORDS
     )
-    if dropped and (wanted in ("join", "native") or too_many):
+    if dropped and (requested in ("join", "native") or too_many):
         raise UnsupportedError(
-            "A key column of the equality deletes has been dropped, so the keys cannot be joined.",
+            "Cannot join the keys: a key column of the equality deletes was dropped.",
             table=table.name,
             hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
         )
-    if wanted == "exact" and too_many:
+    if requested == "exact" and too_many:
         raise UnsupportedError(
-            f"The data and delete files make more than {file_tasks.MAX_PAIRS} pairs, too many for the engine 'exact'.",
+            f"The engine 'exact' supports {file_tasks.MAX_PAIRS} pairs of data and delete files; the table has more.",
             table=table.name,
             hint="Use the engine 'join' or 'auto'.",
         )
-    if wanted == "exact" or (wanted == "auto" and (dropped or small)):
+    if requested == "exact" or (requested == "auto" and (dropped or small)):
         return "exact"
-    return "native" if wanted != "join" and convert_native.can_match(table, group) else "join"
+    return "native" if requested != "join" and convert_native.can_match(table, group) else "join"
 
 
 @contextmanager
 def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iterator[DataFrame]:
-    """Every position of the group's data files that is deleted.
+    """Return every deleted position of the group's data files.
 
-    :return: a frame to be used inside the ``with``: ``file_number`` int, ``position`` long, ``known`` boolean: whether
-        position deletes say so already. A position may come several times.
+    :return: a frame valid inside the ``with``: ``file_number`` int, ``position`` long, ``known`` boolean: whether
+        position deletes already have it. A position may come several times.
     """
     with ExitStack() as stack:
         frames = []
@@ -79,7 +79,7 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
 
 
 def merged_tasks(group: Group) -> frozenset[int]:
-    """Numbers of the group's data files whose position deletes are among those that go."""
+    """Return the numbers of the group's data files whose position deletes are merged."""
     going = {delete.key for delete in group.positions}
     applying = others_of(group.tasks) if going else {}
     return frozenset(number for number, others in applying.items() if any(other.key in going for other in others))

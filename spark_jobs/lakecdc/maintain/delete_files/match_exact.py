@@ -1,7 +1,7 @@
-"""The exact engine: Iceberg's own reader marks the rows that the equality deletes hit.
+"""The exact engine: Iceberg's own reader marks the rows that equality deletes match.
 
-Nulls, promoted types, dropped columns, scopes and sequence numbers are Iceberg's business. Each task holds all delete
-rows that apply to its file in memory.
+Iceberg handles nulls, promoted types, dropped columns, scopes and sequence numbers. Each task holds all delete rows of
+its file in memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
-    """Positions that the group's equality deletes hit.
+    """Return the positions that the group's equality deletes match.
 
-    The tasks carry nothing but the equality deletes, so that a marked row is marked by them.
+    The tasks have only the equality deletes, so that every marked row is marked by them.
 
     :return: ``file_number`` int, ``position`` long.
     """
@@ -40,7 +40,7 @@ def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
 
 @contextmanager
 def positions_known(table: IcebergTable, tasks: Sequence[FileTask]) -> Iterator[DataFrame]:
-    """Positions that position deletes and deletion vectors name already.
+    """Return the positions in existing position deletes and deletion vectors.
 
     :return: ``file_number`` int, ``position`` long.
     """
@@ -49,7 +49,7 @@ def positions_known(table: IcebergTable, tasks: Sequence[FileTask]) -> Iterator[
 
 
 def marked(table: IcebergTable, staged: str, tasks: Sequence[FileTask]) -> DataFrame:
-    """The rows that Iceberg's reader marks as deleted in staged tasks.
+    """Return the rows that Iceberg's reader marks as deleted in staged tasks.
 
     :param staged: id of the staged tasks.
     :param tasks: the files they read.
@@ -60,6 +60,6 @@ def marked(table: IcebergTable, staged: str, tasks: Sequence[FileTask]) -> DataF
 
 
 def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
-    """The files of tasks, as ``_file`` names them, with their number, data sequence number and scope."""
+    """Return the files of tasks, as named by ``_file``, with number, data sequence number and scope."""
     rows = [(task.location, task.number, task.sequence_number, task.scope) for task in tasks]
     return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")

@@ -1,9 +1,9 @@
 """The join engine: key columns of the data files joined with the keys of the equality deletes.
 
-Scales with Spark's join instead of the memory of a task. What Iceberg's reader does by itself is spelled out here
-(table specification, "Scan Planning"): null equals null, same spec and partition unless global, and strictly smaller
-sequence number. Both sides are read by Iceberg's reader, by field id, so that renamed and widened columns, defaults
-and partition values that are not in the file come out right.
+It scales with Spark's join instead of a task's memory. It implements what Iceberg's reader does by itself (table
+specification, "Scan Planning"): null equals null, same spec and partition unless global, and strictly smaller sequence
+number. Iceberg's reader reads both sides by field id, so that renamed and widened columns, defaults and partition
+values that are not in the file are right.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
-#: up to this many delete rows every task holds the keys; above, a Bloom filter thins the rows and the rest is shuffled
+#: number of delete rows up to which every task holds the keys; above it, rows pass a Bloom filter and are shuffled
 BROADCAST_DELETE_RECORDS = 1_000_000
 
 
 @contextmanager
 def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
-    """Positions that the group's equality deletes hit.
+    """Return the positions that the group's equality deletes match.
 
     :return: ``file_number`` int, ``position`` long.
     """
@@ -58,9 +58,9 @@ def hits_of(
     deletes: Sequence[EqualityDelete],
     tasks: Sequence[FileTask],
 ) -> DataFrame:
-    """Positions that deletes of one key hit.
+    """Return the positions that deletes of one key match.
 
-    :param stack: holds what the frame needs while it is used.
+    :param stack: keeps the frame's resources alive.
     :param tasks: data files that are older than one of the deletes of their scope.
     """
     columns = column_names(table, field_ids)
@@ -71,16 +71,16 @@ def hits_of(
     same = _same(table, columns)
     records = sum(delete.records for delete in deletes)
     if records <= BROADCAST_DELETE_RECORDS:
-        found = _by_broadcast(table, rows, keys, same, tasks)
+        hits = _by_broadcast(table, rows, keys, same, tasks)
     else:
-        # read once, for the filter and for the join, and never held in memory
+        # read once for the filter and the join, and never held in memory
         keys = stack.enter_context(_persisted(keys))
-        found = _by_shuffle(table, rows, keys, same, tasks, records)
-    return found.select("file_number", "position")
+        hits = _by_shuffle(table, rows, keys, same, tasks, records)
+    return hits.select("file_number", "position")
 
 
 def by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], list[EqualityDelete]]]:
-    """Deletes by their equality field ids."""
+    """Group deletes by their equality field ids."""
     sets: dict[tuple[int, ...], list[EqualityDelete]] = {}
     for delete in deletes:
         sets.setdefault(delete.field_ids, []).append(delete)
@@ -88,7 +88,7 @@ def by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], lis
 
 
 def reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
-    """The data files that are older than one of the deletes of their scope."""
+    """Return the data files that are older than one of the deletes of their scope."""
     newest: dict[int | None, int] = {}
     for delete in deletes:
         newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
@@ -99,7 +99,7 @@ def reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> lis
 def deleted_keys(
     table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
 ) -> DataFrame:
-    """Deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (the newest sequence number)."""
+    """Return the deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (newest sequence number)."""
     keys = keys_of_files(table, stack, columns, deletes)
     names = [f"d{index}" for index in range(len(columns))]
     return keys.groupBy(*names, "reach").agg(F.max("deleted_at").alias("deleted_at"))
@@ -108,7 +108,7 @@ def deleted_keys(
 def keys_of_files(
     table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
 ) -> DataFrame:
-    """The same, each as often as it was deleted."""
+    """Return the deleted keys with duplicates, see :func:`deleted_keys`."""
     builder = TaskBuilder(table)
     staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
     facts = [(delete.location, delete.scope, delete.sequence_number) for delete in deletes]
@@ -123,7 +123,7 @@ def _read(table: IcebergTable, staged: str, columns: Sequence[str], *more: Colum
 
 
 def _same(table: IcebergTable, columns: Sequence[str]) -> Column:
-    """Equality of keys. Null equals null; where there is none, plain equality hashes faster."""
+    """Return the equality of keys. Null equals null; required columns use plain equality, which hashes faster."""
     required = {field.name for field in table.fields if field.required}
     pairs = [(F.col(f"k{index}"), F.col(f"d{index}"), column in required) for index, column in enumerate(columns)]
     return reduce(
@@ -134,7 +134,7 @@ def _same(table: IcebergTable, columns: Sequence[str]) -> Column:
 def _by_broadcast(
     table: IcebergTable, rows: DataFrame, keys: DataFrame, same: Column, tasks: Sequence[FileTask]
 ) -> DataFrame:
-    """Keys first: only the few rows that they hit have to be told which file, and so which scope, they are of."""
+    """Join the keys first, so that only the few matching rows need their file and scope."""
     hit = rows.join(F.broadcast(keys), same)
     return hit.join(F.broadcast(file_numbers(table, tasks)), "_file").where(_in_scope_and_older())
 
@@ -156,8 +156,8 @@ def _in_scope_and_older() -> Column:
 
 @contextmanager
 def _persisted(keys: DataFrame) -> Iterator[DataFrame]:
-    kept = keys.persist(StorageLevel.DISK_ONLY)
+    stored = keys.persist(StorageLevel.DISK_ONLY)
     try:
-        yield kept
+        yield stored
     finally:
-        kept.unpersist()
+        stored.unpersist()

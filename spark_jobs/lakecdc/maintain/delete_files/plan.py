@@ -1,4 +1,4 @@
-"""What has to be done at one snapshot, in groups that can be committed one by one."""
+"""Plan of the work at one snapshot, in groups that can be committed one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.options import RewriteDeleteFilesOptions
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-#: data files per commit; a scope is never split, so one large scope may pass it
+#: data files per commit; a scope is never split, so one large scope may exceed it
 GROUP_DATA_FILES = 1000
 
 
@@ -27,15 +27,15 @@ GROUP_DATA_FILES = 1000
 class Group:
     """Whole scopes that are converted in one commit.
 
-    An equality delete may go only when every data file it reaches has been processed, so that the smallest unit is
-    its scope: the partition of its spec, or the whole table if one of them is global. The same holds for position
+    An equality delete may be removed only when every data file it applies to has been processed, so the smallest unit
+    is its scope: the partition of its spec, or the whole table if one of them is global. The same holds for position
     deletes of a whole partition.
 
-    :param deletes: every equality delete of these scopes, those that apply to nothing included.
-    :param positions: position deletes of these scopes that are to go.
+    :param deletes: every equality delete of these scopes, including those that apply to nothing.
+    :param positions: position deletes of these scopes to remove.
     :param tasks: every data file that one of them applies to.
-    :param scopes: how many scopes these are.
-    :param rowless: equality deletes without rows, of any scope, that go in the same commit.
+    :param scopes: number of scopes.
+    :param rowless: equality deletes without rows, of any scope, that are removed in the same commit.
     """
 
     deletes: tuple[EqualityDelete, ...]
@@ -46,17 +46,17 @@ class Group:
 
     @property
     def delete_records(self) -> int:
-        """Rows in the group's equality-delete files."""
+        """Return the number of rows in the group's equality-delete files."""
         return sum(delete.records for delete in self.deletes)
 
     @property
     def data_records(self) -> int:
-        """Rows in the data files that the group's deletes apply to."""
+        """Return the number of rows in the data files that the group's deletes apply to."""
         return sum(task.records for task in self.tasks)
 
     @property
     def pairs(self) -> int:
-        """Pairs of a data file and an equality delete that applies to it."""
+        """Return the number of pairs of a data file and an equality delete that applies to it."""
         return sum(task.equality_deletes for task in self.tasks)
 
 
@@ -65,9 +65,9 @@ class Plan:
     """The work at one snapshot.
 
     :param start: the snapshot.
-    :param positions: its position deletes that are to go.
-    :param groups: in the order of processing: most deletes per row to be read first.
-    :param leftovers: what stays as it is.
+    :param positions: its position deletes to remove.
+    :param groups: in processing order: most deletes per row to read first.
+    :param leftovers: what stays unchanged.
     """
 
     start: Snapshot
@@ -77,22 +77,22 @@ class Plan:
 
     @property
     def deletes(self) -> list[EqualityDelete]:
-        """All equality deletes that go."""
+        """Return all equality deletes to remove."""
         return [delete for group in self.groups for delete in (*group.deletes, *group.rowless)]
 
     @property
     def equality_delete_files(self) -> int:
-        """How many there are, with those that stay."""
+        """Return the number of equality-delete files, including those that stay."""
         return len(self.deletes) + sum(leftover.equality_delete_files for leftover in self.leftovers)
 
     @property
     def scopes(self) -> int:
-        """Scopes that hold deletes to be rewritten."""
+        """Return the number of scopes with deletes to rewrite."""
         return sum(group.scopes for group in self.groups)
 
 
 def has_none(start: Snapshot) -> bool:
-    """Tell from the snapshot summary alone that there are no delete files; a missing total proves nothing."""
+    """Check by the snapshot summary whether there are no delete files; a missing total proves nothing."""
     return start.summary.get("total-delete-files") == "0"
 
 
@@ -102,17 +102,17 @@ def plan(
     options: RewriteDeleteFilesOptions,
     group_data_files: int = GROUP_DATA_FILES,
 ) -> Plan:
-    """Find the deletes of a snapshot that are to be rewritten, and the data files they apply to.
+    """Find the deletes of a snapshot to rewrite, and the data files they apply to.
 
     :param start: snapshot to work on.
-    :param group_data_files: data files per group aimed at.
-    :raises VerificationError: the plan would tear deletes from data files.
+    :param group_data_files: target number of data files per group.
+    :raises VerificationError: the plan would separate deletes from data files.
     """
-    found = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
-    if has_no_equality_deletes(start) and not found.obsolete and not found.equality_without_rows:
+    surveyed = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
+    if has_no_equality_deletes(start) and not surveyed.obsolete and not surveyed.equality_without_rows:
         return Plan(start)
     scopes = Scopes(table)
-    deletes, positions = live_deletes(table, start.id, scopes, found.obsolete)
+    deletes, positions = live_deletes(table, start.id, scopes, surveyed.obsolete)
     if not deletes and not positions:
         return Plan(start)
     tasks = list(planned_tasks(table, start.id, deletes, positions, scopes))
@@ -121,16 +121,16 @@ def plan(
     check_complete(table, units, choice)
     if choice.rowless or choice.rowless_positions:
         units.insert(0, Group((), tuple(choice.rowless_positions), (), 0, tuple(choice.rowless)))
-    return Plan(start, found, tuple(_pack(units, group_data_files)), choice.leftovers)
+    return Plan(start, surveyed, tuple(_pack(units, group_data_files)), choice.leftovers)
 
 
 def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
-    """Prove that no delete goes without every file that Iceberg's own planning pairs it with.
+    """Prove that no delete is removed without every file that Iceberg's planning pairs it with.
 
-    The proof before the commit looks at a group's files; this one sees to it that no file is missing from them. Iceberg
+    The proof before the commit covers a group's files; this one ensures that no file is missing from them. Iceberg
     pairs no data file with deletes of another scope, and each scope is in one unit as a whole.
 
-    :raises VerificationError: a delete or a file is in no unit or in two, or a pair is torn apart.
+    :raises VerificationError: a delete or a file is in no unit or in two, or a pair is separated.
     """
     scopes = [{d.scope for d in unit.deletes} | {t.scope for t in unit.tasks} for unit in units]
     whole = (
@@ -143,7 +143,7 @@ def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) 
     )
     if not whole:
         raise VerificationError(
-            "The plan tears equality deletes from data files they apply to.",
+            "The plan separates equality deletes from data files they apply to.",
             table=table.name,
             hint="Nothing was changed. Please report this.",
         )
@@ -152,19 +152,19 @@ def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) 
 def refuse_table(table: IcebergTable) -> None:
     """Refuse a table whose delete files cannot be rewritten with certainty.
 
-    :raises UnsupportedError: naming the reason.
+    :raises UnsupportedError: names the reason.
     """
     if table.format_version > 3:
-        raise UnsupportedError(f"The table has format version {table.format_version}.", table=table.name)
+        raise UnsupportedError(f"The format version {table.format_version} is not supported.", table=table.name)
     if table.is_encrypted:
         raise UnsupportedError("Its files are encrypted; delete files are written unencrypted.", table=table.name)
     folder = new_folder(table, "deletes")
     if not reaches(folder):
-        raise UnsupportedError(f"Its new files go below {folder}, and tasks write to no '#' or '?'.", table=table.name)
-    for name, kind in unreadable_types(table).items():
         raise UnsupportedError(
-            f"The column {name!r} has the type {kind}, with which Spark reads no table.", table=table.name
+            f"Its new files would go below {folder}, and tasks cannot write to paths with '#' or '?'.", table=table.name
         )
+    for name, kind in unreadable_types(table).items():
+        raise UnsupportedError(f"The column {name!r} has the type {kind}, which Spark cannot read.", table=table.name)
 
 
 def _units(
@@ -180,15 +180,15 @@ def _units(
 
 
 def _by_scope(items: Sequence[Any]) -> dict[int, list[Any]]:
-    found: dict[int, list[Any]] = {}
+    scopes: dict[int, list[Any]] = {}
     for item in items:
-        found.setdefault(item.scope, []).append(item)
-    return found
+        scopes.setdefault(item.scope, []).append(item)
+    return scopes
 
 
 def _worth(unit: Group) -> float:
-    """Deletes got rid of per row read; dangling deletes cost nothing and come first."""
-    # a delete file costs every reader a request, which weighs like a hundred keys to hold
+    """Return the deletes removed per row read; dangling deletes cost nothing and come first."""
+    # a delete file costs every reader a request, weighted like a hundred keys
     gain = unit.delete_records + 100 * len(unit.positions)
     return gain / max(unit.data_records, 1)
 

@@ -1,4 +1,4 @@
-"""Sets of rows compared by their places: file and position, whatever their order."""
+"""Order-independent digests of rows, by file and position."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: number of rows, and two sums of their hashes in which the order plays no part
+#: number of rows, and two order-independent sums of their hashes
 Digest = tuple[int, int, int]
 NO_ROWS: Digest = (0, 0, 0)
 
 
 def digest(rows: DataFrame) -> Digest:
-    """What a set of rows looks like; one pass.
+    """Compute the digest of a set of rows in one pass.
 
     :param rows: with the columns ``_file`` and ``_pos``.
     """
@@ -25,7 +25,7 @@ def digest(rows: DataFrame) -> Digest:
 
 
 def digests_by_file(rows: DataFrame) -> dict[str, Digest]:
-    """The same for each file; comparing the files' names costs more than all the rest.
+    """Compute the digest of each file; grouping by file names dominates the cost.
 
     :param rows: as for :func:`digest`.
     """

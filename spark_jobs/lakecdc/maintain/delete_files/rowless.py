@@ -1,4 +1,4 @@
-"""Delete files without rows: they delete nothing, and every reader opens them, or refuses the table for them."""
+"""Delete files without rows: they delete nothing, but every reader opens them or refuses the table because of them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def rowless(
     positions: Iterable[PositionDelete],
     lost: Collection[int],
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
-    """Those without rows, by what the manifests say and by the files themselves.
+    """Return the delete files without rows, according to both the manifests and the files.
 
-    :param lost: partition specs whose manifests must not be written anew, so that their deletes stay.
+    :param lost: partition specs whose manifests must not be rewritten, so that their deletes stay.
     """
     empty, empty_positions = _counted(deletes, lost), _counted(positions, lost)
     if not (empty or empty_positions):
         return [], []
-    # a vector's reader compares it with its count
+    # readers already compare a vector with its count
     both: list[EqualityDelete | PositionDelete] = [*empty, *empty_positions]
     files = [d for d in both if str(d.java.format().toString()) != "PUFFIN"]
     if files and _holds_rows(table, files):

@@ -1,4 +1,4 @@
-"""What a snapshot's ``entries`` say about its position deletes: counted by Spark, however many files there are."""
+"""Survey of a snapshot's position deletes from ``entries``, counted by Spark however many files there are."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PositionSurvey:
-    """Position deletes of a snapshot that are to go.
+    """Position deletes of a snapshot to remove.
 
-    :param merge: position-delete files to be rewritten: several of one data file, those of a whole partition, and in
-        format v3 all that are no deletion vectors.
+    :param merge: position-delete files to rewrite: several of one data file, those of a whole partition, and in format
+        v3 all that are not deletion vectors.
     :param dangling: position-delete files and deletion vectors that apply to no live data file.
     :param rowless: position-delete files and deletion vectors that delete nothing.
-    :param equality_without_rows: whether there are equality deletes that delete nothing, looked for where the summary
-        tells that there are no others.
+    :param equality_without_rows: whether some equality deletes delete nothing; checked only where the summary shows
+        that there are no others.
     """
 
     merge: frozenset[DeleteKey] = frozenset()
@@ -35,18 +35,17 @@ class PositionSurvey:
 
     @property
     def obsolete(self) -> frozenset[DeleteKey]:
-        """All of them."""
+        """Return all of them."""
         return self.merge | self.dangling | self.rowless
 
 
 def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, merge: bool = True) -> PositionSurvey:
-    """Look at every live position delete of a snapshot; reads metadata only, and those only if the summary does not
-    tell that there are none.
+    """Survey the live position deletes of a snapshot from metadata, unless the summary shows that there are none.
 
-    :param min_input_files: position-delete files of one data file that are worth merging.
-    :param merge: whether position deletes are to go at all.
+    :param min_input_files: number of position-delete files of one data file worth merging.
+    :param merge: whether to remove position deletes at all.
     """
-    # totals of rows do not tell of files that have none
+    # row totals do not reveal files without rows
     rowless_only = has_no_equality_deletes(snapshot)
     if not rowless_only and (not merge or snapshot.summary.get("total-position-deletes") == "0"):
         return PositionSurvey()
@@ -57,17 +56,19 @@ def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, mer
     deletes, data = entries.where("content = 1"), entries.where("content = 0")
     vectors = table.format_version >= 3
     single, shared = deletes.where("data_file IS NOT NULL"), deletes.where("data_file IS NULL")
-    found = _of_one_file(single, data, vectors, min_input_files).unionByName(_of_a_partition(shared, data, vectors))
+    candidates = _of_one_file(single, data, vectors, min_input_files).unionByName(
+        _of_a_partition(shared, data, vectors)
+    )
     if equality is not None:
-        found = found.unionByName(equality.select("location", "offset", F.lit("equality").alias("goes")))
-    goes = found.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
+        candidates = candidates.unionByName(equality.select("location", "offset", F.lit("equality").alias("goes")))
+    goes = candidates.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
     kinds = ("merge", "dangling", "rowless", "equality")
     by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in kinds}
     return PositionSurvey(by["merge"], by["dangling"], by["rowless"], bool(by["equality"]))
 
 
 def has_no_equality_deletes(snapshot: Snapshot) -> bool:
-    """Tell from the snapshot summary alone; a missing total proves nothing."""
+    """Check by the snapshot summary alone; a missing total proves nothing."""
     return snapshot.summary.get("total-equality-deletes") == "0"
 
 
@@ -82,7 +83,7 @@ def _of_one_file(deletes: DataFrame, data: DataFrame, vectors: bool, min_input_f
 
 
 def _of_a_partition(deletes: DataFrame, data: DataFrame, vectors: bool) -> DataFrame:
-    """A delete file of a whole partition goes unless it stands alone for a single data file."""
+    """Select delete files of a whole partition, except a single one of a single data file."""
     per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
     siblings = deletes.groupBy("scope").agg(F.count("*").alias("siblings"))
     joined = deletes.join(siblings, "scope").join(per_scope, "scope", "left")
@@ -112,7 +113,7 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
 
 
 def _data_file() -> Column:
-    """The one data file a position-delete file names; writers of old say so by equal bounds of its paths only."""
+    """Return the one data file that a position-delete file names; older writers do so only by equal path bounds."""
     low, high = (F.col(f"data_file.{side}_bounds")[PATH_ID] for side in ("lower", "upper"))
     return F.coalesce(
         F.col("data_file.referenced_data_file"), F.when(low == high, F.decode(low, "UTF-8")).otherwise(F.lit(None))

@@ -1,7 +1,7 @@
-"""The proof before publication (law 14): with the new delete files Iceberg's reader sees the same rows as before.
+"""Proof before publication (law 14): Iceberg's reader sees the same rows with the new delete files as before.
 
-It shares nothing with matching and writing but the data files: rows are counted and their places hashed as an ordinary
-scan gives them, once with every committed delete file and once with the new ones in place of those that go.
+It shares only the data files with matching and writing: rows are counted and their places hashed in ordinary scans,
+once with every committed delete file and once with the new ones in place of those removed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable
 
-#: data files of a sample: this share of those touched, but at least the minimum
+#: sample of data files: this share of those touched, but at least the minimum
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
-#: rows up to which ``auto`` proves all files; Iceberg's reader compares each row with the deletes, one by one
+#: number of rows up to which ``auto`` proves all files; Iceberg's reader compares rows with deletes one by one
 AUTO_DATA_RECORDS = 10_000_000
-#: above this many delete rows the reader, which holds them per task in some 200 bytes each, cannot take them at once
+#: number of delete rows that the reader can hold at once, per task with some 200 bytes each
 FULL_DELETE_RECORDS = 2_000_000
-#: delete rows that it takes at once then, and how many such reads a proof may cost
+#: delete rows per partial read above that, and the maximum number of such reads in a proof
 PART_RECORDS, PART_READS = 1_000_000, 100
 R = TypeVar("R")
 
@@ -45,7 +45,7 @@ R = TypeVar("R")
 class Replacement:
     """A data file and the delete files that will apply to it.
 
-    :param task: the data file as it was planned.
+    :param task: the data file as planned.
     :param deletes: Java ``DeleteFile`` objects: those that stay and the new one.
     """
 
@@ -55,11 +55,11 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proven.
+    """Scope of a proof.
 
     :param mode: full, sample or off.
-    :param files: data files read.
-    :param of: data files that the deletes apply to.
+    :param files: number of data files read.
+    :param of: number of data files that the deletes apply to.
     """
 
     mode: Verify
@@ -68,12 +68,12 @@ class Proof:
 
 
 class Proving:
-    """The proof of one group. The rows as they are now are read in the background while others work.
+    """The proof of one group. Current rows are read in the background during the conversion.
 
     :param tasks: every data file that the deletes apply to.
-    :param mode: as asked for; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
-        where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof says which it was.
-    :param deletes: the equality deletes that go.
+    :param mode: as requested; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
+        where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof names the mode used.
+    :param deletes: the equality deletes to remove.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Proving:
         self._before: Future[Digest] | None = None
 
     def __enter__(self) -> Self:
-        # reading in parts takes memory that the conversion may need
+        # partial reads use memory that the conversion may need
         if self._chosen and not self._parts:
             self._before = self._pool.submit(in_session(self._table.spark, self._digest_before))
         return self
@@ -101,8 +101,8 @@ class Proving:
     def finish(self, replacements: Sequence[Replacement]) -> Proof:
         """Prove that no row appears or disappears.
 
-        :param replacements: of the tasks for which it is not only the equality deletes that go.
-        :raises VerificationError: naming the first file that differs.
+        :param replacements: of tasks with changes besides the removed equality deletes.
+        :raises VerificationError: names the first file that differs.
         """
         if self._chosen:
             after = self._tasks_after({r.task.number: r.deletes for r in replacements})
@@ -132,7 +132,7 @@ class Proving:
 
     def _tasks_before(self) -> Any:
         if not self._parts:
-            # as Iceberg's own planning paired them, which no part of the conversion has touched
+            # paired by Iceberg's own planning, independent of the conversion
             return java_tasks(self._chosen, "paired")
         builder, having = TaskBuilder(self._table), [task for task in self._chosen if task.others]
         others = listed(java_tasks(having, "others")) if having else []
@@ -144,7 +144,7 @@ class Proving:
         ]
 
     def _read(self, tasks: Any, measure: Callable[[DataFrame], R]) -> R:
-        """Measure the live rows; of a proof in parts the deleted ones, which each part shows some of."""
+        """Measure the live rows, or the deleted rows in a partial proof, because each part shows only some of them."""
         with staged_tasks(self._table, tasks) as staged:
             rows = read_staged(_uncached(self._table) if self._parts else self._table, staged)
             places = rows.where("_deleted").select("_file", "_pos").distinct() if self._parts else rows
@@ -156,7 +156,7 @@ class Proving:
         location = next(differing, locations[0])
         old, new = before.get(location, NO_ROWS)[0], after.get(location, NO_ROWS)[0]
         raise VerificationError(
-            f"The new delete files would change what a reader sees: {location} has {old} "
+            f"The new delete files would change the rows of the table: {location} has {old} "
             f"{'deleted' if self._parts else 'live'} rows, and would have {new}{' others' if old == new else ''}.",
             table=self._table.name,
             hint="Nothing was published. Please report this; until then use the engine 'exact'.",
@@ -165,11 +165,11 @@ class Proving:
 
 
 def _uncached(table: IcebergTable) -> IcebergTable:
-    """The table in a session of its own, whose reads leave delete files out of the executors' cache."""
-    found = copy(table)
-    found.spark = table.spark.newSession()
-    stop_sharing_deletes(found.spark)
-    return found
+    """Return the table in a separate session, whose reads bypass the executors' delete cache."""
+    uncached = copy(table)
+    uncached.spark = table.spark.newSession()
+    stop_sharing_deletes(uncached.spark)
+    return uncached
 
 
 def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:

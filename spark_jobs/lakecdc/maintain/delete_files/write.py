@@ -1,8 +1,8 @@
-"""One delete file, or deletion vector, per data file, written by Python tasks through the table's FileIO.
+"""One delete file or deletion vector per data file, written by Python tasks through the table's FileIO.
 
-It holds *all* deleted positions of its data file, those that were known before too: a deletion vector must (readers
-look at nothing else then), and in format v2 it replaces the file's older position-delete files, so that their number
-does not grow from run to run.
+It contains *all* deleted positions of its data file, including known ones: a deletion vector must, because readers use
+nothing else, and in format v2 it replaces the file's older position-delete files, so that their number does not grow
+from run to run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
 
-#: what a task tells: a row per written file; of a data file that it could not read nothing but the number
+#: a task's result: one row per written file, or only the number of an unreadable data file
 RESULT = (
     "file_number int, location string, bytes long, records long, added long, lowest long, highest long, "
     "offset long, length long"
@@ -37,12 +37,12 @@ RESULT = (
 
 @dataclass(frozen=True)
 class Target:
-    """What a Python task needs to know to write.
+    """Settings for writing tasks.
 
-    :param folder: location below which it writes.
-    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+    :param folder: location to write below.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     :param data_files: file number to location.
-    :param merge: numbers of the data files whose position deletes are merged even if no position comes new.
+    :param merge: numbers of the data files whose position deletes are merged even without new positions.
     """
 
     folder: str
@@ -55,8 +55,8 @@ class Target:
 class FilePositions:
     """The deleted positions of one data file.
 
-    :param known: those that position deletes cover already.
-    :param hit: those that equality deletes hit.
+    :param known: those in existing position deletes.
+    :param hit: those that equality deletes match.
     """
 
     file_number: int
@@ -65,29 +65,29 @@ class FilePositions:
 
     @property
     def added(self) -> int:
-        """Positions that were not known."""
+        """Return the number of new positions."""
         return int((self.hit - self.known).__len__())
 
 
 class Writer(Protocol):
-    """Writes files of positions; see ``write_position_deletes`` and ``write_deletion_vectors``."""
+    """Writer of position files; see ``write_position_deletes`` and ``write_deletion_vectors``."""
 
     def __call__(self, files: Iterable[FilePositions], target: Target, /) -> Iterator[WrittenDeletes]:
-        """Write what is given and describe it."""
+        """Write files and describe them."""
         ...
 
 
 def target_of(table: IcebergTable, group: Group, folder: str, merge: frozenset[int]) -> Target:
-    """What tasks need to know to write the delete files of a group.
+    """Build the settings for writing a group's delete files.
 
-    :param folder: location below which the files go.
+    :param folder: location to write below.
     :param merge: numbers of the data files whose position deletes are merged.
     """
     return Target(folder, storage_properties(table), {task.number: task.location for task in group.tasks}, merge)
 
 
 def writer_of(table: IcebergTable) -> Writer:
-    """What the table's format version takes."""
+    """Return the writer for the table's format version."""
     from lakecdc.maintain.delete_files.write_deletion_vectors import write_deletion_vectors
     from lakecdc.maintain.delete_files.write_position_deletes import write_position_deletes
 
@@ -95,7 +95,7 @@ def writer_of(table: IcebergTable) -> Writer:
 
 
 def count_only(files: Iterable[FilePositions], _: Target) -> Iterator[WrittenDeletes]:
-    """Write nothing, and tell what would be written."""
+    """Write nothing, and describe what would be written."""
     for file in files:
         deleted = file.known | file.hit
         yield WrittenDeletes(file.file_number, "", 0, len(deleted), file.added, deleted.min(), deleted.max())
@@ -105,56 +105,56 @@ def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> l
     """Write the delete files of a group.
 
     :param positions: from :func:`lakecdc.maintain.delete_files.match.deleted_positions`.
-    :param tasks: how many may write.
-    :return: one entry per data file that has positions which were not known before, or whose deletes are merged.
+    :param tasks: maximum number of writing tasks.
+    :return: one entry per data file with newly deleted positions or merged deletes.
     """
     files = (
         positions.repartition(max(1, tasks), "file_number")
         .sortWithinPartitions("file_number")
         .mapInArrow(counted(positions.sparkSession, partial(run_task, writer=writer, target=target)), RESULT)
     )
-    return told(files)[0]
+    return collect_results(files)[0]
 
 
 def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) -> Iterator[pa.RecordBatch]:
-    """The body of a Python task: batches of positions in, one row per written file out."""
+    """Process the batches of a Python task: positions in, one row per written file out."""
     settle()
-    yield described(writer(with_news(by_file(batches), target.merge), target))
+    yield described(writer(without_unchanged(by_file(batches), target.merge), target))
 
 
 def described(written: Iterable[WrittenDeletes], unread: Sequence[int] = ()) -> pa.RecordBatch:
-    """What a task tells, as of :data:`RESULT`.
+    """Build a task's result, see :data:`RESULT`.
 
-    :param unread: numbers of data files that it could not read.
+    :param unread: numbers of unreadable data files.
     """
     import pyarrow as pa
 
-    found = [dataclasses.asdict(one) for one in written] + [{"file_number": number} for number in unread]
+    rows = [dataclasses.asdict(one) for one in written] + [{"file_number": number} for number in unread]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
     types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
-    columns = [pa.array([row.get(name) for row in found], kind) for name, kind in zip(names, types, strict=True)]
+    columns = [pa.array([row.get(name) for row in rows], kind) for name, kind in zip(names, types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names)
 
 
-def told(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset[int]]:
-    """What tasks have written, and the numbers of the data files that they could not read."""
+def collect_results(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset[int]]:
+    """Collect written delete files and the numbers of unreadable data files."""
     rows = results.collect()
     written = [WrittenDeletes(**row.asDict()) for row in rows if row["location"] is not None]
     return written, frozenset(row["file_number"] for row in rows if row["location"] is None)
 
 
-def with_news(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
-    """Leave out data files whose positions are all covered already: their delete files stay as they are.
+def without_unchanged(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
+    """Skip data files whose positions are all covered, so that their delete files stay.
 
-    :param merge: data files that are kept all the same, unless the files to be merged name no position of theirs.
+    :param merge: data files to include anyway, unless the merged files contain none of their positions.
     """
     return (file for file in files if file.added or (file.known and file.file_number in merge))
 
 
 def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
-    """Gather sorted batches into one bitmap pair per file; holds one file at a time.
+    """Group sorted batches into one bitmap pair per file, holding one file at a time.
 
-    :param batches: record batches with ``file_number``, ``position``, ``known``, ascending by the first.
+    :param batches: record batches with ``file_number``, ``position``, ``known``, sorted by the first.
     """
     import numpy as np
     from pyroaring import BitMap64

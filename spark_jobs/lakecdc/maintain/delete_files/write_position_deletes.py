@@ -32,7 +32,7 @@ def write_position_deletes(files: Iterable[FilePositions], target: Target) -> It
 
 
 def position_table(data_file: str, positions: BitMap64) -> pa.Table:
-    """Rows of a position-delete file with the reserved field ids and the footer entries that Iceberg's writers add.
+    """Build rows of a position-delete file with the reserved field ids and footer entries of Iceberg's writers.
 
     :param data_file: location of the data file.
     """

@@ -1,6 +1,6 @@
-"""Taking files away so that they can come back, bringing them back, and deleting them for good.
+"""Removal of files to the trash, their restoration, and their final deletion.
 
-On a file system they are moved; in an object store, which cannot move, they stay and only a sentence is written.
+On a file system they are moved; in an object store, which cannot move, they stay and are only marked for deletion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Tally:
-    """Files and bytes that something was done to, for the report."""
+    """Number of files and bytes, for the report."""
 
     files: int = 0
     bytes: int = 0
@@ -39,11 +39,11 @@ class Tally:
 
 @dataclass
 class Tallies:
-    """What a run did.
+    """Numbers of a run.
 
-    :param taken: moved to the trash, or sentenced.
-    :param spared: needed after all, or no longer the file that was taken: brought back, or its sentence dropped.
-    :param failed: neither here nor there; the log names them.
+    :param taken: moved to the trash, or marked for deletion.
+    :param spared: in use again or overwritten: restored, or no longer marked.
+    :param failed: not moved or deleted; the log names them.
     """
 
     taken: Tally = field(default_factory=Tally)
@@ -53,22 +53,22 @@ class Tallies:
     failed: Tally = field(default_factory=Tally)
 
     def metrics(self) -> dict[str, int]:
-        """For the report."""
-        found: dict[str, int] = {}
+        """Return the numbers for the report."""
+        numbers: dict[str, int] = {}
         for name, tally in vars(self).items():
-            found |= {f"files_{name}": tally.files, f"bytes_{name}": tally.bytes}
-        return found
+            numbers |= {f"files_{name}": tally.files, f"bytes_{name}": tally.bytes}
+        return numbers
 
 
 class Disposal:
-    """Takes files of one table away and brings them back."""
+    """Removal and restoration of one table's files."""
 
     def __init__(self, table: IcebergTable, storage: TableStorage, ledger: Ledger) -> None:
         self._table, self._storage, self._ledger = table, storage, ledger
         self.tallies = Tallies()
 
     def take(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
-        """Write down and take away files that nothing needs."""
+        """Record and take away files that are not needed."""
         planned = [Taken(f.location, f.bytes, f.modified_ms, self._ledger.trash(f.location, run)) for f in files]
         batch = self._ledger.write(run, number, at_ms, planned)
         here = {file for file in planned if file.moved_to and not self._moved(file.location, file.moved_to)}
@@ -77,10 +77,10 @@ class Disposal:
         return self._ledger.without(batch, here)
 
     def bring_back(self, batch: Batch, files: Collection[Taken], tally: Tally) -> Batch:
-        """Undo the taking of some files of a batch.
+        """Restore some files of a batch.
 
-        :param tally: what they are counted as.
-        :return: what is left of the batch.
+        :param tally: counts them.
+        :return: the rest of the batch.
         """
         back = {
             file
@@ -92,9 +92,9 @@ class Disposal:
         return self._ledger.without(batch, back)
 
     def spare(self, batch: Batch, reachable: Reachable) -> Batch:
-        """Bring back what commits have made use of while it was taken away.
+        """Restore files that commits have used since they were taken away.
 
-        :return: what is left of the batch.
+        :return: the rest of the batch.
         """
         live = [file for file in batch.files if file.location in reachable]
         if live:
@@ -103,7 +103,7 @@ class Disposal:
         return batch
 
     def delete(self, batch: Batch, reachable: Reachable) -> None:
-        """Delete a batch for good, but for what is in use again or has been written anew since."""
+        """Delete a batch for good, except files that are in use again or were overwritten since."""
         batch = self.spare(batch, reachable)
         sentenced = [file.location for file in batch.files if file.moved_to is None]
         now = self._storage.find(sentenced)
@@ -116,7 +116,7 @@ class Disposal:
         self._ledger.without(batch, gone | anew)
 
     def sweep(self, run: str) -> None:
-        """Remove the empty folders of a run of which nothing is left."""
+        """Remove the empty folders of a finished run."""
         for folder in self._ledger.folders:
             if not in_object_store(folder) and self._ledger.is_over(run):
                 delete_folder(self._table, f"{folder}/{FOLDER}/files/{run}")
@@ -129,7 +129,7 @@ class Disposal:
             return False
 
     def _is_back(self, file: Taken) -> bool:
-        """Tell whether a run that died has left it in its place."""
+        """Check whether a dead run already restored it."""
         assert file.moved_to
         return len(self._storage.find([file.location])) == 1 and not self._storage.find([file.moved_to])
 

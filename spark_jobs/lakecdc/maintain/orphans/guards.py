@@ -1,4 +1,4 @@
-"""Tables whose files this job does not dare to judge."""
+"""Refusal of tables whose files this job cannot judge safely."""
 
 from __future__ import annotations
 
@@ -25,62 +25,63 @@ _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 # writers put it first
 _HEAD_BYTES = 4096
 _THREADS = 8
-#: metadata files beside the table's history whose files are kept; more of them are another catalog's
+#: maximum number of metadata files outside the table's history; more of them belong to another catalog
 _MOST_BESIDE = 50
 
 
 def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
-    """Refuse a table that others may depend on, or of which not everything can be read.
+    """Refuse a table whose files others may use, or whose metadata cannot all be read.
 
-    :param folders: where its files go.
-    :raises UnsupportedError: saying why.
+    :param folders: of its files.
+    :raises UnsupportedError: names the reason.
     """
     refuse_shared_files(table)
     if table.format_version > _NEWEST_VERSION:
         raise UnsupportedError(
-            f"It has format version {table.format_version}, of which not every reference is known.", table=table.name
+            f"The format version {table.format_version} is not supported: it may have unknown references.",
+            table=table.name,
         )
     if table.is_encrypted:
-        raise UnsupportedError("It is encrypted, and its manifests cannot be read here.", table=table.name)
+        raise UnsupportedError("It is encrypted, and encrypted manifests cannot be read.", table=table.name)
     if roots := [folder for folder in folders if not place(folder).path]:
         raise UnsupportedError(
-            f"Its files go to {roots[0]}, which is all of a bucket or file system.",
+            f"Its files go to {roots[0]}, the root of a bucket or file system.",
             table=table.name,
-            hint="Everything in there would have to be the table's; give it a folder of its own.",
+            hint="Give the table a separate folder, so that other files are not taken for its orphans.",
         )
 
 
 def refuse_shared(table: IcebergTable, folders: Sequence[str], neighbours: Iterable[Neighbour]) -> None:
-    """Refuse a table whose folders are, hold, or lie in those of another table of the catalog.
+    """Refuse a table whose folders overlap those of another table of the catalog.
 
-    :raises UnsupportedError: naming the other one.
+    :raises UnsupportedError: names the other table.
     """
     ours = [place(folder) for folder in folders]
     for other in neighbours:
-        # some catalogs know names in small letters only
+        # some catalogs store names in lower case
         if other.name.casefold() == table.name.casefold() and other.uuid == table.uuid:
             continue
         for folder in other.folders:
             if any(place(folder).meets(own) for own in ours):
                 raise UnsupportedError(
-                    f"Its location meets that of {other.name}, {folder}, whose files would pass for orphans.",
+                    f"Its location overlaps that of {other.name}, {folder}, whose files would be taken for orphans.",
                     table=table.name,
-                    hint="Give each table a location of its own, and drop what is registered twice.",
+                    hint="Give each table a separate location, and drop duplicate registrations.",
                 )
 
 
 def keep_or_refuse(
     table: IcebergTable, metadata: Mapping[str, Any], files: Sequence[StoredFile], reachable: Reachable
 ) -> int:
-    """Look at the metadata files at the location that are not in the table's history.
+    """Check the metadata files at the location that are not in the table's history.
 
-    One of another UUID is another table's: of another catalog, or dropped. One of the same UUID that is younger than
-    the history was left by a commit of which nobody knows the end, or by another catalog: what it refers to is kept.
+    A file with another UUID belongs to another table, of another catalog or dropped. A file with the same UUID that is
+    newer than the history comes from an unfinished commit or another catalog: what it references is protected.
 
     :param metadata: of the table, newest.
-    :param files: all metadata files found.
-    :return: how many files beside the history are kept for.
-    :raises UnsupportedError: there are another table's.
+    :param files: all metadata files at the location.
+    :return: number of protected metadata files outside the history.
+    :raises UnsupportedError: there is metadata of another table.
     """
     history = metadata["metadata-log"]
     since = min(entry["timestamp-ms"] for entry in history)
@@ -91,38 +92,38 @@ def keep_or_refuse(
     for file, uuid in zip(unknown, uuids, strict=True):
         if uuid not in (None, metadata["table-uuid"]):
             raise UnsupportedError(
-                f"Its UUID is {metadata['table-uuid']}, and at its location there is metadata of table {uuid}: "
+                f"Its UUID is {metadata['table-uuid']}, but its location has metadata of table {uuid}: "
                 f"{file.location}.",
                 table=table.name,
-                hint="Another catalog may have a table here, or one was dropped and made anew. If nobody needs that "
-                "one, move its metadata files away.",
+                hint="Another catalog may have a table here, or one was dropped and recreated. If that one is not "
+                "needed, move its metadata files away.",
             )
     beside = [file for file in unknown if file.modified_ms >= since]
     if len(beside) > _MOST_BESIDE:
         raise UnsupportedError(
-            f"At its location there are {len(beside)} versions of its metadata that are not in its history, such as "
+            f"Its location has {len(beside)} versions of its metadata that are not in its history, such as "
             f"{beside[0].location}.",
             table=table.name,
-            hint="Another catalog seems to write to the same files; unregister it there.",
+            hint="Another catalog seems to write to the same files. Unregister the table there.",
         )
     for file in beside:
-        # commits remove old versions, and refused ones what they have written
+        # commits remove old versions, and refused commits remove their own
         with suppress(VanishedError):
             reachable.protect(read_metadata(table, file.location))
     return len(beside)
 
 
 def _uuid(table: IcebergTable, location: str) -> str | None:
-    """The UUID in a metadata file; None if it has none, as a file that was never finished or is gone."""
+    """Return the UUID in a metadata file; None if it has none, because it is incomplete or gone."""
     with suppress(VanishedError):
-        found = _UUID.search(_plain(read_bytes(table, location, _HEAD_BYTES)))
-        found = found or _UUID.search(_plain(read_bytes(table, location)))
-        return found[1].decode() if found else None
+        match = _UUID.search(_plain(read_bytes(table, location, _HEAD_BYTES)))
+        match = match or _UUID.search(_plain(read_bytes(table, location)))
+        return match[1].decode() if match else None
     return None
 
 
 def _plain(content: bytes) -> bytes:
     if not content.startswith(b"\x1f\x8b"):
         return content
-    # a part of a compressed file is no error to this one
+    # this accepts a truncated compressed file
     return zlib.decompressobj(wbits=31).decompress(content)

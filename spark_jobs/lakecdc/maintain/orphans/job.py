@@ -1,4 +1,4 @@
-"""Removing orphan files: what no snapshot, branch, tag or statistic of a table refers to, so that it can come back."""
+"""Removal of orphan files, which no snapshot, branch, tag or statistics of a table reference, with restoration."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
 from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_hash
 from lakecdc.maintain.orphans.reachable import Reachable
-from lakecdc.maintain.orphans.search import Found, Question, search
+from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
-from lakecdc.maintain.protected import held_to_policy
+from lakecdc.maintain.protected import apply_policy
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.stored_files import StoredFile
     from lakecdc.iceberg.table import IcebergTable
 
-#: files taken away between two looks at the table's metadata
+#: files taken away between two reads of the table's metadata
 BATCH_FILES = 1000
 
 
@@ -45,23 +45,23 @@ class RemoveOrphanFiles:
     _neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
 
     def __call__(self, table: IcebergTable, spec: JobSpec) -> TableReport:
-        """Look for orphans of one table and, unless it is a dry run, take them away, bring them back or delete them.
+        """Find orphans of one table and, unless it is a dry run, take them away, restore or delete them.
 
-        :raises UnsupportedError: it cannot be told what belongs to the table.
-        :raises ConflictError: the table was dropped or made anew meanwhile.
-        :raises InputError: there is no such run to restore; a table of the catalog cannot be loaded; nobody has agreed
-            to what would be taken, or the list of that is no longer what it was.
+        :raises UnsupportedError: the table's files cannot be judged safely.
+        :raises ConflictError: the table was dropped or recreated meanwhile.
+        :raises InputError: the run to restore does not exist, a table of the catalog cannot be loaded, or the approval
+            is missing or its list was changed.
         """
         options, started = spec.options, time.monotonic()
         assert isinstance(options, RemoveOrphanFilesOptions)
-        work = _Work(table.refresh(), options, int(self.clock() * 1000), partial(held_to_policy, table, spec))
+        work = _Work(table.refresh(), options, int(self.clock() * 1000), partial(apply_policy, table, spec))
         if options.action == "restore":
             metrics = work.restore()
         else:
             refuse_unsupported(table, work.folders)
             refuse_shared(table, work.folders, self._tables_of(table))
             metrics = work.remove() if options.action == "remove" else work.purge()
-        outcome, reason = _judged(options, metrics)
+        outcome, reason = _outcome(options, metrics)
         head = table.head()
         at = str(head.id) if head else None
         metrics |= work.findings.leave(spec, table.name)
@@ -69,7 +69,7 @@ class RemoveOrphanFiles:
         return TableReport(table.name, outcome, reason, snapshot_before=at, snapshot_after=at, metrics=metrics)
 
     def _tables_of(self, table: IcebergTable) -> list[Neighbour]:
-        # a table that is made during the run has no old files
+        # a table created during the run has no old files
         if table.catalog not in self._neighbours:
             self._neighbours[table.catalog] = tables_of_catalog(table.spark, table.catalog)
         return self._neighbours[table.catalog]
@@ -78,7 +78,7 @@ class RemoveOrphanFiles:
 class _Work:
     """One table's run.
 
-    :param recheck: refuses if the table's policy no longer allows the job: to search may take hours.
+    :param recheck: refuses if the table's policy no longer allows the job, because a search may take hours.
     :ivar findings: what a dry run would take away or delete.
     """
 
@@ -97,7 +97,7 @@ class _Work:
         self._not_approved = 0
 
     def remove(self) -> dict[str, Any]:
-        """Delete what earlier runs took away long enough ago, and take away what is found now."""
+        """Delete what earlier runs took away long enough ago, and take away current orphans."""
         before_ms = self._now_ms - int(self._options.seconds_kept() * 1000)
         metadata = self._reachable.refresh()
         waiting = NameSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
@@ -109,15 +109,15 @@ class _Work:
             partition_fields(metadata),
             waiting.__contains__,
         )
-        found = search(question, self._storage)
-        beside = keep_or_refuse(self._table, self._reachable.refresh(), found.metadata_files, self._reachable)
+        result = search(question, self._storage)
+        beside = keep_or_refuse(self._table, self._reachable.refresh(), result.metadata_files, self._reachable)
         if beside:
-            found = search(question, self._storage)
+            result = search(question, self._storage)
         self._recheck()
-        oldest = None if found.oldest_ms is None else _iso(found.oldest_ms)
-        metrics = {**found.metrics(), "orphan_oldest": oldest}
+        oldest = None if result.oldest_ms is None else _iso(result.oldest_ms)
+        metrics = {**result.metrics(), "orphan_oldest": oldest}
         metrics |= {"metadata_files_beside": beside, "older_than": _iso(before_ms)}
-        return metrics | self._purge() | self._take(found)
+        return metrics | self._purge() | self._take(result)
 
     def purge(self) -> dict[str, Any]:
         """Delete what earlier runs took away long enough ago."""
@@ -128,7 +128,7 @@ class _Work:
         return {"metadata_files_beside": beside} | self._purge()
 
     def restore(self) -> dict[str, Any]:
-        """Bring back what has not been deleted yet."""
+        """Restore what has not been deleted yet."""
         runs = set()
         metrics = {"files_to_restore": 0}
         for batch in self._batches():
@@ -139,21 +139,21 @@ class _Work:
         self._sweep(runs)
         return metrics | {"runs": sorted(runs)} | self._disposal.tallies.metrics()
 
-    def _take(self, found: Found) -> dict[str, Any]:
+    def _take(self, result: SearchResult) -> dict[str, Any]:
         run = new_run(self._now_ms)
         if self._options.dry_run:
-            for files in found.batches(BATCH_FILES):
+            for files in result.batches(BATCH_FILES):
                 for file in files:
                     self.findings.add(_entry(file))
         else:
-            for number, files in enumerate(found.batches(BATCH_FILES)):
+            for number, files in enumerate(result.batches(BATCH_FILES)):
                 self._reachable.refresh()
-                agreed = [file for file in files if self._is_approved([_entry(file)])]
-                orphans = [file for file in agreed if file.location not in self._reachable]
+                approved = [file for file in files if self._is_approved([_entry(file)])]
+                orphans = [file for file in approved if file.location not in self._reachable]
                 failpoints.reach("before_orphans_are_taken")
                 batch = self._disposal.take(orphans, run, number, self._now_ms) if orphans else None
                 failpoints.reach("after_orphans_are_taken")
-                # a commit may have made use of them between the two
+                # a commit may have used them between the two
                 self._reachable.refresh()
                 if batch is not None:
                     self._disposal.spare(batch, self._reachable)
@@ -164,7 +164,7 @@ class _Work:
         return tallies | ({"run": run, "taken_by": how} if tallies["files_taken"] else {})
 
     def _is_approved(self, entries: Sequence[Mapping[str, Any]]) -> bool:
-        """Tell whether all of some files may go; nobody has agreed to a file that was written anew."""
+        """Check whether all entries are approved; a file that was overwritten since is not."""
         if self._approved is None or all(line_of(entry) in self._approved for entry in entries):
             return True
         self._not_approved += len(entries)
@@ -180,9 +180,9 @@ class _Work:
             runs.add(batch.run)
             if batch.table_uuid != self._table.uuid:
                 raise UnsupportedError(
-                    f"Its UUID is {self._table.uuid}, and run {batch.run} took files of table {batch.table_uuid}.",
+                    f"Its UUID is {self._table.uuid}, but run {batch.run} took files of table {batch.table_uuid}.",
                     table=self._table.name,
-                    hint="The table was made anew. Restore that run, or delete its files if nobody needs them.",
+                    hint="The table was recreated. Restore that run, or delete its files if they are not needed.",
                 )
             entries = [_entry(file, batch.run) for file in batch.files]
             if self._options.dry_run:
@@ -200,9 +200,9 @@ class _Work:
             yield batch
         if self._options.run and batch is None:
             raise InputError(
-                f"There is no run {self._options.run!r} of which files are left.",
+                f"The run {self._options.run!r} does not exist or has no files left.",
                 table=self._table.name,
-                hint="The report of action restore, dry, lists those there are under runs.",
+                hint="Use a run listed under runs in the report of a dry run of action restore.",
             )
 
     def _sweep(self, runs: Collection[str]) -> None:
@@ -211,20 +211,20 @@ class _Work:
 
 
 def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
-    """Names of the partition fields of all specs, which are parts of folders' names."""
+    """Return the names of all specs' partition fields, which are parts of folder names."""
     return {part["name"] for spec in metadata["partition-specs"] for part in spec["fields"]}
 
 
 def _entry(file: StoredFile | Taken, deleted_of: str | None = None) -> dict[str, Any]:
-    """A file's line in the list of what a dry run would do.
+    """Return a file's entry in the list of a dry run.
 
-    :param deleted_of: id of the run that has taken the file, which would be deleted for good now.
+    :param deleted_of: id of the run that took the file, which would now be deleted for good.
     """
     entry = {"location": file.location, "bytes": file.bytes, "modified_ms": file.modified_ms}
     return entry if deleted_of is None else {**entry, "deleted_of": deleted_of}
 
 
-def _judged(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tuple[Outcome, str | None]:
+def _outcome(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tuple[Outcome, str | None]:
     if options.dry_run:
         return "nothing", "dry run: nothing was changed"
     if failed := metrics["files_failed"]:

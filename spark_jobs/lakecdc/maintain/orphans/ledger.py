@@ -1,4 +1,4 @@
-"""What has been taken away from a table and when: written before anything is touched, kept until it is over."""
+"""Record of the files taken away from a table, written before anything is touched and kept until it is over."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _RUN = re.compile(r"[\w-]+", re.ASCII)
 class Taken:
     """A file taken away.
 
-    :param modified_ms: when it had been written.
-    :param moved_to: where it is now; None if it is where it was, sentenced to be deleted.
+    :param modified_ms: its modification time.
+    :param moved_to: its current location; None if it was left in place and marked for deletion.
     """
 
     location: str
@@ -45,7 +45,7 @@ class Taken:
 class Batch:
     """Files that were taken away together.
 
-    :param document: where this is written down.
+    :param document: location of its record.
     :param run: id of the run that took them.
     :param at_ms: when, in milliseconds since 1970.
     :param table_uuid: of the table that did not need them.
@@ -61,7 +61,7 @@ class Batch:
 class Ledger:
     """The batches of a table, one small document each below its location.
 
-    :ivar folders: the table's folders, none in another.
+    :ivar folders: the table's folders, none inside another.
     """
 
     def __init__(self, table: IcebergTable, storage: TableStorage) -> None:
@@ -70,10 +70,10 @@ class Ledger:
         self.folders = apart(folders(table.location, table.properties))
 
     def batches(self, run: str | None = None) -> Iterator[Batch]:
-        """Batches that are neither restored nor deleted, oldest first.
+        """Yield batches that are neither restored nor deleted, oldest first.
 
-        :param run: those of one run alone.
-        :raises InputError: a document names files that this table has not taken.
+        :param run: only those of one run.
+        :raises InputError: a document names files that this table cannot have taken.
         """
         for document in self._documents(run):
             batch = self._read(document)
@@ -81,25 +81,25 @@ class Ledger:
                 yield batch
 
     def is_over(self, run: str) -> bool:
-        """Tell whether nothing is left of a run, not even a document that cannot be read."""
+        """Check whether nothing is left of a run, not even an unreadable document."""
         return not self._documents(run)
 
     def write(self, run: str, number: int, at_ms: int, files: Sequence[Taken]) -> Batch:
-        """Write down what is about to be taken away."""
+        """Record what is about to be taken away."""
         return self._written(Batch(f"{number:06d}", run, at_ms, self._table.uuid, tuple(files)))
 
     def without(self, batch: Batch, over: Collection[Taken]) -> Batch:
-        """Strike files out; without any left the batch is over."""
+        """Remove files from a batch, and the batch when it is empty."""
         if not over:
             return batch
         left = dataclasses.replace(batch, files=tuple(file for file in batch.files if file not in over))
-        # the old document goes when the new one is complete: none of the two is wrong
+        # the old document is deleted once the new one is complete: both are correct
         left = self._written(left) if left.files else left
         self._storage.delete([batch.document])
         return left
 
     def trash(self, location: str, run: str) -> str | None:
-        """Return where a run moves a file of the table to; None if it stays where it is.
+        """Return where a run moves a file of the table to; None if it stays in place.
 
         :raises ValueError: it is not a file of the table.
         """
@@ -107,7 +107,7 @@ class Ledger:
         name = relative(location, folder) if folder else f"{FOLDER}/"
         if name.startswith(f"{FOLDER}/"):
             raise ValueError(f"{location} is not below the table's folders.")
-        # with the scheme that storage lists it by
+        # keep the scheme of the storage listing
         return None if in_object_store(location) else f"{location.removesuffix(name)}{FOLDER}/files/{run}/{name}"
 
     def _documents(self, run: str | None) -> list[str]:
@@ -130,37 +130,37 @@ class Ledger:
 
     def _read(self, document: str) -> Batch | None:
         try:
-            found = json.loads(read_bytes(self._table, document))
+            document_read = json.loads(read_bytes(self._table, document))
         except ValueError:
-            # written in part by a run that died, before it did what would have stood there
-            log.warning("%s: %s cannot be read and is passed over", self._table.name, document)
+            # incomplete: its run died before it acted on it
+            log.warning("%s: %s cannot be read and is skipped", self._table.name, document)
             return None
         try:
-            return self._checked(document, found)
+            return self._checked(document, document_read)
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
-                f"{document} is not a list of files that a run has taken from this table: {error}",
+                f"{document} is not a list of files that a run took from this table: {error}",
                 table=self._table.name,
                 hint="No file that it names was touched. Find out who wrote it, then remove the document. If the "
-                "table's location or write.data.path has changed since, put the files back by hand first.",
+                "table's location or write.data.path has changed since, restore the files by hand first.",
             ) from error
 
-    def _checked(self, document: str, found: Any) -> Batch:
-        """Return what a document says.
+    def _checked(self, document: str, content: Any) -> Batch:
+        """Parse and check a document.
 
-        :raises ValueError: it names what the run could not have taken; TypeError and KeyError: it says something else.
+        :raises ValueError: it names files that the run cannot have taken; TypeError and KeyError: its format is wrong.
         """
         run = relative(document, self._folder).rpartition("/")[0]
-        if not _RUN.fullmatch(run) or found["run"] != run:
-            raise ValueError(f"its run is {found['run']!r}.")
-        files = tuple(Taken(**file) for file in found["files"])
+        if not _RUN.fullmatch(run) or content["run"] != run:
+            raise ValueError(f"its run is {content['run']!r}.")
+        files = tuple(Taken(**file) for file in content["files"])
         for file in files:
             if file.moved_to != self.trash(file.location, run):
                 raise ValueError(f"{file.moved_to} is not the place of {file.location} in the trash of its run.")
-        return Batch(document, run, int(found["at_ms"]), str(found["table_uuid"]), files)
+        return Batch(document, run, int(content["at_ms"]), str(content["table_uuid"]), files)
 
 
 def new_run(at_ms: int) -> str:
-    """An id for a run; ids are in the order of time."""
+    """Create an id for a run; ids sort by time."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
     return f"{moment:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"

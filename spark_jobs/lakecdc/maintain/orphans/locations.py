@@ -1,4 +1,4 @@
-"""One name for one file, however engines write its location and storage lists it."""
+"""Normalization of file locations, which engines write and storage lists in different ways."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-#: folder below a location for what this job writes and moves; engines and clean-ups pass over names like this
+#: folder below a location for this job's own files; engines and clean-ups ignore such names
 FOLDER = "_lakecdc_orphans"
 _PARTS = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
 _SLASHES = re.compile("//+")
@@ -26,11 +26,11 @@ _TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a folder is.
+    """Normalized location of a folder.
 
-    :param store: the object store; empty for every file system, as one of them has several schemes and names.
+    :param store: the object store; empty for every file system, because one may have several schemes and names.
     :param bucket: bucket or container; empty for every file system.
-    :param path: without an end.
+    :param path: without a trailing slash.
     """
 
     store: str
@@ -38,39 +38,39 @@ class Place:
     path: str
 
     def meets(self, other: Place) -> bool:
-        """Tell whether one of the two is, or lies in, the other."""
+        """Check whether one of the two equals or contains the other."""
         ours, theirs = f"{self.path}/", f"{other.path}/"
         same = (self.store, self.bucket) == (other.store, other.bucket)
         return same and (ours.startswith(theirs) or theirs.startswith(ours))
 
 
 def place(location: str) -> Place:
-    """The place of a folder."""
+    """Normalize the location of a folder."""
     scheme, authority, _ = split(location)
     store = _OBJECT_STORES.get(scheme, "")
-    # one Azure container has a host for blobs and one for files
+    # an Azure container has one host for blobs and another for files
     return Place(store, authority.partition(".")[0] if store else "", key(location).rstrip("/"))
 
 
 def key(location: str) -> str:
-    """What two locations of the same file have in common, and now and then those of two files.
+    """Return a key that all locations of one file share, and occasionally those of two files.
 
     Schemes and authorities differ between engines (``file:///`` and ``file:/``, ``s3://`` and ``s3a://``, a name node
-    and its service), some encode blanks and others do not. To take a location for another one only keeps an orphan.
+    and its service), and some encode blanks. A collision only keeps an orphan.
     """
-    found = path(location)
-    while "%" in found and (decoded := unquote(found)) != found:
-        found = decoded
-    return _SLASHES.sub("/", found)
+    decoded_path = path(location)
+    while "%" in decoded_path and (decoded := unquote(decoded_path)) != decoded_path:
+        decoded_path = decoded
+    return _SLASHES.sub("/", decoded_path)
 
 
 def path(location: str) -> str:
-    """The location without scheme and authority, encoded as it is."""
+    """Return the location without scheme and authority, and without decoding."""
     return _SLASHES.sub("/", split(location)[2])
 
 
 def relative(location: str, root: str) -> str:
-    """The part of a listed location behind the folder that was listed.
+    """Return the part of a listed location after the listed folder.
 
     :raises ValueError: it is not below that folder.
     """
@@ -80,18 +80,18 @@ def relative(location: str, root: str) -> str:
 
 
 def is_below(location: str, root: str) -> bool:
-    """Tell whether a listed location is below a folder of the same storage."""
+    """Check whether a listed location is below a folder of the same storage."""
     return path(location).startswith(_above(root))
 
 
 def is_surely_below(location: str, root: str) -> bool:
-    """Tell whether a location that was read from a document is below a folder, and in no other storage."""
+    """Check whether a location from a document is below a folder, and in the same storage."""
     steps = key(location).split("/")
     return is_below(location, root) and not {".", ".."}.intersection(steps) and _same_storage(location, root)
 
 
 def _same_storage(one: str, other: str) -> bool:
-    """Tell whether two locations are in one storage; a location without scheme or authority is in the default one."""
+    """Check whether two locations are in one storage; no scheme or authority means the default one."""
     if {place(one).store, place(other).store} != {""}:
         return (place(one).store, place(one).bucket) == (place(other).store, place(other).bucket)
     return all(not a or not b or a == b for a, b in zip(split(one)[:2], split(other)[:2], strict=True))
@@ -102,17 +102,17 @@ def _above(root: str) -> str:
 
 
 def in_object_store(location: str) -> bool:
-    """Tell whether files can only be deleted there, not moved."""
+    """Check whether files can only be deleted there, not moved."""
     return split(location)[0] in _OBJECT_STORES
 
 
 def in_s3(location: str) -> bool:
-    """Tell whether a location is one of S3."""
+    """Check whether a location is in S3."""
     return split(location)[0] in _S3
 
 
 def is_hidden(name: str, partition_fields: Collection[str]) -> bool:
-    """Tell whether a file is somebody else's: a part of its name begins with ``_`` or ``.``, as Hive's and Delta's do.
+    """Check whether a file is foreign: part of its name begins with ``_`` or ``.``, as Hive's and Delta's do.
 
     :param name: relative to the table's location.
     :param partition_fields: names of partition fields, whose folders may begin like that.
@@ -124,12 +124,12 @@ def is_hidden(name: str, partition_fields: Collection[str]) -> bool:
 
 
 def is_table_metadata(name: str) -> bool:
-    """Tell whether a file is a version of some table's metadata, or names the newest of them."""
+    """Check whether a file is a version of a table's metadata, or names the newest one."""
     return name.endswith(_TABLE_METADATA)
 
 
 def split(location: str) -> tuple[str, str, str]:
-    """Scheme in small letters, authority and path of a location, nothing decoded."""
-    found = _PARTS.match(location)
-    assert found is not None, "every text matches"
-    return (found["scheme"] or "").lower(), found["authority"] or "", found["path"]
+    """Split a location into lower-case scheme, authority and path, without decoding."""
+    match = _PARTS.match(location)
+    assert match is not None, "every text matches"
+    return (match["scheme"] or "").lower(), match["authority"] or "", match["path"]

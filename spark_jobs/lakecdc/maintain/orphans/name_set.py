@@ -1,4 +1,4 @@
-"""Sets of which only hashes are kept, of eight bytes each: for tables of many million files."""
+"""Sets that store only eight-byte hashes, for tables with many million files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HashSet:
         self.update(hashes)
 
     def update(self, hashes: Iterable[int]) -> None:
-        """Add hashes, which threads can make beside each other."""
+        """Add hashes, which threads may compute concurrently."""
         for value in hashes:
             bucket = self._new[value >> 56]
             bucket.append(value)
@@ -30,7 +30,7 @@ class HashSet:
                 self._sort(value >> 56)
 
     def has(self, value: int) -> bool:
-        """Whether a hash is among them."""
+        """Check whether the set has a hash."""
         number = value >> 56
         if self._new[number]:
             self._sort(number)
@@ -50,9 +50,9 @@ class HashSet:
 
 
 class NameSet(HashSet):
-    """Locations by what is common to all ways of writing them.
+    """Locations, normalized across spellings.
 
-    Two names with one hash, one in four billion billions, make an orphan pass for a live file, never the other way.
+    A hash collision, one in four billion billions, makes an orphan look live, never the reverse.
     """
 
     def __contains__(self, location: str) -> bool:
@@ -67,10 +67,10 @@ class LineSet(HashSet):
 
 
 def line_hash(line: bytes) -> int:
-    """The hash that a set keeps of a line."""
+    """Return the hash of a line."""
     return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
 
 
 def name_hash(location: str) -> int:
-    """The hash that a set keeps of a location."""
+    """Return the hash of a location."""
     return line_hash(key(location).encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""What a table needs: every file that any snapshot in its metadata refers to, its statistics and its metadata."""
+"""Files that a table needs: those of any snapshot in its metadata, its statistics and its metadata."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
-# Iceberg refuses a document whose branches and tags name snapshots that are not in it
+# Iceberg refuses metadata whose branches and tags name missing snapshots
 _NO_REFS: dict[str, Any] = {"refs": {}, "current-snapshot-id": -1}
 
 
 class Reachable:
-    """Locations that must stay. The set only grows: what a table needed once during a run is not touched by it."""
+    """Locations that must stay. The set only grows: a run never touches what the table needed at any time during it."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
@@ -36,11 +36,11 @@ class Reachable:
         return len(self._names)
 
     def refresh(self) -> dict[str, Any]:
-        """Read the newest metadata and whatever is new in it.
+        """Read the newest metadata and add its new files.
 
         :return: the metadata, Iceberg's JSON document.
-        :raises ConflictError: the table was dropped, or is another one by now.
-        :raises InputError: the table refers to metadata that is gone.
+        :raises ConflictError: the table was dropped or replaced.
+        :raises InputError: the table references missing metadata.
         """
         metadata = newest_metadata(self._table, self._metadata)
         for _ in range(_ATTEMPTS):
@@ -50,13 +50,13 @@ class Reachable:
                 self._add(metadata)
                 self._metadata = metadata
             except MissingManifestError as error:
-                # snapshots expire beside this job
+                # snapshots may expire during this job
                 before, metadata = metadata, newest_metadata(self._table)
                 if _snapshot_ids(before) == _snapshot_ids(metadata):
                     raise InputError(
-                        f"Its metadata refers to a file that is gone: {error}",
+                        f"Its metadata references a missing file: {error}",
                         table=self._table.name,
-                        hint="Repair the table first; which of its files are needed cannot be told.",
+                        hint="Repair the table first; without that file its needed files are not known.",
                     ) from error
         raise ConflictError(
             "Its snapshots expire faster than they can be read.",
@@ -65,7 +65,7 @@ class Reachable:
         )
 
     def protect(self, metadata: Mapping[str, Any]) -> None:
-        """Keep what a metadata file refers to that is not one of the table's history, as far as it is still there."""
+        """Keep the existing files that a metadata file outside the table's history references."""
         self._names.update(_hashes(_beside_snapshots(metadata)))
         for snapshot in metadata.get("snapshots", []):
             try:

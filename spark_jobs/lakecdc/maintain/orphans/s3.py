@@ -1,4 +1,4 @@
-"""Listing and deleting in S3 by boto3: key ranges beside each other, a bounded number of pages in memory."""
+"""Listing and deletion in S3 with boto3: parallel key ranges, and a bounded number of pages in memory."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from lakecdc.iceberg.stored_files import StoredFile
 from lakecdc.maintain.orphans.locations import split
 
 _THREADS = 16
-#: ranges that a listing is cut into, more than threads because folders differ in size
+#: number of ranges of a listing, more than threads because folders differ in size
 _RANGES = 64
-#: pages of sub-folders that are looked at for cuts
-_LOOKED_AT = 32
+#: number of sub-folder pages to read for cuts
+_MOST_PAGES = 32
 _KEYS_PER_DELETE = 1000
 
 
 class S3Storage:
     """Files in S3.
 
-    :param properties: pyiceberg's storage properties; without an access key boto3 looks for credentials itself.
+    :param properties: pyiceberg's storage properties; without an access key boto3 finds credentials itself.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._client = _client(properties)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """Every object below a folder, in any order."""
+        """Yield every object below a folder, in any order."""
         scheme, bucket, prefix = _parts(folder.rstrip("/") + "/")
         try:
             cuts = self._cuts(bucket, prefix)
@@ -53,7 +53,7 @@ class S3Storage:
                 for page in self._pages(bucket, prefix, after, before):
                     if stop.is_set():
                         return
-                    put([_stored(f"{scheme}://{bucket}/", found) for found in page])
+                    put([_stored(f"{scheme}://{bucket}/", entry) for entry in page])
                 put(None)
             except BaseException as error:
                 put(error)
@@ -68,19 +68,19 @@ class S3Storage:
                 pool.shutdown(cancel_futures=True)
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
-        """Those of the objects that are there, as they are now, by location."""
+        """Return the current state of existing objects, by location."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            return {found.location: found for found in pool.map(self._head, locations) if found}
+            return {file.location: file for file in pool.map(self._head, locations) if file}
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete objects; one that is gone already is fine.
+        """Delete objects, ignoring missing ones.
 
-        :return: how many could not be deleted.
+        :return: number of objects that could not be deleted.
         """
         failed = 0
         keys = [_parts(location)[1:] for location in locations]
         for bucket in {bucket for bucket, _ in keys}:
-            of_bucket = iter([{"Key": key} for found, key in keys if found == bucket])
+            of_bucket = iter([{"Key": key} for of, key in keys if of == bucket])
             while chunk := list(islice(of_bucket, _KEYS_PER_DELETE)):
                 answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": chunk, "Quiet": True})
                 failed += len(answer.get("Errors", []))
@@ -91,23 +91,23 @@ class S3Storage:
 
         _, bucket, key = _parts(location)
         try:
-            found = self._client.head_object(Bucket=bucket, Key=key)
+            answer = self._client.head_object(Bucket=bucket, Key=key)
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                 return None
             raise
-        return StoredFile(location, int(found["ContentLength"]), _milliseconds(found["LastModified"]))
+        return StoredFile(location, int(answer["ContentLength"]), _milliseconds(answer["LastModified"]))
 
     def _cuts(self, bucket: str, prefix: str) -> list[str]:
-        """Keys that cut a folder into ranges to list beside each other; any would do, even one that is not there."""
-        level, cuts, looked_at = [prefix], list[str](), 0
-        while level and looked_at < _LOOKED_AT and len(cuts) < _RANGES:
-            found: list[str] = []
-            for parent in level[: _LOOKED_AT - looked_at]:
+        """Return keys that cut a folder into ranges to list in parallel; any key would do, even a missing one."""
+        level, cuts, read = [prefix], list[str](), 0
+        while level and read < _MOST_PAGES and len(cuts) < _RANGES:
+            prefixes: list[str] = []
+            for parent in level[: _MOST_PAGES - read]:
                 answer = self._client.list_objects_v2(Bucket=bucket, Prefix=parent, Delimiter="/")
-                found += [each["Prefix"] for each in answer.get("CommonPrefixes", [])]
-                looked_at += 1
-            cuts, level = cuts + found, found
+                prefixes += [each["Prefix"] for each in answer.get("CommonPrefixes", [])]
+                read += 1
+            cuts, level = cuts + prefixes, prefixes
         cuts.sort()
         step = max(1, len(cuts) // _RANGES)
         return cuts[::step]
@@ -116,7 +116,7 @@ class S3Storage:
         paginator = self._client.get_paginator("list_objects_v2")
         for answer in paginator.paginate(Bucket=bucket, Prefix=prefix, StartAfter=after):
             page = answer.get("Contents", [])
-            # what stands for an empty folder in consoles is no file
+            # keys with a trailing slash are folder markers of consoles
             yield [each for each in page if not each["Key"].endswith("/") and (before is None or each["Key"] < before)]
             if before is not None and page and page[-1]["Key"] >= before:
                 return
@@ -135,13 +135,13 @@ def _drained(pages: queue.Queue[Any], ranges: int, folder: str) -> Iterator[Stor
 
 def _unlisted(folder: str, error: BaseException) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"{folder} cannot be listed: {error}.",
+        f"Cannot list {folder}: {error}.",
         hint="Check the catalog's s3 settings, or the credentials that boto3 finds where the driver runs.",
     )
 
 
-def _stored(bucket: str, found: Mapping[str, Any]) -> StoredFile:
-    return StoredFile(bucket + found["Key"], int(found["Size"]), _milliseconds(found["LastModified"]))
+def _stored(bucket: str, entry: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(bucket + entry["Key"], int(entry["Size"]), _milliseconds(entry["LastModified"]))
 
 
 def _milliseconds(moment: Any) -> int:
@@ -149,7 +149,7 @@ def _milliseconds(moment: Any) -> int:
 
 
 def _parts(location: str) -> tuple[str, str, str]:
-    """Scheme, bucket and key; keys are what they are, never encoded."""
+    """Split a location into scheme, bucket and key, which is never encoded."""
     scheme, bucket, path = split(location)
     return scheme, bucket, path.removeprefix("/")
 
@@ -159,7 +159,9 @@ def _client(properties: Mapping[str, str]) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError as error:
-        raise InputError("Files in S3 are listed by boto3.", hint="Install boto3 where the driver runs.") from error
+        raise InputError(
+            "Cannot list files in S3 without boto3.", hint="Install boto3 where the driver runs."
+        ) from error
     virtual = properties.get("s3.force-virtual-addressing", "").lower()
     style = {"true": "virtual", "false": "path"}.get(virtual, "auto")
     return boto3.session.Session().client(

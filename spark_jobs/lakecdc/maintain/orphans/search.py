@@ -1,4 +1,4 @@
-"""Looking through a table's folders for files that nothing explains, in memory that does not grow with their number."""
+"""Search of a table's folders for unreferenced files, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _IN_MEMORY = 32 * 1024**2
 _EXAMPLES = 10
-# writers that are told, and those that are known, of a table that was never cleaned
+# writers in the report, and the maximum number counted for a table that was never cleaned
 _WRITERS, _MOST_WRITERS = 20, 10_000
 
 
@@ -29,12 +29,12 @@ def _spool() -> IO[str]:
 
 
 @dataclass
-class Found:
-    """What lies below a table's folders.
+class SearchResult:
+    """Result of a search below a table's folders.
 
     :param metadata_files: versions of table metadata, which are never touched.
-    :param oldest_ms: when the oldest orphan was written; None if there is none.
-    :param writers: who has left orphans, as far as folders are marked, with the number of files and of bytes.
+    :param oldest_ms: modification time of the oldest orphan; None if there is none.
+    :param writers: writers of orphans in marked folders, with the number of files and bytes.
     """
 
     counts: dict[str, int] = field(
@@ -50,11 +50,11 @@ class Found:
     examples: list[str] = field(default_factory=list)
     oldest_ms: int | None = None
     writers: dict[Mark, list[int]] = field(default_factory=dict)
-    # most tables have few, a table that was never cleaned may have millions
+    # most tables have few, but a table that was never cleaned may have millions
     _orphans: IO[str] = field(default_factory=_spool)
 
     def add_orphan(self, file: StoredFile, name: str) -> None:
-        """Note a file that nothing explains.
+        """Add an unreferenced file.
 
         :param name: relative to the table's folder.
         """
@@ -70,30 +70,30 @@ class Found:
             left[0], left[1] = left[0] + 1, left[1] + file.bytes
 
     def batches(self, size: int) -> Iterator[list[StoredFile]]:
-        """The orphans, so many at a time."""
+        """Yield the orphans in batches of a size."""
         self._orphans.seek(0)
         while lines := list(islice(self._orphans, size)):
             yield [StoredFile(*json.loads(line)) for line in lines]
 
     def metrics(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the result for the report."""
         most = sorted(self.writers.items(), key=lambda each: (-each[1][1], each[0].start))[:_WRITERS]
-        told = [
+        writers = [
             {"job": writer.job, "started": writer.started, "application": writer.application, "files": n, "bytes": size}
             for writer, (n, size) in most
         ]
-        return {**self.counts, "orphan_examples": self.examples, "orphan_writers": told}
+        return {**self.counts, "orphan_examples": self.examples, "orphan_writers": writers}
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is looked for.
+    """Parameters of a search.
 
-    :param folders: where to look.
-    :param explained: locations that must stay, asked for each file.
-    :param before_ms: files modified at this moment or later are left alone; milliseconds since 1970.
-    :param partition_fields: names of partition fields, whose folders may begin as hidden ones do.
-    :param waiting: locations of orphans that are sentenced already.
+    :param folders: folders to search.
+    :param explained: checks whether a location must stay.
+    :param before_ms: files modified at this time or later are ignored; milliseconds since 1970.
+    :param partition_fields: names of partition fields, whose folders may begin like hidden ones.
+    :param waiting: checks whether an orphan is already marked for deletion.
     """
 
     table: str
@@ -104,39 +104,39 @@ class Question:
     waiting: Callable[[str], bool]
 
 
-def search(question: Question, storage: TableStorage) -> Found:
-    """Look through all folders.
+def search(question: Question, storage: TableStorage) -> SearchResult:
+    """Search all folders.
 
     :raises ConflictError: folders vanish faster than they can be listed.
     """
     for _ in range(_ATTEMPTS):
-        found = Found()
+        result = SearchResult()
         try:
             for folder in apart(question.folders):
                 for file in storage.walk(folder):
-                    _judge(question, file, relative(file.location, folder), found)
-            return found
+                    _judge(question, file, relative(file.location, folder), result)
+            return result
         except VanishedError as error:
-            log.info("%s: listed anew: %s", question.table, error)
+            log.info("%s: listing again: %s", question.table, error)
     raise ConflictError("Folders vanish faster than they can be listed.", table=question.table, hint="Run again.")
 
 
 def apart(folders: Sequence[str]) -> list[str]:
-    """The folders without those that lie in others."""
-    found: list[str] = []
+    """Drop folders inside others."""
+    outer: list[str] = []
     for folder in sorted(folders, key=lambda each: len(place(each).path)):
-        if not any(place(folder).meets(place(other)) for other in found):
-            found.append(folder.rstrip("/"))
-    return found
+        if not any(place(folder).meets(place(other)) for other in outer):
+            outer.append(folder.rstrip("/"))
+    return outer
 
 
-def _judge(question: Question, file: StoredFile, name: str, found: Found) -> None:
-    counts = found.counts
+def _judge(question: Question, file: StoredFile, name: str, result: SearchResult) -> None:
+    counts = result.counts
     counts["files_listed"] += 1
     counts["bytes_listed"] += file.bytes
     if is_table_metadata(name):
         counts["metadata_files"] += 1
-        found.metadata_files.append(file)
+        result.metadata_files.append(file)
     elif is_hidden(name, question.partition_fields):
         counts["files_hidden"] += 1
     elif question.explained(file.location):
@@ -144,4 +144,4 @@ def _judge(question: Question, file: StoredFile, name: str, found: Found) -> Non
     elif file.modified_ms >= question.before_ms:
         counts["files_too_young"] += 1
     elif not question.waiting(file.location):
-        found.add_orphan(file, name)
+        result.add_orphan(file, name)

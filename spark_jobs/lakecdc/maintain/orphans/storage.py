@@ -1,4 +1,4 @@
-"""The storage below a table, whose folders may be in several."""
+"""The storage of a table, whose folders may be in several stores."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class TableStorage:
-    """Lists, finds and deletes files: in S3 by boto3, which does many at once, elsewhere by the table's FileIO."""
+    """File access: in S3 with boto3, which handles many files at once, elsewhere with the table's FileIO."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """Every file below a folder, in any order; none if there is no such folder.
+        """List every file below a folder, in any order; empty if the folder does not exist.
 
-        :raises VanishedError: some folder in it was deleted meanwhile.
+        :raises VanishedError: a folder in it was deleted meanwhile.
         """
         return (self._s3 if in_s3(folder) else self._file_io).walk(folder)
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
-        """Those of the files that are there, as they are now, by location."""
+        """Return the current state of existing files, by location."""
         s3, others = _divided(locations)
         return (self._s3.find(s3) if s3 else {}) | self._file_io.find(others)
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete files; one that is gone already is fine.
+        """Delete files, ignoring missing ones.
 
-        :return: how many could not be deleted.
+        :return: number of files that could not be deleted.
         """
         s3, others = _divided(locations)
         return (self._s3.delete(s3) if s3 else 0) + (self._file_io.delete(others) if others else 0)

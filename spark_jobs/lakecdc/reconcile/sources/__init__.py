@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import Column, TableBatch
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import Wanted
+    from lakecdc.reconcile.ranges import KeyCondition
 
 
 @dataclass(frozen=True)
 class SourceRows:
     """Rows of a source table.
 
-    :param changes: as the change frame of a full load.
-    :param unreadable: rows that ingestion would put into the quarantine; they are not among the changes.
+    :param changes: in the change frame of a full load.
+    :param unreadable: number of rows that ingestion would quarantine; they are not among the changes.
     """
 
     changes: DataFrame
@@ -37,52 +37,54 @@ class SourceTable(Protocol):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify a row."""
+        """Return the columns that identify a row."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Its columns as the target should have them."""
+        """Return the columns as the target should have them."""
 
     @property
     def ordered(self) -> Mapping[str, str]:
-        """Columns by ranges of which rows can be asked for, in the order that Spark has them in, with their types."""
+        """Return the columns that can be read by range in Spark's order, with their types."""
 
-    def rows(self, wanted: Wanted | None) -> AbstractContextManager[SourceRows]:
-        """Its rows, which can be read until the context ends.
+    def rows(self, condition: KeyCondition | None) -> AbstractContextManager[SourceRows]:
+        """Read the rows, which are valid inside the context.
 
-        :param wanted: more may come; None for all.
+        :param condition: may be exceeded; None for all rows.
         """
 
     def now(self) -> datetime | None:
-        """The source's clock, by which a position tells how far it has been read; None if it has no log."""
+        """Return the source's clock, which read positions refer to; None if it has no log."""
 
 
-#: makes the changes of a batch: of rows as the change frame of a full load, the order key of their place in the log,
-#: and their source time; without a log the place is None, and each row has an order key of its own
+#: builds a batch's changes from the change frame of a full load, the order key of its log position, and its source
+#: time; without a log the order key is None, and each row has its own
 Loading = Callable[["DataFrame", str | None, datetime], "DataFrame"]
 
 
 @runtime_checkable
 class LoadedTable(SourceTable, Protocol):
-    """A source table of which single rows can be loaded anew."""
+    """A source table whose single rows can be reloaded."""
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
-        """Keep ingestion from the source until the context ends, if the source can.
+        """Keep ingestion from the source inside the context, if the source can.
 
-        If not, whoever commits second is told that the table has moved.
+        If not, the second of two writers fails because the table moved.
 
-        :param max_wait: seconds for which a run of it may go on.
+        :param max_wait: seconds to wait for a running ingestion.
         :raises ConflictError: it takes longer.
         """
 
-    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
-        """Read rows as they are now, as a part of a full load that the log has still to pass.
+    def load(
+        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
+    ) -> TableBatch:
+        """Read rows in their current state, as part of a full load that the log has yet to pass.
 
-        :param wanted: more may come; None for all.
-        :param target: the table that they go into.
-        :param position: where it stands.
+        :param condition: may be exceeded; None for all rows.
+        :param target: the table to load into.
+        :param position: its position.
         :param changes: is done with the rows when it returns.
-        :raises LakecdcError: the table cannot be gone on with from there.
+        :raises LakecdcError: the table cannot be continued from its position.
         """
 
 
@@ -90,9 +92,9 @@ class Source(Protocol):
     """A source. One instance serves one run."""
 
     def open(self, target: Target, table: IcebergTable) -> SourceTable:
-        """The source table of a target.
+        """Open the source table of a target.
 
-        :raises LakecdcError: if it is not there or could not feed the target.
+        :raises LakecdcError: it does not exist or cannot feed the target.
         """
 
     def close(self) -> None:
@@ -100,7 +102,7 @@ class Source(Protocol):
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Source:
-    """Open the source of a spec; its module is imported now, so that its driver is needed only if used."""
+    """Open the source of a spec, importing its module only now because it may need a driver."""
     assert spec.source is not None
-    found: Source = import_module(f"{__name__}.{spec.source.type}").open_source(spark, spec)
-    return found
+    source: Source = import_module(f"{__name__}.{spec.source.type}").open_source(spark, spec)
+    return source

@@ -1,4 +1,4 @@
-"""Another table of the catalog, or a table as it was."""
+"""Another table of the catalog, or an older snapshot of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.reconcile.ranges import Wanted
+    from lakecdc.reconcile.ranges import KeyCondition
 
 
 @dataclass(frozen=True)
@@ -38,35 +38,37 @@ class Tables:
     spec: JobSpec
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """See :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
         assert isinstance(self.spec.source, IcebergSource)
-        found = IcebergTable(self.spark, self.spec.catalog.name, target.source_table or target.table)
+        table_read = IcebergTable(self.spark, self.spec.catalog.name, target.source_table or target.table)
         named = self.spec.source.snapshot
-        head = named_snapshot(found, named) if named else found.head()
+        head = named_snapshot(table_read, named) if named else table_read.head()
         own = {name for name, _, _ in own_columns(target)}
-        types = {name: kind for name, kind in definition.spark_types(found).items() if name not in own}
-        key = target.key or tuple(found.identifier_columns)
-        check_named_columns(target, found.name, key, set(types))
+        types = {name: kind for name, kind in definition.spark_types(table_read).items() if name not in own}
+        key = target.key or tuple(table_read.identifier_columns)
+        check_named_columns(target, table_read.name, key, set(types))
         if not key:
             raise InputError(
-                f"{found.name} has no identifier fields, and the target names no key.",
+                f"{table_read.name} has no identifier fields, and the target names no key.",
                 table=target.table,
                 hint='Add "key" to its target.',
             )
-        wanted = [name for name in types if name not in target.exclude_columns]
-        kinds = {name: chosen_type(target, name) if name in target.columns else types[name] for name in wanted}
+        included = [name for name in types if name not in target.exclude_columns]
+        kinds = {name: chosen_type(target, name) if name in target.columns else types[name] for name in included}
         columns = tuple(Column(name, kind, name in key) for name, kind in kinds.items())
-        return Table(found, head.id if head else None, key, columns, {n: k for n, k in kinds.items() if k == types[n]})
+        return Table(
+            table_read, head.id if head else None, key, columns, {n: k for n, k in kinds.items() if k == types[n]}
+        )
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One of them; see :class:`lakecdc.reconcile.sources.SourceTable`.
+    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`.
 
-    :param snapshot: the snapshot that is read; None if the table has none.
+    :param snapshot: the snapshot to read; None if the table has none.
     """
 
     table: IcebergTable
@@ -76,16 +78,16 @@ class Table:
     ordered: dict[str, str]
 
     @contextmanager
-    def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
-        found = self.table.read(self.snapshot, where=wanted.in_spark() if wanted else "true")
+    def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
+        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        rows = self.table.read(self.snapshot, where=condition.in_spark() if condition else "true")
         values = {c.name: F.col(quoted_column(c.name)).cast(c.type) for c in self.columns}
-        yield SourceRows(full_load_frame(found, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
+        yield SourceRows(full_load_frame(rows, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
 
     def now(self) -> None:
-        """A snapshot stays as it is."""
+        """Return None: a snapshot does not change."""
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Tables:
-    """The source of a spec whose source is of type ``iceberg``."""
+    """Open the source of a spec of type ``iceberg``."""
     return Tables(spark, spec)

@@ -1,6 +1,6 @@
-"""Tables of a database through Spark's JDBC reader. What changes while one is read is told apart by looking again.
+"""Tables of a database through Spark's JDBC reader. Changes made during the read are recognized by the recheck.
 
-Rows that are loaded anew have their cursor as their order, as all that ingestion reads.
+Reloaded rows are ordered by their cursor, as in ingestion.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import Wanted
+    from lakecdc.reconcile.ranges import KeyCondition
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
@@ -49,27 +49,27 @@ class Jdbc:
         self.database = Database(spark, source)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """See :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
         known = known_types(table, target)
-        found = SourceTable(self.database, target, known)
-        key, label = found.key(), ".".join(found.label)
+        source_table = SourceTable(self.database, target, known)
+        key, label = source_table.key(), ".".join(source_table.label)
         if not key:
             raise InputError(
                 f"{label} has no primary key, and the target names no key.",
                 table=target.table,
                 hint='Add "key" to its target.',
             )
-        check_named_columns(target, label, key, {c.name for c in found.columns})
-        wanted = [c for c in found.columns if c.name not in target.exclude_columns]
-        return Table(found, known, key, stored_columns(wanted, target, known))
+        check_named_columns(target, label, key, {c.name for c in source_table.columns})
+        included = [c for c in source_table.columns if c.name not in target.exclude_columns]
+        return Table(source_table, known, key, stored_columns(included, target, known))
 
     def close(self) -> None:
-        """Spark closes its connections itself."""
+        """Do nothing: Spark closes its connections itself."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One of its tables; see :class:`lakecdc.reconcile.sources.SourceTable`.
+    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`.
 
     :param known: types of the target's columns by the source's names.
     """
@@ -81,9 +81,9 @@ class Table:
 
     @property
     def ordered(self) -> dict[str, str]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the ordered columns, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         own = {c.name: c.type for c in self.table.columns}
-        # SQLite has its times as texts, in whatever form
+        # SQLite stores times as texts of any form
         times = () if self.table.database.source.dialect == "sqlite" else _TIMES
         return {
             c.name: c.type
@@ -92,67 +92,69 @@ class Table:
         }
 
     @contextmanager
-    def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
-        found = self._decoded(wanted)
+    def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
+        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        decoded = self._decoded(condition)
         try:
-            yield SourceRows(self._changes(found), found.rejections)
+            yield SourceRows(self._changes(decoded), decoded.rejections)
         finally:
             self.table.database.spark.catalog.clearCache()
 
-    def _decoded(self, wanted: Wanted | None) -> Decoded:
+    def _decoded(self, condition: KeyCondition | None) -> Decoded:
         table, everything = self.table, Stretch(None, None)
         cells = (
-            table.cells_where(self._predicates(wanted), numbered=False)
-            if wanted
+            table.cells_where(self._predicates(condition), numbered=False)
+            if condition
             else table.cells(everything, table.bounds(everything), numbered=False)
         )
         return decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
 
-    def _changes(self, found: Decoded) -> DataFrame:
-        if found.changes is not None:
-            return found.changes
+    def _changes(self, decoded: Decoded) -> DataFrame:
+        if decoded.changes is not None:
+            return decoded.changes
         types = ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns)
         none = local_relation(self.table.database.spark, [], types)
         values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
         return full_load_frame(none, self.key, self.columns, values, LoadMark("", datetime.now(UTC)))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
-        """See :class:`lakecdc.reconcile.sources.LoadedTable`; nothing in the database is any run's own."""
+        """Return a null context: the database has no lock for ingestion runs."""
         return nullcontext()
 
-    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
-        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+    def load(
+        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
+    ) -> TableBatch:
+        """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         spec, database = self.table.target, self.table.database
         check_cursor(target.name, position, database.source)
-        # the columns of now, the table may have been compared for long
+        # the comparison may have taken long: read the current columns
         known = known_types(target, spec)
         now = replace(self, table=SourceTable(database, spec, known), known=known)
         check_kind(now.table, position)
         time = now.now()
-        found = now._decoded(wanted)
+        decoded = now._decoded(condition)
         try:
-            rows = changes(now._changes(found), None, time)
+            rows = changes(now._changes(decoded), None, time)
         finally:
             database.spark.catalog.clearCache()
-        # a run that began before must find that the table has moved, though the cursor has not
+        # an ingestion run that started before must see that the table moved, although the cursor did not
         position = replace(position, offsets={**position.offsets, "repaired": time.isoformat()})
-        return TableBatch(spec, self.key, found.columns, rows, position, in_order=False)
+        return TableBatch(spec, self.key, decoded.columns, rows, position, in_order=False)
 
-    def _predicates(self, wanted: Wanted) -> list[str]:
+    def _predicates(self, condition: KeyCondition) -> list[str]:
         dialect = self.table.database.dialect
 
         def literal(number: int) -> str:
-            text = wanted.text(number)
-            return dialect.moment(datetime.fromisoformat(text), wanted.kind) if wanted.kind in _TIMES else text
+            text = condition.text(number)
+            return dialect.moment(datetime.fromisoformat(text), condition.kind) if condition.kind in _TIMES else text
 
-        return wanted.conditions(dialect.name(wanted.column), literal, self.table.database.source.partitions)
+        return condition.conditions(dialect.name(condition.column), literal, self.table.database.source.partitions)
 
     def now(self) -> datetime:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the database's clock, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         database = self.table.database
         if database.source.dialect == "sqlite":
-            # a file has no clock but this machine's
+            # a file has only this machine's clock
             return datetime.now(UTC)
         micros = "unix_micros(CAST(now AS timestamp)) AS micros"
         row = database.query("SELECT CURRENT_TIMESTAMP AS now").selectExpr(micros).first()
@@ -161,7 +163,7 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """The source of a spec whose source is of type ``jdbc``.
+    """Open the source of a spec of type ``jdbc``.
 
     :raises LakecdcError: the database cannot be reached.
     """

@@ -1,10 +1,9 @@
-"""Tables of a MySQL or MariaDB server, read by ranges of their keys as full loads are.
+"""Tables of a MySQL or MariaDB server, read by key ranges like full loads.
 
-Its sessions share no snapshot: what changes while a table is read differs at first, and agrees when it is looked at
-again.
+Its sessions share no snapshot: rows that change during the read differ at first and agree in the recheck.
 
-Rows that are loaded anew are read as those of tables that only grow are: by one task, in one transaction, of which it
-is known exactly what it shows of the log.
+Reloaded rows are read like those of append-only tables: by one task in one transaction, whose log position is known
+exactly.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.sources.mysql.connect import Session
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import Wanted
+    from lakecdc.reconcile.ranges import KeyCondition
 
 _DOING = "compare its tables"
 
@@ -49,7 +48,7 @@ _DOING = "compare its tables"
 class Mysql:
     """The server of a MySQL source.
 
-    :raises LakecdcError: it cannot be reached, or its settings would not let it feed tables.
+    :raises LakecdcError: it cannot be reached, or its settings do not allow change data capture.
     """
 
     def __init__(self, spark: SparkSession, source: MysqlSource) -> None:
@@ -59,11 +58,11 @@ class Mysql:
             self.server = servers.read_server(self.session)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """See :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
         with asking(self.where, _DOING):
-            found = read_table(self.session, target, self.source, self.server.mariadb)
-        columns = target_columns(found, described(found), found.key)
-        return Table(self, found, columns)
+            source_table = read_table(self.session, target, self.source, self.server.mariadb)
+        columns = target_columns(source_table, described(source_table), source_table.key)
+        return Table(self, source_table, columns)
 
     def close(self) -> None:
         """Close the session."""
@@ -72,7 +71,7 @@ class Mysql:
 
 @dataclass(frozen=True)
 class Table:
-    """One of its tables; see :class:`lakecdc.reconcile.sources.SourceTable`."""
+    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`."""
 
     database: Mysql
     table: SourceTable
@@ -80,43 +79,45 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the key columns."""
         return self.table.key
 
     @property
     def ordered(self) -> dict[str, str]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the ordered columns, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         own = {c.name: c.named.type.spark for c in self.table.columns if c.named.type and c.base in snapshot.ORDERED}
         return {c.name: c.type for c in self.columns if own.get(c.name) == c.type}
 
     @contextmanager
-    def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+    def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
+        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         database = self.database
-        shares = deal(self._chunks(wanted), database.source.full_load_parallelism)
+        shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
         texts = snapshot.texts(database.spark, snapshot.read_chunks(database.where, self.table, shares, names, None))
         values = snapshot.values(self.table, self.columns)
         yield SourceRows(loaded(texts, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
-        """See :class:`lakecdc.reconcile.sources.LoadedTable`; nothing at the server is any run's own."""
+        """Return a null context: the server has no lock for ingestion runs."""
         return nullcontext()
 
-    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
-        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+    def load(
+        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
+    ) -> TableBatch:
+        """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
             feed, time = self._feed(session, target, position), servers.now(session)
         names = [column.name for column in feed.columns]
-        read = snapshot.read_chunks(where, feed.table, deal(self._chunks(wanted), 1), names, None)
-        kept, place = snapshot.exact_texts(database.spark, snapshot.ReadExactly(database.server, read))
+        read = snapshot.read_chunks(where, feed.table, deal(self._chunks(condition), 1), names, None)
+        exact, place = snapshot.exact_texts(database.spark, snapshot.ReadExactly(database.server, read))
         try:
             order = order_key(int(position.offsets.get("epoch", 1)), place.number, 0, RANK_READ)
-            values, texts = snapshot.values(feed.table, feed.columns), kept.where(F.col(snapshot.PLACE).isNull())
+            values, texts = snapshot.values(feed.table, feed.columns), exact.where(F.col(snapshot.PLACE).isNull())
             rows = changes(loaded(texts, feed.key, feed.columns, values, LoadMark(order, time)), order, time)
         finally:
-            kept.unpersist()
+            exact.unpersist()
         return TableBatch(
             target=self.table.target,
             key=feed.key,
@@ -127,9 +128,9 @@ class Table:
         )
 
     def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:
-        """Where the table stands, with the source's columns as they are now, since it may have been compared for long.
+        """Return the table's feed state with the source's current columns, since the comparison may have taken long.
 
-        :raises LakecdcError: it cannot be gone on with from there.
+        :raises LakecdcError: the table cannot be continued from its position.
         """
         database = self.database
         check_identity(target.name, position, database.server, database.where.place)
@@ -138,33 +139,33 @@ class Table:
         feed = Feed(0, table, (), position)
         feed.remember(target)
         if feed.loading:
-            raise InputError("Its full load has not ended.", table=target.name, hint="Run ingest first.")
+            raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
         if feed.stop > feed.place.number:
             raise InputError("A run of ingest was interrupted.", table=target.name, hint="Run ingest first.")
         if feed.numbers and {*feed.numbers} != {column.name for column in table.columns}:
             raise InputError(
-                f"The columns of {table.label} have changed, and the table has not been fed past that.",
+                f"The columns of {table.label} have changed, and the table has not been fed past the change.",
                 table=target.name,
                 hint="Run ingest first.",
             )
         return feed
 
-    def _chunks(self, wanted: Wanted | None) -> list[Chunk]:
-        if wanted is not None:
-            found = wanted.conditions(quoted(wanted.column), lambda number: f"'{wanted.text(number)}'")
-            return [Chunk(condition) for condition in found]
+    def _chunks(self, condition: KeyCondition | None) -> list[Chunk]:
+        if condition is not None:
+            conditions = condition.conditions(quoted(condition.column), lambda number: f"'{condition.text(number)}'")
+            return [Chunk(condition) for condition in conditions]
         where = self.database.where
         with closing(connect(where, texts=True)) as session, asking(where, _DOING):
             return snapshot.chunks(session, self.table, self.database.source.chunk_rows)
 
     def now(self) -> datetime:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the server's clock, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         with closing(connect(self.database.where)) as session, asking(self.database.where, _DOING):
             return servers.now(session)
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    """The source of a spec whose source is of type ``mysql``.
+    """Open the source of a spec of type ``mysql``.
 
     :raises LakecdcError: the driver's package is missing, or the server cannot be reached.
     """

@@ -1,7 +1,7 @@
-"""Tables of a Postgres database, read from one snapshot as full loads are, without slot and publication.
+"""Tables of a Postgres database, read from one snapshot like full loads, without slot and publication.
 
-Rows that are loaded anew are read from the snapshot of a temporary slot, as those of tables that join later are: it
-tells which changes of the log they contain.
+Reloaded rows are read from the snapshot of a temporary slot, like those of tables that join later: it tells which
+changes of the log they include.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import Wanted
+    from lakecdc.reconcile.ranges import KeyCondition
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -51,12 +51,12 @@ class Postgres:
         self.types = TypeCatalog(self.session, source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """See :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
         with asking(self.where):
-            found = read_table(self.session, target)
-            columns = target_columns(target, found.key, found.columns, self.types)
-            own = {c.name: self.types.spark_type(c.type_oid, c.type_modifier) for c in found.columns}
-        return Table(self, found, columns, {c.name: c.type for c in columns if own[c.name] == c.type})
+            source_table = read_table(self.session, target)
+            columns = target_columns(target, source_table.key, source_table.columns, self.types)
+            own = {c.name: self.types.spark_type(c.type_oid, c.type_modifier) for c in source_table.columns}
+        return Table(self, source_table, columns, {c.name: c.type for c in columns if own[c.name] == c.type})
 
     def close(self) -> None:
         """Close the session."""
@@ -65,7 +65,7 @@ class Postgres:
 
 @dataclass(frozen=True)
 class Table:
-    """One of its tables; see :class:`lakecdc.reconcile.sources.SourceTable`."""
+    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`."""
 
     database: Postgres
     table: SourceTable
@@ -74,45 +74,47 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the key columns."""
         return self.table.key
 
     @contextmanager
-    def rows(self, wanted: Wanted | None) -> Iterator[SourceRows]:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+    def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
+        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
-            yield SourceRows(self._read(wanted, taken, 0).changes)
+            yield SourceRows(self._read(condition, taken, 0).changes)
 
-    def _read(self, wanted: Wanted | None, taken: Snapshot, epoch: int) -> ArrowRows:
+    def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> ArrowRows:
         database = self.database
-        shares = deal(self._chunks(wanted), database.source.full_load_parallelism)
+        shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
         values = database.types.values(self.table.columns, self.columns)
         return snapshot.rows(database.spark, copy, self.table, self.columns, values, taken, epoch, None)
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
-        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        """Lock the slot against ingestion, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         with closing(connect(self.database.where)) as session:
             with asking(self.database.where):
                 slots.lock(session, self.database.source.slot, max_wait)
             yield
 
-    def load(self, wanted: Wanted | None, target: IcebergTable, position: Position, changes: Loading) -> TableBatch:
-        """See :class:`lakecdc.reconcile.sources.LoadedTable`."""
+    def load(
+        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
+    ) -> TableBatch:
+        """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         database, spec = self.database, self.table.target
         with asking(database.where):
             check_position(target.name, position, slots.identity(database.session), database.where.place)
-            # the columns of now, the table may have been compared for long
+            # the comparison may have taken long: read the current columns
             now = database.open(spec, target)
             check_same_table(now.table, position)
             feed = Feed(now.table, now.columns, position, target_key=key_numbers(target, spec))
             if feed.loading:
-                raise InputError("Its full load has not ended.", table=target.name, hint="Run ingest first.")
+                raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)
             with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
-                found = now._read(wanted, taken, int(position.offsets["epoch"]))
-                rows = changes(found.changes, found.order, found.time)
+                read = now._read(condition, taken, int(position.offsets["epoch"]))
+                rows = changes(read.changes, read.order, read.time)
         return TableBatch(
             target=spec,
             key=now.key,
@@ -122,11 +124,11 @@ class Table:
             source_columns={column.name: numbers.get(column.name) for column in now.columns},
         )
 
-    def _chunks(self, wanted: Wanted | None) -> list[Chunk]:
-        if wanted is None:
+    def _chunks(self, key_condition: KeyCondition | None) -> list[Chunk]:
+        if key_condition is None:
             return snapshot.chunks(self.database.session, self.table, self.database.source.chunk_bytes)
-        column = _quoted(wanted.column)
-        conditions = wanted.conditions(column, lambda number: f"'{wanted.text(number)}'")
+        column = _quoted(key_condition.column)
+        conditions = key_condition.conditions(column, lambda number: f"'{key_condition.text(number)}'")
         return [
             Chunk(leaf.schema, leaf.name, leaf=leaf.oid, keys=condition)
             for condition in conditions
@@ -134,7 +136,7 @@ class Table:
         ]
 
     def now(self) -> datetime:
-        """See :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the server's clock, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         with asking(self.database.where):
             row = self.database.session.execute("SELECT clock_timestamp()").fetchone()
         assert row is not None
@@ -143,7 +145,7 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    """The source of a spec whose source is of type ``postgres``.
+    """Open the source of a spec of type ``postgres``.
 
     :raises LakecdcError: the driver's package is missing, or the database cannot be reached.
     """

@@ -15,10 +15,11 @@ from pyspark.errors import PySparkException
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import Catalog, parse_spec
 from lakecdc.iceberg import manifests, refs, scratch
-from lakecdc.iceberg.commit import RowChanges, append_changes, remove_files, row_filter
+from lakecdc.iceberg.commit import RowChanges, append_changes, remove_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
+from lakecdc.iceberg.row_filters import row_filter
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import column_statistics, partition_statistics
@@ -110,7 +111,7 @@ class Place:
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
             )
             summary = {names.POSITIONS: f"after {position}"}
-            scratch.publish(table, branch, base, PositionFence(position), summary, names.POSITIONS_TAG)
+            scratch.publish(table, branch, base, PositionFence(position), summary)
 
     def maintain(self, name: str, work: TableWork, **options: Any) -> None:
         """Run a job of maintenance, which has something to do."""

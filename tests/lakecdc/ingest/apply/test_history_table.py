@@ -87,7 +87,7 @@ def test_failing_between_the_commits(lake: Lake, tmp_path: Path, monkeypatch: py
     first, second, third = in_batches(history, 15, 28)
     for failing in (first, second):
         feed.write(failing)
-        monkeypatch.setattr("lakecdc.runtime.failpoints._seen", collections.Counter())
+        monkeypatch.setattr("lakecdc.runtime.failpoints._passes", collections.Counter())
         monkeypatch.setenv("LAKECDC_FAILPOINT", "after_side_tables=raise")
         assert "after_side_tables" in (feed.run().reason or "")
         monkeypatch.delenv("LAKECDC_FAILPOINT")

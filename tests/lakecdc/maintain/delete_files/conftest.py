@@ -23,7 +23,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
         def act(*reached: str) -> None:
             nonlocal busy
             # the point is to be hit again the next time
-            failpoints._seen.clear()
+            failpoints._passes.clear()
             if not busy:
                 busy = True
                 try:

@@ -157,7 +157,7 @@ def test_files_left_out_of_the_plan_are_checked(lake: Lake, monkeypatch: pytest.
     change(lake, name, ["id"], "SELECT id FROM range(5)")
     rows = spark_rows(lake, name)
     monkeypatch.setattr(leftovers, "pairs_with", lambda *_: frozenset())
-    with pytest.raises(VerificationError, match="tears equality deletes from data files"):
+    with pytest.raises(VerificationError, match="separates equality deletes from data files"):
         run(lake, name)
     assert (spark_rows(lake, name), count(lake, name, 2)) == (rows, 2)
 

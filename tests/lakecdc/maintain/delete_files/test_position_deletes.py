@@ -119,9 +119,7 @@ def replace_first_file(lake: Lake, name: str) -> None:
     assert start is not None
     tasks = sorted(iterate(table.java.newScan().planFiles()), key=lambda task: int(task.file().dataSequenceNumber()))
     rows = lake.sql(f"SELECT * FROM lake.{name} WHERE v = 'a'").coalesce(1)
-    replace_data_files(
-        table, removed=[tasks[0].file()], removed_deletes=[], added=stage_rows(table, rows), start=start, summary={}
-    )
+    replace_data_files(table, RowChanges(stage_rows(table, rows), removed_rows=[tasks[0].file()]), start)
 
 
 def survey_of(lake: Lake, name: str) -> PositionSurvey:

@@ -147,7 +147,7 @@ def test_scopes_that_do_not_match_stop_the_job(lake: Lake, kept: int, monkeypatc
 
     monkeypatch.setattr(Scopes, "number", always_another)
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", kept)
-    with pytest.raises(VerificationError, match="tears equality deletes from data files"):
+    with pytest.raises(VerificationError, match="separates equality deletes from data files"):
         run(lake, name)
     assert spark_rows(lake, name) == rows
     assert count(lake, name, 2) == 4
@@ -163,6 +163,6 @@ def test_units_that_tear_scopes_stop_the_job(lake: Lake, monkeypatch: pytest.Mon
         yield plan.Group((), tuple(positions), tuple(tasks[:1]))
 
     monkeypatch.setattr(plan, "_units", torn)
-    with pytest.raises(VerificationError, match="tears equality deletes from data files"):
+    with pytest.raises(VerificationError, match="separates equality deletes from data files"):
         run(lake, name)
     assert count(lake, name, 2) == 4

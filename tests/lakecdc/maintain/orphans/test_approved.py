@@ -55,6 +55,6 @@ def test_a_list_that_was_changed_is_refused(attic: Attic, tmp_path: Path) -> Non
     list_of = attic.run(name, dry_run=True, documents=tmp_path).metrics["findings"]
     (document,) = tmp_path.iterdir()
     document.write_text(document.read_text() * 2)
-    with pytest.raises(InputError, match="not the one that was approved"):
+    with pytest.raises(InputError, match="not the approved one"):
         attic.run(name, approved={name: list_of})
     assert orphans < files(attic.path(name))

@@ -46,8 +46,8 @@ def register(attic: Attic, name: str, metadata_file: str) -> None:
 def test_a_table_that_is_registered_twice(attic: Attic) -> None:
     name = prepared(attic)
     register(attic, "test.copy", newest_metadata_file(attic, name))
-    refused(attic, name, "meets that of test.copy")
-    refused(attic, "test.copy", f"meets that of {name}")
+    refused(attic, name, "overlaps that of test.copy")
+    refused(attic, "test.copy", f"overlaps that of {name}")
     attic.sql("DROP TABLE {}.test.copy")
     assert attic.run(name).metrics["files_taken"] == 1
 
@@ -55,8 +55,8 @@ def test_a_table_that_is_registered_twice(attic: Attic) -> None:
 def test_a_table_inside_of_another(attic: Attic) -> None:
     name = prepared(attic)
     inner = attic.create(2, location=f"{attic.table(name).location}/data/inner")
-    refused(attic, name, f"meets that of {inner}")
-    refused(attic, inner, f"meets that of {name}")
+    refused(attic, name, f"overlaps that of {inner}")
+    refused(attic, inner, f"overlaps that of {name}")
     attic.sql(f"DROP TABLE {{}}.{inner}")
 
 
@@ -85,7 +85,7 @@ def test_a_table_made_anew_at_its_location(attic: Attic) -> None:
     location, folder = attic.table(name).location, attic.path(name)
     attic.sql(f"DROP TABLE {{}}.{name}")
     again = attic.create(2, location=location)
-    refused(attic, again, "there is metadata of table")
+    refused(attic, again, "has metadata of table")
     for path in folder.glob("metadata/*.metadata.json"):
         if path.stat().st_mtime < time.time() - DAY:
             path.unlink()
@@ -116,7 +116,7 @@ def test_a_catalog_with_a_table_that_cannot_be_loaded(another: Attic) -> None:
     name, broken = prepared(another), another.create(2)
     for path in another.path(broken).glob("metadata/*"):
         path.unlink()
-    with pytest.raises(InputError, match=f"{broken}: It cannot be loaded"):
+    with pytest.raises(InputError, match=f"{broken}: Cannot load the table"):
         another.run(name)
 
 

@@ -175,7 +175,7 @@ def test_documents_that_name_files_of_others_are_refused(attic: Attic) -> None:
     document.with_name(f".{document.name}.crc").unlink()
     document.write_text(json.dumps(entry | {"files": [entry["files"][0] | {"moved_to": f"file:{victim}"}]}))
     for action in ("purge", "restore", "remove"):
-        with pytest.raises(InputError, match="is not a list of files that a run has taken from this table"):
+        with pytest.raises(InputError, match="is not a list of files that a run took from this table"):
             attic.run(name, action=action, now=time.time() + 8 * DAY)
     assert victim.exists()
     document.write_text(json.dumps(entry))

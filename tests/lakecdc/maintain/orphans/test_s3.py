@@ -59,5 +59,5 @@ def test_objects_are_found_and_deleted(s3: S3Server) -> None:
 
 
 def test_a_listing_that_fails_says_so(s3: S3Server) -> None:
-    with pytest.raises(SourceUnavailableError, match="cannot be listed"):
+    with pytest.raises(SourceUnavailableError, match="Cannot list"):
         list(S3Storage(s3.properties).walk("s3://nowhere/at/all"))

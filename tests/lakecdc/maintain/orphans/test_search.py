@@ -10,7 +10,7 @@ import pytest
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError
-from lakecdc.maintain.orphans.search import Found, Question, apart, search
+from lakecdc.maintain.orphans.search import Question, SearchResult, apart, search
 from tests.on_demand import on_demand
 
 MEMORY = """
@@ -51,7 +51,7 @@ def question(explained: object) -> Question:
     return Question("t", ["s3://lake/shop/orders"], explained, 1, set(), lambda _: False)  # type: ignore[arg-type]
 
 
-def looked_through(explained: object, count: int, breaks: int = 0) -> Found:
+def looked_through(explained: object, count: int, breaks: int = 0) -> SearchResult:
     return search(question(explained), Listing(count, breaks))  # type: ignore[arg-type]
 
 
@@ -65,7 +65,7 @@ def test_ten_million_names_fit_into_a_gigabyte(count: int) -> None:
 def test_who_has_left_orphans_is_told_of_the_largest() -> None:
     folders = [f"data/lakecdc-ingest-202601{day:02}T000000Z-app{day}" for day in range(1, 25)]
     names = [f"{folder}/load-1/{n}.parquet" for day, folder in enumerate(folders, 1) for n in range(day)]
-    found = Found()
+    found = SearchResult()
     for name in [*names, "data/x"]:
         found.add_orphan(StoredFile(f"s3://lake/shop/orders/{name}", 10, 0), name)
     told = found.metrics()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit import replace_data_files
+from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.staging import stage_rows
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, create, insert, run, spark_rows
@@ -34,7 +34,7 @@ def compaction_around(lake: Lake, version: int, conversion: Callable[[str], obje
     change(lake, name, ["id"], "SELECT id FROM range(5)")
     conversion(name)
     assert len(spark_rows(lake, name)) == 16
-    replace_data_files(table, removed=[old], removed_deletes=[], added=compacted, start=start, summary={})
+    replace_data_files(table, RowChanges(compacted, removed_rows=[old]), start)
     return name
 
 

@@ -30,7 +30,7 @@ def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> 
     assert fed.rows("id, name, extra") == [("1", None, "x"), ("2", "two", None), ("3", "three", None)]
     # Spark could read a table no more that has both
     fed.write("e.csv", "id,Extra", "1,y")
-    assert "'Extra' differs from the table's 'extra' in case alone" in (fed.run(outcome="failed").reason or "")
+    assert "'Extra' differs from the table's 'extra' only in case" in (fed.run(outcome="failed").reason or "")
     fed.write("f.csv", "id,extra", "1,z")
     assert "Extra, extra differ in case alone" in (fed.run(outcome="failed").reason or "")
     assert len(fed.rows("*")[0]) == 5

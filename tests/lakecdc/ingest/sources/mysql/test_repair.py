@@ -128,7 +128,7 @@ def test_nothing_is_loaded_while_the_log_has_still_to_tell_of_columns(
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_before_it_is_altered)
     before = shop.lake.table(name).head()
     report = compared(shop, max_wait=600.0, repair=True)
-    assert "could not be loaded anew: The columns of" in str(report.reason) and report.failure_class == "bad input"
+    assert "could not be reloaded: The columns of" in str(report.reason) and report.failure_class == "bad input"
     assert shop.lake.table(name).head() == before
 
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))

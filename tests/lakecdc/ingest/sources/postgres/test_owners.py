@@ -118,7 +118,7 @@ def test_a_table_whose_metadata_cannot_be_loaded_holds_the_slot(shop: Shop, park
     insert(shop, "bad", 1)
     mend = shop.lake.break_metadata(broken)
     reports: list[Any] = [*run(shop).values()]
-    assert [r.outcome for r in reports] == ["done", "failed"] and "cannot be loaded" in str(reports[1].reason)
+    assert [r.outcome for r in reports] == ["done", "failed"] and "Cannot load the table" in str(reports[1].reason)
     assert confirmed(shop) == stood
     mend()
     if parked:

@@ -93,7 +93,7 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
     report = compared(shop, ranges=8, max_wait=600.0, repair=True, dry_run=True)
     assert differences(report) == planted
     assert (report.outcome, report.metrics["repaired"]) == ("skipped", 0)
-    assert "a run without dry_run would load 4 of them anew" in str(report.reason)
+    assert "a run without dry_run would reload 4 of them" in str(report.reason)
     assert (report.metrics["in_flight"], report.metrics["undecided"]) == (9, 0)
     assert report.metrics["ranges_different"] < 8 and report.metrics["looks"] == 2
 
@@ -107,7 +107,8 @@ def test_a_table_that_tells_no_position_is_looked_at_once_more(shop: Shop) -> No
     report = compared(shop, repair=True)
     assert differences(report) == [("different", '{"id":2}', ("v",)), ("different", '{"id":3}', ("v",))]
     assert (report.outcome, report.failure_class) == ("failed", "bad input")
-    assert "could not be loaded anew: The table does not tell how far it has been fed" in str(report.reason)
+    reason = "could not be reloaded: Cannot reload single rows: the table does not record how far it was fed"
+    assert reason in str(report.reason)
 
 
 #: values of the columns of a row, by the source
@@ -169,7 +170,7 @@ def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_wr
         else ("different", f'{{"id":{i}}}', (SPOILT[k][0],))
         for i in range(7, rows, each) for k in [i // each % 20]
     )  # fmt: skip
-    monkeypatch.setattr("lakecdc.reconcile.job.MOST_TOLD", 2000)
+    monkeypatch.setattr("lakecdc.reconcile.job.MAX_REPORTED", 2000)
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
     done = Event()
 

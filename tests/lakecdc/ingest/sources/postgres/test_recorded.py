@@ -61,7 +61,7 @@ def test_history_holds_every_event_once(shop: Shop, monkeypatch: pytest.MonkeyPa
     if not load:
         run(shop)
         shop.sql("UPDATE s.t SET v = 'b' WHERE id <= 5")
-    monkeypatch.setattr("lakecdc.runtime.failpoints._seen", collections.Counter())
+    monkeypatch.setattr("lakecdc.runtime.failpoints._passes", collections.Counter())
     monkeypatch.setenv("LAKECDC_FAILPOINT", "after_side_tables=raise")
     assert "after_side_tables" in (run(shop)[name].reason or "")
     monkeypatch.delenv("LAKECDC_FAILPOINT")

@@ -1,0 +1,99 @@
+"""Execution of commits, and the meaning of their errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
+from lakecdc.contract.secrets import mask
+from lakecdc.iceberg.explain import unknown_commit
+from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS, java_class_name, java_message
+from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+log = logging.getLogger(__name__)
+
+
+def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
+    """Execute a commit and interpret its errors.
+
+    The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So after any error the table
+    is searched for the commit's mark before it counts as a conflict, upon which the caller deletes its files.
+
+    :return: the commit's snapshot.
+    :raises ConflictError: it was refused.
+    :raises CommitStateUnknownError: the table does not show it, or cannot be read.
+    """
+    try:
+        with conflict_errors(table, "The commit was refused", "Nothing was published; run again."):
+            commit()
+    except Exception as error:
+        try:
+            arrived = find_commit(table, mark, branch)
+        except Exception:
+            raise unknown_commit(table.name) from error
+        if arrived is None:
+            raise
+        log.warning("%s: the commit arrived although it reported: %s", table.name, mask(java_message(error)))
+        return arrived
+    committed = find_commit(table, mark, branch)
+    if committed is None:
+        raise CommitStateUnknownError("The commit returned, but the table does not show it.", table=table.name)
+    return committed
+
+
+@contextmanager
+def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]:
+    """Commit something that has certainly not arrived if it fails, and raise conflicts as such.
+
+    :param what: describes a conflict.
+    :param hint: what to do then.
+    :raises ConflictError: another writer was faster.
+    :raises CommitStateUnknownError: the catalog did not say whether it arrived.
+    """
+    try:
+        yield
+    except Exception as error:
+        kind = java_class_name(error)
+        if kind == COMMIT_STATE_UNKNOWN:
+            raise unknown_commit(table.name) from error
+        if kind in CONFLICTS or _overtaken(error):
+            raise ConflictError(f"{what}: {java_message(error)}", table=table.name, hint=hint) from error
+        raise
+
+
+def _overtaken(error: Exception) -> bool:
+    """Check whether the start snapshot left the branch, or the table's format was upgraded since.
+
+    That happens by a rollback or another job's expiry. Iceberg reports it as an illegal argument, which Spark converts
+    to its own exception.
+    """
+    messages = (
+        "is not an ancestor of",
+        "not an ancestor",
+        "does not exist: lakecdc_merge_",
+        "Must use DVs for position deletes",
+    )
+    return type(error).__name__ == "IllegalArgumentException" and any(part in str(error) for part in messages)
+
+
+def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot | None:
+    """Find the snapshot of a branch with a commit's mark in current metadata."""
+    table.refresh()
+    return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
+
+
+def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
+    """Commit a transaction; compatible commits of other writers may come before it.
+
+    :param transaction: Java ``Transaction``.
+    :param mark: commit id in the summary of its last snapshot.
+    :raises ConflictError: another writer was faster.
+    """
+    return run_commit(table, transaction.commitTransaction, mark, MAIN)
