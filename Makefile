@@ -2,8 +2,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-# a file's tests share fixtures
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# twice as many processes as a small machine has cores: one that waits for Spark or a server leaves its core idle for a
+# third to half of the time; a file's tests share fixtures
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction docs lint generate format lock wheel clean distclean
 
@@ -23,9 +24,8 @@ demo-ui: setup  ## run the demo with Airflow's user interface
 build/spark-classes.jsa: requirements.lock | setup
 	$(BIN)/python -m local_services.spark_classes $@
 
-# three processes on two cores, because a process that waits for its Spark session uses two thirds of a core
 test: setup build/spark-classes.jsa  ## run all tests that need no servers but Postgres
-	$(PYTEST) -n 3 -m "not services and not soak" $(ARGS)
+	$(PYTEST) -m "not services and not soak" $(ARGS)
 
 cluster-env: setup  ## pack the Python packages of executors into build/cluster-env.tar.gz (docs/clusters.md)
 	$(BIN)/python .ci/bootstrap.py --cluster-env
@@ -34,9 +34,8 @@ services: setup  ## install the servers of test-services
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
 
-# four processes, because these tests wait for servers half of the time
 test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
-	$(PYTEST) -n 4 -m "services and not soak" $(ARGS)
+	$(PYTEST) -m "services and not soak" $(ARGS)
 
 test-soak: setup cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
 	$(PYTEST) -n 2 -m soak $(ARGS)
