@@ -2,8 +2,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-# two processes, because a Spark session leaves a core idle half of the time; a file's tests share fixtures
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# twice as many processes as a small machine has cores: one that waits for Spark or a server leaves its core idle for a
+# third to half of the time; a file's tests share fixtures
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup cluster-env demo demo-ui services test test-services test-soak bench-ingest bench-ingest-growth bench-deletes bench-lookup bench-idle bench-assess bench-govern bench-plan bench-week bench-past bench-page bench-parse bench-full-load bench-reconcile bench-transaction docs lint generate format lock wheel clean distclean
 
@@ -33,12 +34,11 @@ services: setup  ## install the servers of test-services
 	$(PYTHON) .ci/bootstrap.py --services
 	$(BIN)/python -m local_services.install
 
-# three processes, because these tests wait for servers half of the time
 test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
-	$(PYTEST) -n 3 -m "services and not soak" $(ARGS)
+	$(PYTEST) -m "services and not soak" $(ARGS)
 
 test-soak: setup cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
-	$(PYTEST) -m soak $(ARGS)
+	$(PYTEST) -n 2 -m soak $(ARGS)
 
 bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same events; JSON on the last line
 	$(BIN)/python -m benchmarks.ingest $(ARGS)

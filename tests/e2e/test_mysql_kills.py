@@ -19,6 +19,7 @@ from lakecdc.runtime.run import run
 from local_services.mariadb import MariaDB
 from tests.conftest import Lake
 from tests.lakecdc.ingest.killing import Run, act_at
+from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
@@ -30,7 +31,9 @@ MOMENTS = {
     "after_commit": True,
     "before_round_release": True,
 }
-LOAD_MOMENTS = ["after_snapshot_place", "after_chunks", "after_staging", "before_commit"]
+FAILED = on_demand(MOMENTS, in_ci=("after_staging", "before_round_release"))
+LOAD_MOMENTS = ("after_snapshot_place", "after_chunks", "after_staging", "before_commit")
+FAILED_IN_LOAD = on_demand(LOAD_MOMENTS, in_ci=("after_chunks", "before_commit"))
 COLUMNS = "id, name, amount, notes"
 
 
@@ -99,7 +102,7 @@ def shop(lake: Lake) -> Iterator[Shop]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", FAILED)
 def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     shop.change()
     act_at(monkeypatch, f"{moment}=raise")
@@ -110,7 +113,7 @@ def test_failed_and_run_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, momen
     shop.assert_equal()
 
 
-@pytest.mark.parametrize("moment", LOAD_MOMENTS)
+@pytest.mark.parametrize("moment", FAILED_IN_LOAD)
 def test_failed_in_the_full_load_and_run_again(
     lake: Lake, shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -154,7 +154,7 @@ def test_tasks_that_are_ended_leave_no_application_and_no_row_twice(airflow: Ser
     assert len(table.metadata.snapshots) == 1
 
 
-@pytest.mark.parametrize(("day", "count"), on_demand([(1, 3), (2, 24)], in_ci=[(1, 3)]))
+@pytest.mark.parametrize(("day", "count"), on_demand([(1, 2), (2, 24)], in_ci=[(1, 2)]))
 def test_runs_of_a_backfill_work_one_by_one_and_read_their_hours_again_when_asked_to(
     airflow: ServedAirflow, day: int, count: int
 ) -> None:

@@ -17,11 +17,15 @@ from lakecdc.maintain.rollback_history import state_beside
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, Loads, PlainHistory
 from tests.lakecdc.maintain.support import meanwhile, run
+from tests.on_demand import on_demand
 
 GONE = 7
 
 
-@pytest.mark.parametrize(("has_history", "moment"), [(False, "before_commit"), (True, "history_before_commit")])
+@pytest.mark.parametrize(
+    ("has_history", "moment"),
+    on_demand([(False, "before_commit"), (True, "history_before_commit")], in_ci=[(True, "history_before_commit")]),
+)
 def test_a_late_event_in_a_batch_that_was_staged_before_stays_out(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_history: bool, moment: str
 ) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lakecdc import changes
 from lakecdc.export.job import export_changes
 from lakecdc.maintain.compact import compact_data_files
@@ -22,6 +20,7 @@ from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import append, create, delete_by_key, head, run
 from tests.readers import duckdb_connection
+from tests.versions import V3
 
 #: id, v, d, and w, which the table gets on the way
 Row = tuple[Any, ...]
@@ -200,7 +199,7 @@ class Exports:
         return Counter((*row, None)[:5] for row in rows)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_random_histories(lake: Lake, version: int, tmp_path: Path) -> None:
     history = History(lake, version, seed=version)
     exports = Exports(history, tmp_path)

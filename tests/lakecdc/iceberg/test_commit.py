@@ -16,6 +16,7 @@ from lakecdc.iceberg.row_filters import row_filter
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.metadata import names
 from tests.conftest import Lake
+from tests.versions import V3
 
 
 def make(lake: Lake, version: int) -> str:
@@ -49,7 +50,7 @@ def upsert(lake: Lake, name: str, ids: range, value: str, start: str | None, end
     append_changes(table, changes, PositionFence(start), **kwargs)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_upsert_is_seen_by_duckdb(lake: Lake, version: int) -> None:
     name = make(lake, version)
     upsert(lake, name, range(90, 110), "new", None, "p1")

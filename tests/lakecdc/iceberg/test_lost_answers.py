@@ -54,7 +54,7 @@ def postgres(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         yield Place.opened(lake, "lossy_postgres", {"type": "sql", "uri": uri}, warehouse, strikes)
 
 
-@pytest.mark.parametrize("kind", some_of("append", "deletes", "delete"))
+@pytest.mark.parametrize("kind", some_of("append", "delete"))
 def test_sqlite_loses_an_answer(sqlite: Place, kind: str) -> None:
     survive(sqlite, KINDS[kind], Fault("answer"))
 
@@ -69,7 +69,7 @@ def test_postgres_loses_an_answer(postgres: Place, kind: str) -> None:
     survive(postgres, KINDS[kind], Fault("answer"))
 
 
-@pytest.mark.parametrize("kind", some_of("append", "merge-publish", "compaction"))
+@pytest.mark.parametrize("kind", some_of("merge-publish"))
 def test_postgres_loses_a_request(postgres: Place, kind: str) -> None:
     survive(postgres, KINDS[kind], Fault("request"))
 

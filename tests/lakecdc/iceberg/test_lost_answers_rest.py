@@ -33,12 +33,12 @@ def rest(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place
         yield Place.opened(lake, "lossy_rest", properties, folder, strikes)
 
 
-@pytest.mark.parametrize("kind", some_of("append", "merge-publish", "deletes", "expiry", "insert"))
+@pytest.mark.parametrize("kind", some_of("append", "deletes", "insert"))
 def test_the_connection_ends_before_the_answer(rest: Place, kind: str) -> None:
     survive(rest, KINDS[kind], Fault("answer"))
 
 
-@pytest.mark.parametrize("kind", some_of("append", "truncate", "compaction", "tag"))
+@pytest.mark.parametrize("kind", some_of("append", "truncate", "tag"))
 def test_a_gateway_asks_for_what_was_carried_out(rest: Place, kind: str) -> None:
     """The client sends it again, and the catalog refuses it, because the table has changed."""
     survive(rest, KINDS[kind], Fault("answer", status=503, retry_after=True))
@@ -54,6 +54,6 @@ def test_a_gateway_answers_in_the_catalogs_place(rest: Place, kind: str, lost: s
     survive(rest, KINDS[kind], Fault(lost, status=status))
 
 
-@pytest.mark.parametrize("kind", some_of("append", "merge-statement"))
+@pytest.mark.parametrize("kind", some_of("merge-statement"))
 def test_the_connection_ends_before_the_request(rest: Place, kind: str) -> None:
     survive(rest, KINDS[kind], Fault("request"))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lakecdc.runtime import failpoints
+from tests.conftest import interpreted
 
 SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
 # a start of Spark on a busy machine
@@ -42,7 +43,7 @@ class Run:
         spec_file = folder / "spec-of-process.json"
         spec_file.write_text(json.dumps(spec))
         script = SCRIPTS / f"{spec['job']}.py"
-        environment = {**os.environ, failpoints.VARIABLE: failpoint, "SPARK_MASTER": "local[1]"}
+        environment = {**os.environ, **interpreted(), failpoints.VARIABLE: failpoint, "SPARK_MASTER": "local[1]"}
         command = [sys.executable, str(script), "--spec", str(spec_file), "--report", str(self.report_file)]
         with (folder / "log-of-process.txt").open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)

@@ -227,7 +227,7 @@ def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path
     assert [rows(lake, name, "id") for name in names] == [[(0,), (2,)], [(1,), (3,)]]
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("jvm",)))
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
     lake: Lake, tmp_path: Path, engine: str
 ) -> None:

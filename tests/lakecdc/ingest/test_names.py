@@ -17,6 +17,7 @@ from lakecdc.runtime.run import run
 from lakecdc.sql import quoted, temporary_view
 from tests.conftest import Lake
 from tests.lakecdc.ingest.sources.files.conftest import Fed
+from tests.on_demand import on_demand
 
 # a struct's member that would end the list of columns and begin the rest of the statement
 EVIL = "x:int>) USING iceberg LOCATION 'file:///tmp/lakecdc-elsewhere' --"
@@ -72,7 +73,7 @@ def test_members_of_nested_xml(fed: Fed) -> None:
     ]
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_columns_and_members_of_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     name = lake.new_name("odd")
     target: dict[str, Any] = {"table": name, "key": ["id"], "source_table": "t"}

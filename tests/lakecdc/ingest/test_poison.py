@@ -14,6 +14,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
+from tests.on_demand import on_demand
 
 DEEP = 10_000
 
@@ -60,7 +61,7 @@ def take(lake: Lake, folder: Path, name: str, engine: str) -> TableReport:
     return report.tables[0]
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     name = lake.new_name("poisoned")
     first, last = [good(n) for n in range(20)], [good(n) for n in range(20, 40)]
@@ -77,7 +78,7 @@ def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     assert len(lake.duckdb_rows(f"{name}_kept", "rule")) == len(kept) + 1
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_a_line_without_end_fails_its_table_and_names_the_file(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:

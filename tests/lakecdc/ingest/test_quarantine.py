@@ -72,7 +72,7 @@ def test_bad_messages_are_kept_whole_and_the_rest_is_applied(lake: Lake, tmp_pat
     assert fed.kept() == sorted((rule, line.encode()) for rule, line in zip(rules, bad, strict=True))
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_text_that_is_no_utf_8_is_kept_as_it_is(lake: Lake, tmp_path: Path, engine: str) -> None:
     fed = Fed(lake, tmp_path, n="string")
     fed.encoding = "latin-1"

@@ -31,9 +31,10 @@ from tests.lakecdc.maintain.support import (
     run,
     spark_rows,
 )
+from tests.versions import V3
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_many_become_few(lake: Lake, version: int) -> None:
     name = create(lake, version, "bucket(2, id)")
     fill(lake, name, files=6, rows=10)

@@ -16,6 +16,8 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, event_rows, final_rows, in_batches, truncate
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.maintain.support import head, metadata_location, run
+from tests.on_demand import on_demand
+from tests.versions import V2, V3
 
 FEW = {"type": "condition", "condition": "n < 1000"}
 
@@ -68,7 +70,7 @@ def compact(feed: Feed) -> None:
     assert run(feed.lake, compact_data_files, feed.table, min_input_files=2).outcome == "done"
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_what_passes_is_published_with_the_files_that_were_checked(lake: Lake, tmp_path: Path, version: int) -> None:
     table_checks = [{"type": "unique", "columns": ["id"]}, {"type": "row_count", "max": 12}]
     feed = audited(lake, tmp_path, format_version=version, table_checks=table_checks)
@@ -86,7 +88,7 @@ def test_what_passes_is_published_with_the_files_that_were_checked(lake: Lake, t
     assert feed.rows() == final_rows(past)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path: Path, version: int) -> None:
     feed = audited(lake, tmp_path, format_version=version)
     past = history(3)
@@ -186,7 +188,7 @@ def test_what_a_truncate_leaves_is_what_is_checked(lake: Lake, tmp_path: Path) -
     assert feed.rows() == final_rows(past)
 
 
-@pytest.mark.parametrize("mode", ["append", "history"])
+@pytest.mark.parametrize("mode", on_demand(("append", "history"), in_ci=("history",)))
 def test_tables_that_are_only_appended_to(lake: Lake, tmp_path: Path, mode: str) -> None:
     feed = audited(lake, tmp_path, mode=mode, table_checks=[{"type": "row_count", "max": 8}])
     past = PlainHistory.of(7, 0)

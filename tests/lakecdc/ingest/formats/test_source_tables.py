@@ -109,7 +109,7 @@ MAKE = {
     "dms-json": dms,
 }
 IN_CI = [
-    *product(("maxwell-json",), ("auto", "jvm"), ({}, TYPES)),
+    *product(("maxwell-json",), ("auto",), ({}, TYPES)),
     *product(("canal-json", "debezium-json"), ("auto",), (TYPES,)),
 ]
 
@@ -135,7 +135,7 @@ def test_rows_of_other_tables_stay_out_however_batches_are_cut(
     spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: str) -> None:
     def found(topic: str, *, routed: bool, source_table: str | None = None) -> int:
         lines = [record(debezium("orders", 1), {"id": 1}, topic=topic)]

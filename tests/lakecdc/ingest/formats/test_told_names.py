@@ -15,11 +15,12 @@ from lakecdc.ingest.formats.canal_json import columns, doubted
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.values import Field
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
+from tests.on_demand import on_demand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENGINES = pytest.mark.parametrize("engine", ["auto", "jvm"])
+ENGINES = pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 KEYLESS = Target("shop.t")
 
 

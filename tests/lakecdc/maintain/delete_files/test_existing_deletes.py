@@ -15,6 +15,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     row_groups,
     spark_rows,
 )
+from tests.on_demand import on_demand
 
 
 def with_position_deletes(lake: Lake, version: int, granularity: str) -> str:
@@ -27,7 +28,7 @@ def with_position_deletes(lake: Lake, version: int, granularity: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.parametrize("granularity", on_demand(("file", "partition"), in_ci=("partition",)))
 @ENGINES
 def test_position_deletes_of_v2(lake: Lake, granularity: str, engine: str) -> None:
     name = with_position_deletes(lake, 2, granularity)
@@ -52,7 +53,7 @@ def test_deletion_vector_of_v3_becomes_part_of_the_new_one(lake: Lake, engine: s
     assert [r[0] for r in vectors.select("data_file.record_count").collect()] == [4, 4]
 
 
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.parametrize("granularity", on_demand(("file", "partition"), in_ci=("file",)))
 def test_position_deletes_left_from_v2_in_an_upgraded_table(lake: Lake, granularity: str) -> None:
     name = with_position_deletes(lake, 2, granularity)
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('format-version'='3')")

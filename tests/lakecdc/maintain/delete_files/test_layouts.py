@@ -23,6 +23,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
+from tests.versions import V2
 
 CASES = [(2, "native"), pytest.param(3, "join", marks=pytest.mark.soak)]
 VERSION_AND_ENGINE = pytest.mark.parametrize(("version", "engine"), CASES)
@@ -171,7 +172,7 @@ def drop_region(lake: Lake, name: str) -> None:
     lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN region")
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_files_of_a_spec_whose_column_was_dropped_stay(lake: Lake, version: int) -> None:
     """Iceberg would write new delete files without their partition: Spark fails then, and pyiceberg shows all."""
     name = by_region(lake, version)

@@ -24,6 +24,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
+from tests.versions import V3
 
 
 def partly(lake: Lake, name: str, **options: Any) -> TableReport:
@@ -121,7 +122,7 @@ def by_region(lake: Lake, version: int) -> str:
     return name
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_scope_that_readers_fail_on_stays_and_the_others_go(lake: Lake, version: int) -> None:
     name = by_region(lake, version)
     readable = f"SELECT id, region FROM lake.{name} WHERE region <> 'north' ORDER BY region, id"

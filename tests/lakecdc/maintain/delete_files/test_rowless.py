@@ -23,6 +23,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
+from tests.versions import V3
 
 
 def numbers(lake: Lake, version: int) -> JavaTable:
@@ -32,7 +33,7 @@ def numbers(lake: Lake, version: int) -> JavaTable:
 
 
 @pytest.mark.parametrize("options", [{}, {"position_deletes": "keep"}])
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_equality_delete_without_rows_beside_nothing_else(lake: Lake, version: int, options: dict[str, Any]) -> None:
     """The summary has no total of such files, yet every reader opens them with each data file."""
     table = numbers(lake, version)

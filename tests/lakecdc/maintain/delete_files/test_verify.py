@@ -19,6 +19,7 @@ from lakecdc.maintain.delete_files.row_digest import Digest
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
+from tests.versions import V2
 
 DAMAGES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "one too few": lambda rows: rows.where("NOT known AND position <> 3"),
@@ -125,7 +126,7 @@ def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: py
     assert run(lake, name, dry_run=True).metrics["engine"] == "join"
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_dry_run_counts_and_changes_nothing(lake: Lake, version: int) -> None:
     name = table_with_deletes(lake, version)
     head, refs = lake.table(name).head(), dict(lake.table(name).java.refs())

@@ -16,8 +16,7 @@ from lakecdc.iceberg.staging import stage_rows
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, create, insert, run, spark_rows
 from tests.lakecdc.maintain.traps.naive import convert_with_rewrite_files, data_files
-
-VERSIONS = pytest.mark.parametrize("version", [2, 3])
+from tests.versions import V2, V3
 
 
 def compaction_around(lake: Lake, version: int, conversion: Callable[[str], object]) -> str:
@@ -38,14 +37,14 @@ def compaction_around(lake: Lake, version: int, conversion: Callable[[str], obje
     return name
 
 
-@VERSIONS
+@V3
 def test_the_naive_conversion_loses_the_deletes(lake: Lake, version: int) -> None:
     """Should this ever fail, Iceberg has learnt to see it."""
     name = compaction_around(lake, version, lambda name: convert_with_rewrite_files(lake, name))
     assert {row[0] for row in spark_rows(lake, name)} == {*range(20), 500}
 
 
-@VERSIONS
+@V2
 def test_ours_makes_the_compaction_fail(lake: Lake, version: int) -> None:
     names: list[str] = []
 

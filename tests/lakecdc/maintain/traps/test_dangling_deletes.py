@@ -5,13 +5,10 @@ It applies to the whole table. Whoever looks for deletes without data by spec an
 
 from __future__ import annotations
 
-import pytest
-
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
 from tests.lakecdc.maintain.traps.naive import dangling_by_partition, equality_deletes
-
-VERSIONS = pytest.mark.parametrize("version", [2, 3])
+from tests.versions import V2, V3
 
 
 def global_delete_under_an_old_spec(lake: Lake, version: int) -> str:
@@ -28,7 +25,7 @@ def global_delete_under_an_old_spec(lake: Lake, version: int) -> str:
     return name
 
 
-@VERSIONS
+@V3
 def test_the_naive_search_removes_what_is_needed(lake: Lake, version: int) -> None:
     name = global_delete_under_an_old_spec(lake, version)
     table, found = lake.table(name), dangling_by_partition(lake, name)
@@ -38,7 +35,7 @@ def test_the_naive_search_removes_what_is_needed(lake: Lake, version: int) -> No
     assert sorted(row[0] for row in spark_rows(lake, name)) == [0, 0, *range(1, 10)]
 
 
-@VERSIONS
+@V2
 def test_ours_converts_it(lake: Lake, version: int) -> None:
     name = global_delete_under_an_old_spec(lake, version)
     report = convert(lake, name)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
 from tests.lakecdc.maintain.traps.naive import data_files, equality_deletes, position_deletes, rows_as_they_lie
-
-VERSIONS = pytest.mark.parametrize("version", [2, 3])
+from tests.versions import V2, V3
 
 
 def two_files_one_delete(lake: Lake, version: int) -> str:
@@ -20,7 +17,7 @@ def two_files_one_delete(lake: Lake, version: int) -> str:
     return name
 
 
-@VERSIONS
+@V3
 def test_a_delete_dropped_after_one_of_its_files(lake: Lake, version: int) -> None:
     name = two_files_one_delete(lake, version)
     table, first = lake.table(name), data_files(lake, name)[0]
@@ -30,7 +27,7 @@ def test_a_delete_dropped_after_one_of_its_files(lake: Lake, version: int) -> No
     assert len(spark_rows(lake, name)) == 14 + 3
 
 
-@VERSIONS
+@V2
 def test_ours_processes_the_whole_scope(lake: Lake, version: int) -> None:
     name = two_files_one_delete(lake, version)
     report = convert(lake, name)

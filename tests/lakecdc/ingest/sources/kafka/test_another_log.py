@@ -15,6 +15,7 @@ from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.progress import Progress
 from tests.lakecdc.ingest.formats.decoding import decode_lines
+from tests.on_demand import on_demand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ def refusal(
     return None
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_a_log_that_has_passed_the_one_before_it_in_the_same_batch(spark: SparkSession, engine: str) -> None:
     before = [in_envelopes(i, 1000 + i, 10_000 + i) for i in range(3)]
     after = [in_envelopes(FAR + i, 500 + 400 * i, 20_000 + i) for i in range(4)]
@@ -69,7 +70,7 @@ def test_a_log_that_has_passed_the_one_before_it_in_the_same_batch(spark: SparkS
     assert refusal(spark, before + again, engine=engine) is None
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_a_log_that_passes_the_mark_within_one_batch(spark: SparkSession, engine: str) -> None:
     mark, seen = order_key(1, (3 << 32) + 1000, time=10_000), "1970-01-01T00:00:10+00:00"
     log = [in_envelopes(i, 500 + 400 * i, 20_000 + i) for i in range(4)]
@@ -85,7 +86,7 @@ def test_reads_of_an_incremental_snapshot_at_the_mark_are_no_other_log(spark: Sp
         assert refusal(spark, [in_envelopes(1, 999, 20_000, "r")], mark, seen, engine=engine)
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_records_of_transactions_that_overlap_are_no_other_log(spark: SparkSession, engine: str) -> None:
     # the first to begin commits last
     events = [

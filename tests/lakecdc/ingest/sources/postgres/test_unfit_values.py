@@ -11,6 +11,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
 from tests.lakecdc.ingest.killing import act_at
+from tests.on_demand import on_demand
 
 from .conftest import Shop
 
@@ -56,7 +57,7 @@ class Fed:
         return [(row["rule"], row["reason"], json.loads(row["value"])) for row in rows.collect()]
 
 
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Shop, engine: str) -> None:
     options = {"decode_engine": engine}
     fed = Fed(shop)
