@@ -13,7 +13,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import Application, Run, record_application
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.governance import precheck
+from airflow_provider_lakecdc.governance import precheck, source_precheck
 from airflow_provider_lakecdc.governance.precheck import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from lakecdc.contract.spec import JobSpec
 
 #: for ``map_index_template``: a mapped task shows its tables instead of a number (Airflow keeps 250 characters)
 MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
@@ -169,7 +168,7 @@ class LakecdcJobOperator(SubmitOperator):
         job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
         self._tell(context, job_run)
         self._tell_pages(context, job_run)
-        found = self._look(context, job.spec)
+        found = self._look(context, job)
         report: JobReport | None
         submit_error: SubmitError | None = None
         if found.is_all_idle:
@@ -299,10 +298,16 @@ class LakecdcJobOperator(SubmitOperator):
             raise AirflowSkipException("Earlier steps of this run have failed for every table of this group.")
         self.keep_tables(left, [table for table in beside if table not in failed])
 
-    def _look(self, context: Context, spec: JobSpec) -> FirstLook:
-        """Tell which tables need nothing, unless a job of an earlier try may still be at work on them."""
+    def _look(self, context: Context, job: Submission) -> FirstLook:
+        """Tell which tables need nothing, unless a job of an earlier try may still be at work on them.
+
+        :raises LakecdcJobError: no run can read the job's source.
+        """
+        catalog = get_catalog(self.catalog_conn_id)
+        if job.spec.source is not None and job.driver_is_here:
+            source_precheck.look(catalog, job, self._driver_environment(job))
         if self.look_first and not self._has_external_id(context):
-            return precheck.look(get_catalog(self.catalog_conn_id), spec)
+            return precheck.look(catalog, job.spec)
         return FirstLook()
 
     def _nothing(self, context: Context, job: Submission, found: FirstLook, started: str) -> JobReport:
@@ -319,8 +324,6 @@ class LakecdcJobOperator(SubmitOperator):
     def _run(self, context: Context, job: Submission, found: FirstLook) -> tuple[JobReport | None, SubmitError | None]:
         """Submit the job for the tables that are left, and read its report, those of all others added."""
         job = self._without_idle(context, job, found)
-        if job.driver_is_here:
-            launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
         report, submit_error = self._audited(context, job)
         assert self._documents is not None
         if report is not None or submit_error is None:

@@ -26,13 +26,9 @@ from airflow_provider_lakecdc.hooks.lookup import find_connection
 from airflow_provider_lakecdc.submit.spark_submit import knows_kubernetes
 from lakecdc.contract import runtime
 from lakecdc.contract.report import EXIT_BAD_INPUT
-from lakecdc.contract.spec import JobSpec
 
 _BINARY = "spark-submit"
 _CONNECT_TYPE, _CONNECT_URL = "spark_connect", "sc://"
-# a topic is asked for by the job alone, and a replay needs no source
-_TRIED_EARLY = ("files", "jdbc", "mysql", "postgres")
-_PREFLIGHT_SECONDS = 30
 _SOURCE_SECONDS = 60
 
 
@@ -123,22 +119,6 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
         )
 
 
-def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> None:
-    """Try what the spec names in a Python of its own, without Spark (``lakecdc.probes.preflight``).
-
-    It tells only what no retry mends; a check that does not come to an end says nothing.
-
-    :param text: the spec as the job gets it.
-    :param environment: of the job's driver, which runs on this machine.
-    :raises JobBadInputError: a wrong password, an unknown database, a missing folder.
-    """
-    if spec.job not in ("ingest", "reconcile") or getattr(spec.source, "type", None) not in _TRIED_EARLY:
-        return
-    done = _started_here("lakecdc.probes.preflight", text, environment, _PREFLIGHT_SECONDS)
-    if done is not None and done.returncode == EXIT_BAD_INPUT:
-        raise JobBadInputError(done.stdout.strip(), hint="Spark has not been started. Mend it, then clear the task.")
-
-
 def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     """Have a program of the library ask a source.
 
@@ -149,7 +129,7 @@ def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     :raises JobBadInputError: the source cannot answer this.
     :raises LakecdcJobError: it has not answered.
     """
-    done = _started_here(module, question, {**os.environ, **secrets}, _SOURCE_SECONDS)
+    done = run_probe(module, question, {**os.environ, **secrets})
     if done is None:
         raise LakecdcJobError(
             f"The source has not answered in {_SOURCE_SECONDS} s.", hint="Check its address, and the network."
@@ -163,20 +143,17 @@ def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def _started_here(
-    module: str, text: str, environment: Mapping[str, str], seconds: float
-) -> subprocess.CompletedProcess[str] | None:
+def run_probe(module: str, question: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str] | None:
     """Run a program of the library in a Python of its own, since it may import what Airflow must not.
 
     :param module: such as ``lakecdc.probes.preflight``.
-    :param text: its standard input.
-    :param seconds: after which it is ended.
-    :return: how it has ended; None if it has not.
+    :param question: its standard input.
+    :return: how it has ended; None if it has not within a minute, and was killed.
     """
     command = [sys.executable, "-m", module]
     try:
         return subprocess.run(
-            command, input=text, env=dict(environment), capture_output=True, text=True, timeout=seconds
+            command, input=question, env=dict(environment), capture_output=True, text=True, timeout=_SOURCE_SECONDS
         )
     except subprocess.TimeoutExpired:
         return None
