@@ -303,12 +303,10 @@ class LakecdcJobOperator(SubmitOperator):
 
         :raises LakecdcJobError: no run can read the job's source.
         """
-        catalog = get_catalog(self.catalog_conn_id)
+        catalog, may_skip = get_catalog(self.catalog_conn_id), self.look_first and not self._has_external_id(context)
         if job.spec.source is not None and job.driver_is_here:
-            source_precheck.look(catalog, job, self._driver_environment(job))
-        if self.look_first and not self._has_external_id(context):
-            return precheck.look(catalog, job.spec)
-        return FirstLook()
+            return source_precheck.look(catalog, job, self._driver_environment(job), may_skip=may_skip)
+        return precheck.look(catalog, job.spec) if may_skip else FirstLook()
 
     def _nothing(self, context: Context, job: Submission, found: FirstLook, started: str) -> JobReport:
         """Report what needs no Spark.

@@ -11,7 +11,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.governance.discovery import Wanted, find
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.names import PARKED, quarantine_of, target_of
+from lakecdc.metadata.names import parked_of, quarantine_of, target_of
 from lakecdc.metadata.policy import matching
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _entries(config: LakeConfig) -> list[str]:
 def _beside(config: LakeConfig, entry: str) -> Iterator[str]:
     """Yield the tables that a namespace has for all of its targets."""
     table = entry if "." in entry else "*.*"
-    yield f"{table.rpartition('.')[0]}.{PARKED}"
+    yield parked_of(table)
     yield from (quarantine_of(table, named) for named in (None, *config.quarantine_names))
 
 

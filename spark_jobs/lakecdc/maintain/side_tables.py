@@ -131,7 +131,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 def _parked_rounds(cleaning: Cleaning) -> None:
     """Rounds of the log that the target has taken, or that a full load has made void."""
     name, place = cleaning.target.name, parking.Parking(cleaning.target.spark, cleaning.target.catalog)
-    if cleaning.beside(parking.table_name(name)) is None:
+    if cleaning.beside(names.parked_of(name)) is None:
         return
     found, failed = place.load([name])
     if name in failed:
@@ -267,7 +267,7 @@ def _of_missing_targets(cleaning: Cleaning) -> None:
     target, options = cleaning.target, cleaning.options
     shared: list[tuple[str, str, Callable[[str], str]]] = [
         ("quarantined", "*", lambda name: quarantine_of(name, options.quarantine_table)),
-        ("parked_rounds", "DISTINCT through", parking.table_name),
+        ("parked_rounds", "DISTINCT through", names.parked_of),
     ]
     missing: dict[str, dict[str, Any]] = {}
     for kind, counted, of in shared:

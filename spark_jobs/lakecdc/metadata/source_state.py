@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from lakecdc.metadata.positions import Position, decode
+
+if TYPE_CHECKING:
+    from lakecdc.contract.spec import JobSpec
+
+P = ParamSpec("P")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,3 +48,24 @@ class SourceState:
         idle = document["idle"]
         positions = None if idle is None else {table: decode(each) for table, each in idle.items()}
         return cls(**{**document, "idle": positions})
+
+
+def may_be_idle(spec: JobSpec, positions: Mapping[str, Position]) -> bool:
+    """Tell whether a run has nothing to do but what its source has new.
+
+    :param positions: of the targets that have been fed.
+    """
+    reloads = getattr(spec.options, "reload", ())
+    return not spec.options.dry_run and not reloads and all(target.table in positions for target in spec.targets)
+
+
+def state_unless_unknown(look: Callable[P, SourceState], *arguments: P.args, **more: P.kwargs) -> SourceState:
+    """Look for changes; a source whose changes cannot be judged is left to the job, which says what is wrong.
+
+    :param look: proves that there is nothing new.
+    """
+    try:
+        return look(*arguments, **more)
+    except Exception as error:
+        log.info("It cannot be told whether the source has changes: %s", type(error).__name__)
+        return SourceState()

@@ -8,8 +8,6 @@ to the job.
 
 from __future__ import annotations
 
-import os
-import re
 import socket
 import sqlite3
 import sys
@@ -17,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
 from lakecdc.contract.refusals import is_refusal
@@ -30,6 +28,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import RECONCILE, Catalog, JobSpec, loads, parse_spec
 from lakecdc.metadata.positions import Position, decode
 from lakecdc.metadata.source_state import SourceState
+from lakecdc.probes import local_files
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     Session = sqlite3.Connection | psycopg.Connection[tuple[Any, ...]] | pymysql.Connection[Any]
 
 _SECONDS = 10
-# of these a path without a scheme may lie in another file system than this machine's
-_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 _PORTS = {"postgresql": 5432, "mysql": 3306}
 
 
@@ -72,9 +69,8 @@ def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceStat
     _check_catalog(spec.catalog)
     source = spec.source
     if isinstance(source, FilesSource):
-        for path in source.paths:
-            check_path(path)
-    elif isinstance(source, JdbcSource):
+        return local_files.check(spec, source, positions)
+    if isinstance(source, JdbcSource):
         check_jdbc(source)
     elif isinstance(source, PostgresSource):
         return _check_postgres(spec, source, positions)
@@ -120,29 +116,6 @@ def _check_catalog(catalog: Catalog) -> None:
             f"The catalog {catalog.name!r} is to lie in the folder {folder}, which does not exist.",
             hint="Make it, or correct the catalog's uri.",
         )
-
-
-def is_local(path: str) -> bool:
-    """Whether a path of a ``files`` source lies in this machine's file system for certain."""
-    scheme = urlsplit(path).scheme
-    return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
-
-
-def check_path(path: str) -> None:
-    """Refuse a path of a ``files`` source whose folder is not there, as far as that can be told here.
-
-    :raises InputError: naming what is missing.
-    """
-    if not is_local(path):
-        return
-    parts = urlsplit(path)
-    local = unquote(parts.path) if parts.scheme else path
-    # Hadoop's patterns have more than Python's: only what stands before the first of them is looked for
-    fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
-    found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
-    if not found.exists():
-        what = "file or folder" if fixed == local else "folder"
-        raise InputError(f"source.path names {path}, but there is no {what} {found}.", hint="Correct source.path.")
 
 
 def check_jdbc(source: JdbcSource) -> None:

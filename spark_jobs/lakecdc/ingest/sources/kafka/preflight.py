@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.secrets import resolve
+from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.ingest.sources.kafka import progress, topology
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster
-from lakecdc.metadata.source_state import SourceState
+from lakecdc.metadata.source_state import SourceState, may_be_idle
 
 if TYPE_CHECKING:
-    from lakecdc.contract.sources.kafka import KafkaSource
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.ingest.sources.kafka.topology import Topology
@@ -32,22 +32,35 @@ def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] 
     settings = resolve(source.settings, "source.settings")
     found = topology.survey(LibrdkafkaCluster({**settings, "bootstrap.servers": source.bootstrap_servers}), source)
     refused: list[LakecdcError] = []
+    quiet: dict[str, Position] = {}
     for target in spec.targets:
         try:
-            _check_target(spec, source, found, target, (positions or {}).get(target.table))
+            if (position := _position_if_quiet(spec, found, target, (positions or {}).get(target.table))) is not None:
+                quiet[target.table] = position
         except LakecdcError as error:
             refused.append(error)
     if refused and len(refused) == len(spec.targets):
         raise refused[0]
-    return SourceState()
+    return SourceState(idle=quiet) if may_be_idle(spec, quiet) else SourceState()
 
 
-def _check_target(
-    spec: JobSpec, source: KafkaSource, found: Topology, target: Target, position: Position | None
-) -> None:
-    names = topology.topics_of(target, source, list(found.topics), single=len(spec.targets) == 1)
+def _position_if_quiet(spec: JobSpec, found: Topology, target: Target, position: Position | None) -> Position | None:
+    """Return where a target stands after the run if the topics have nothing new for it; else None.
+
+    :param position: where it stands; None if that is not known, or it was never fed.
+    :raises InputError: it cannot be fed.
+    """
+    source = spec.source
+    assert isinstance(source, KafkaSource)
+    topics = topology.topics_of(target, source, list(found.topics), single=len(spec.targets) == 1)
     if position is None:
-        return
+        return None
     if position.source != progress.SOURCE:
         raise InputError(f"It has been fed from a source of type {position.source!r}.", table=target.table)
-    topology.checked(progress.decode(position), names, found, source, target)
+    before = progress.decode(position)
+    checked = topology.checked(before, topics, found, source, target)
+    after = topology.extended(checked, topics, found, first=False)
+    left = [place for place, offset in after.next.items() if place[0] in topics and found.ends[place] > offset]
+    if left or after != before or found.through is None:
+        return None
+    return position.idle_until(found.through)
