@@ -78,7 +78,9 @@ def _files(path: str) -> Iterator[str]:
             continue
         if not entry.is_file():
             raise UnknownListingError
-        yield "file://" + quote(os.path.join(folder, entry.name), safe=_PLAIN)
+        name = os.path.join(folder, entry.name)
+        # other letters than ASCII's stay as they are
+        yield "file://" + "".join(quote(each, safe=_PLAIN) if each.isascii() else each for each in name)
 
 
 def is_local(path: str) -> bool:

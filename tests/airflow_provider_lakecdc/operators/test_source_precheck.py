@@ -319,13 +319,13 @@ def test_idle_topics_start_no_spark_and_the_watermark_moves_on(
     spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
 ) -> None:
     with Kafka(folder / "idle-kafka") as kafka:
-        client = {"bootstrap.servers": kafka.bootstrap_servers}
+        client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
         admin, began = AdminClient(client), datetime.now(UTC)
         admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
         source = {"type": "kafka", "format": "debezium-json", "topics": ["orders"]}
         source["bootstrap_servers"] = kafka.bootstrap_servers
         (described,) = LibrdkafkaCluster(client).topics(lambda _: True).values()
-        topics = {"orders": {"id": described.id, "next": [0]}}
+        topics: dict[str, Any] = {"orders": {"id": described.id, "next": [0]}}
         feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
         ingest(source=source).execute(context)
         assert spark_submit.calls == [] and has_watermark(began)
@@ -348,9 +348,9 @@ def test_files_that_were_all_read_start_no_spark(
 ) -> None:
     folder = tmp_path / "events"
     folder.mkdir()
-    for name in ("a b.jsonl", "c.jsonl", "_SUCCESS", ".part"):
+    for name in ("a b.jsonl", "ü.jsonl", "_SUCCESS", ".part"):
         (folder / name).touch()
-    read = [f"file://{folder}/{name}" for name in ("a%20b.jsonl", "c.jsonl")]
+    read = [f"file://{folder}/{name}" for name in ("a%20b.jsonl", "ü.jsonl")]
     feed(orders, Position("files", "files", {"seen": "".join(sorted(map(fingerprint, read))), "count": 2}, FIVE))
     source = {"type": "files", "path": pattern.format(folder), "format": "debezium-json"}
     found = ingest(source=source).execute(context)["shop.orders"]
