@@ -7,11 +7,11 @@ its limit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.lake.tables import branch_snapshots, open_table
+from airflow_provider_lakecdc.lake.tables import branch_snapshots, commit_metadata, existing, open_table
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.consumers import LIMIT, UNREADABLE, Consumer, check_name, read_consumers
 from lakecdc.metadata.names import CONSUMER_PREFIX
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-
-T = TypeVar("T")
-_ATTEMPTS = 10
 
 
 def register_consumer(
@@ -50,7 +47,7 @@ def register_consumer(
             _put(loaded, transaction, consumer)
         return consumer
 
-    return _commit(catalog, table, change)
+    return commit_metadata(catalog, table, change)
 
 
 def move_consumer(catalog: CatalogConnection, table: str, name: str, snapshot_id: int) -> Consumer:
@@ -73,7 +70,7 @@ def move_consumer(catalog: CatalogConnection, table: str, name: str, snapshot_id
         _put(loaded, transaction, consumer)
         return consumer
 
-    return _commit(catalog, table, change)
+    return commit_metadata(catalog, table, change)
 
 
 def drop_consumer(catalog: CatalogConnection, table: str, name: str) -> bool:
@@ -91,7 +88,7 @@ def drop_consumer(catalog: CatalogConnection, table: str, name: str) -> bool:
             _refs(transaction).remove_tag(present.tag).commit()
         return True
 
-    return _commit(catalog, table, change)
+    return commit_metadata(catalog, table, change)
 
 
 def unread(catalog: CatalogConnection, table: str, name: str) -> tuple[int, int] | None:
@@ -101,40 +98,11 @@ def unread(catalog: CatalogConnection, table: str, name: str) -> tuple[int, int]
     :raises InputError: the consumer does not exist, or its snapshot is no longer in the history of ``main``.
     """
     with open_table(catalog, table) as loaded:
-        present = _present(_existing(loaded, table), name)
-        ancestors = list(branch_snapshots(_existing(loaded, table)))
+        present = _present(existing(loaded, table), name)
+        ancestors = list(branch_snapshots(existing(loaded, table)))
         _ancestor(ancestors, present.snapshot_id, name, table)
     head = ancestors[0].snapshot_id
     return None if head == present.snapshot_id else (present.snapshot_id, head)
-
-
-def _commit(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
-    """Apply a change in one metadata commit, retried after conflicts; without a commit if nothing changes."""
-    from pyiceberg.exceptions import CommitFailedException
-    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
-    attempts = Retrying(
-        retry=retry_if_exception_type(CommitFailedException),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.1, max=5),
-        reraise=True,
-    )
-
-    def attempt() -> T:
-        with open_table(catalog, table) as loaded:
-            existing = _existing(loaded, table)
-            transaction = existing.transaction()
-            result = change(existing, transaction)
-            transaction.commit_transaction()
-            return result
-
-    return attempts(attempt)
-
-
-def _existing(loaded: Table | None, table: str) -> Table:
-    if loaded is None:
-        raise InputError("The table does not exist.", table=table)
-    return loaded
 
 
 def _present(loaded: Table, name: str) -> Consumer:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+from lakecdc.contract.errors import InputError
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
-from lakecdc.metadata.positions import Position, current_position, nearest_carrier
+from lakecdc.metadata.names import IDLE_POSITION
+from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
+T = TypeVar("T")
 MAIN = "main"
+_ATTEMPTS = 10
 #: which side of a limit is waited for
 Side = Literal["above", "below"]
 
@@ -57,14 +61,71 @@ def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
 
 def standing_position(table: Table) -> Position | None:
     """Where a table stands in its source; None if it has never been fed."""
-    carrier = nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(table))
-    return current_position(carrier, table.properties)
+    return current_position(_carrier(table), table.properties)
+
+
+def _carrier(table: Table) -> Carrier | None:
+    return nearest_carrier((s.snapshot_id, summary_of(s)) for s in branch_snapshots(table))
 
 
 def read_position(catalog: CatalogConnection, table: str) -> Position | None:
     """Read where a table stands in its source; None if there is no such table, or it has never been fed."""
     with open_table(catalog, table) as found:
         return standing_position(found) if found is not None else None
+
+
+def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:
+    """Record how far the source of a quiet table was read, without a snapshot, as the ingest job does.
+
+    :param before: where the table stood.
+    :return: whether it stands there; False if another run has moved it on meanwhile.
+    """
+
+    def change(found: Table, transaction: Transaction) -> bool:
+        carrier = _carrier(found)
+        if carrier is None or current_position(carrier, found.properties) != before:
+            return False
+        transaction.set_properties({IDLE_POSITION: encode_idle(carrier.snapshot_id, after)})
+        return True
+
+    return before == after or commit_metadata(catalog, table, change)
+
+
+def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
+    """Commit a change of a table's metadata, anew while other writers come first; nothing if it changes nothing.
+
+    :param change: adds to the transaction what it changes.
+    :raises InputError: there is no such table.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+    attempts = Retrying(
+        retry=retry_if_exception_type(CommitFailedException),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, max=5),
+        reraise=True,
+    )
+
+    def attempt() -> T:
+        with open_table(catalog, table) as found:
+            loaded = existing(found, table)
+            transaction = loaded.transaction()
+            result = change(loaded, transaction)
+            transaction.commit_transaction()
+            return result
+
+    return attempts(attempt)
+
+
+def existing(found: Table | None, table: str) -> Table:
+    """Return a table that was opened.
+
+    :raises InputError: there is no such table.
+    """
+    if found is None:
+        raise InputError("There is no such table.", table=table)
+    return found
 
 
 def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:

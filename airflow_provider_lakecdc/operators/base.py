@@ -13,7 +13,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import Application, Run, record_application
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.governance import precheck
+from airflow_provider_lakecdc.governance import precheck, source_precheck
 from airflow_provider_lakecdc.governance.precheck import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from lakecdc.contract.spec import JobSpec
 
 #: for ``map_index_template``: mapped tasks show their tables instead of a number (Airflow keeps 250 characters)
 MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
@@ -167,7 +166,7 @@ class LakecdcJobOperator(SubmitOperator):
         job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
         self._push_job_run(context, job_run)
         self._push_links(context, job_run)
-        idle = self._precheck(context, job.spec)
+        idle = self._precheck(context, job)
         report: JobReport | None
         submit_error: SubmitError | None = None
         if idle.is_all_idle:
@@ -297,11 +296,15 @@ class LakecdcJobOperator(SubmitOperator):
             raise AirflowSkipException("Earlier steps of this run failed for every table of this group.")
         self.keep_tables(left, [table for table in beside if table not in failed])
 
-    def _precheck(self, context: Context, spec: JobSpec) -> FirstLook:
-        """Find tables that do not need the job, unless a job of an earlier try may still work on them."""
-        if self.look_first and not self._has_external_id(context):
-            return precheck.look(get_catalog(self.catalog_conn_id), spec)
-        return FirstLook()
+    def _precheck(self, context: Context, job: Submission) -> FirstLook:
+        """Find tables that do not need the job, unless a job of an earlier try may still work on them.
+
+        :raises LakecdcJobError: the job's source is down, or lacks what the job reads.
+        """
+        catalog, may_skip = get_catalog(self.catalog_conn_id), self.look_first and not self._has_external_id(context)
+        if job.spec.source is not None and job.driver_is_here:
+            return source_precheck.look(catalog, job, self._driver_environment(job), may_skip=may_skip)
+        return precheck.look(catalog, job.spec) if may_skip else FirstLook()
 
     def _report_idle(self, context: Context, job: Submission, idle: FirstLook, started: str) -> JobReport:
         """Write a report without Spark.
@@ -319,8 +322,6 @@ class LakecdcJobOperator(SubmitOperator):
     ) -> tuple[JobReport | None, SubmitError | None]:
         """Submit the job for the remaining tables, read its report, and add the idle tables."""
         job = self._without_idle(context, job, checked)
-        if job.driver_is_here:
-            launcher.refuse_early(job.spec, job.text, self._driver_environment(job))
         report, submit_error = self._audited(context, job)
         assert self._documents is not None
         if report is not None or submit_error is None:

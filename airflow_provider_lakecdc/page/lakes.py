@@ -11,7 +11,7 @@ from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.names import PARKED, quarantine_of, target_of
+from lakecdc.metadata.names import parked_of, quarantine_of, target_of
 from lakecdc.metadata.policy import matching
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _entries(config: LakeConfig) -> list[str]:
 def _beside(config: LakeConfig, entry: str) -> Iterator[str]:
     """Yield the side tables that a namespace's targets share."""
     table = entry if "." in entry else "*.*"
-    yield f"{table.rpartition('.')[0]}.{PARKED}"
+    yield parked_of(table)
     yield from (quarantine_of(table, named) for named in (None, *config.quarantine_names))
 
 

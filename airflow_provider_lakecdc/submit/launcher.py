@@ -26,13 +26,9 @@ from airflow_provider_lakecdc.hooks.lookup import find_connection
 from airflow_provider_lakecdc.submit.spark_submit import knows_kubernetes
 from lakecdc.contract import runtime
 from lakecdc.contract.report import EXIT_BAD_INPUT
-from lakecdc.contract.spec import JobSpec
 
 _BINARY = "spark-submit"
 _CONNECT_TYPE, _CONNECT_URL = "spark_connect", "sc://"
-# Kafka topics are only checked by the job, and a replay reads no source
-_TRIED_EARLY = ("files", "jdbc", "mysql", "postgres")
-_PREFLIGHT_SECONDS = 30
 _SOURCE_SECONDS = 60
 
 
@@ -123,23 +119,6 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
         )
 
 
-def refuse_early(spec: JobSpec, text: str, environment: Mapping[str, str]) -> None:
-    """Check what the spec refers to in a separate Python process, without Spark (``lakecdc.probes.preflight``).
-
-    It reports only permanent errors; a check that times out is ignored.
-
-    :param text: the spec as the job gets it.
-    :param environment: environment of the job's driver, which runs on this machine.
-    :raises JobBadInputError: a wrong password, an unknown database, a missing folder.
-    """
-    if spec.job not in ("ingest", "reconcile") or getattr(spec.source, "type", None) not in _TRIED_EARLY:
-        return
-    result = _run_here("lakecdc.probes.preflight", text, environment, _PREFLIGHT_SECONDS)
-    if result is not None and result.returncode == EXIT_BAD_INPUT:
-        hint = "Spark was not started. Fix the problem above, then clear the task."
-        raise JobBadInputError(result.stdout.strip(), hint=hint)
-
-
 def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     """Query a source with a module of the library in a separate Python process.
 
@@ -150,7 +129,7 @@ def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     :raises JobBadInputError: the source cannot be queried for this.
     :raises LakecdcJobError: the query failed.
     """
-    result = _run_here(module, question, {**os.environ, **secrets}, _SOURCE_SECONDS)
+    result = run_probe(module, question, {**os.environ, **secrets})
     if result is None:
         raise LakecdcJobError(
             f"The source did not answer in {_SOURCE_SECONDS} s.", hint="Check its address and the network."
@@ -164,20 +143,17 @@ def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
     return result.stdout
 
 
-def _run_here(
-    module: str, text: str, environment: Mapping[str, str], seconds: float
-) -> subprocess.CompletedProcess[str] | None:
+def run_probe(module: str, question: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str] | None:
     """Run a module of the library in a separate Python process, since it may import what Airflow must not.
 
     :param module: such as ``lakecdc.probes.preflight``.
-    :param text: its standard input.
-    :param seconds: timeout.
-    :return: the finished process; None after a timeout.
+    :param question: its standard input.
+    :return: the finished process; None after a timeout of a minute.
     """
     command = [sys.executable, "-m", module]
     try:
         return subprocess.run(
-            command, input=text, env=dict(environment), capture_output=True, text=True, timeout=seconds
+            command, input=question, env=dict(environment), capture_output=True, text=True, timeout=_SOURCE_SECONDS
         )
     except subprocess.TimeoutExpired:
         return None

@@ -18,7 +18,6 @@ from lakecdc.erase.mentions import Mentions, rows_with_mentions
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.formats.changes import exact_json
-from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import quoted_column
@@ -106,7 +105,7 @@ def _beside(table: IcebergTable, keys: Keys, options: EraseRowsOptions) -> Itera
     for name in dict.fromkeys((own, names.quarantine_of(table.name))):
         if quarantine := beside(name):
             yield _quarantined(quarantine, table, keys)
-    if parked := beside(parking.table_name(table.name)):
+    if parked := beside(names.parked_of(table.name)):
         yield _parked(parked, table)
 
 

@@ -129,7 +129,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 def _parked_rounds(cleaning: Cleaning) -> None:
     """Remove rounds of the log that the target has applied, or that a full load has superseded."""
     name, place = cleaning.target.name, parking.Parking(cleaning.target.spark, cleaning.target.catalog)
-    if cleaning.beside(parking.table_name(name)) is None:
+    if cleaning.beside(names.parked_of(name)) is None:
         return
     by_table, failed = place.load([name])
     if name in failed:
@@ -265,7 +265,7 @@ def _of_missing_targets(cleaning: Cleaning) -> None:
     target, options = cleaning.target, cleaning.options
     shared: list[tuple[str, str, Callable[[str], str]]] = [
         ("quarantined", "*", lambda name: quarantine_of(name, options.quarantine_table)),
-        ("parked_rounds", "DISTINCT through", parking.table_name),
+        ("parked_rounds", "DISTINCT through", names.parked_of),
     ]
     missing: dict[str, dict[str, Any]] = {}
     for kind, counted, of in shared:

@@ -118,6 +118,14 @@ def target_of(table: str) -> str:
     return table
 
 
+def parked_of(table: str) -> str:
+    """Return the table that keeps the parked log of a target.
+
+    :param table: the target, ``namespace.name``.
+    """
+    return f"{table.rpartition('.')[0]}.{PARKED}"
+
+
 def quarantine_of(table: str, named: str | None = None) -> str:
     """Return the quarantine of a target.
 
@@ -135,6 +143,5 @@ def side_tables(table: str) -> tuple[str, ...]:
 
     :param table: the target, ``namespace.name``.
     """
-    namespace = table.rpartition(".")[0]
     own = (f"{table}{suffix}" for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX))
-    return *own, quarantine_of(table), f"{namespace}.{PARKED}"
+    return *own, quarantine_of(table), parked_of(table)

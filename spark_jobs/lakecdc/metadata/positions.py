@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from lakecdc.contract.errors import InputError
@@ -57,6 +58,14 @@ class Position:
                 hint="Feed the table from fewer partitions or files per run.",
             )
         return text
+
+    def idle_until(self, moment: datetime) -> Position:
+        """Return the same place after a quiet stretch.
+
+        :param moment: at the source, up to which it had no change.
+        """
+        through = moment.astimezone(UTC).isoformat(timespec="microseconds")
+        return replace(self, read_through=max(self.read_through or through, through))
 
 
 def decode(text: str) -> Position:

@@ -1,28 +1,34 @@
-"""Checks of a job's spec before Spark starts: ``python -m lakecdc.probes.preflight < spec.json``.
+"""Look at a job's source before Spark is started: ``python -m lakecdc.probes.preflight < question.json``.
 
-Spark takes a quarter of a minute to find out that a password is wrong. Only problems that a retry cannot fix are
-reported; whether a server is up is left to the job a moment later.
+Spark takes a quarter of a minute to find out that a password is wrong. The question is ``{"spec": …, "positions":
+{table: text}}``, with the positions of tables that have been fed as snapshot summaries hold them; ``null`` if they are
+not known. The answer is a :class:`lakecdc.metadata.source_state.SourceState`. What cannot be judged from here is left
+to the job.
 """
 
 from __future__ import annotations
 
-import os
-import re
+import socket
 import sqlite3
 import sys
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
 from lakecdc.contract.refusals import is_refusal
-from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_DONE
 from lakecdc.contract.secrets import mask, resolve
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.contract.spec import Catalog, JobSpec, loads, parse_spec
+from lakecdc.contract.spec import RECONCILE, Catalog, JobSpec, loads, parse_spec
+from lakecdc.metadata.positions import Position, decode
+from lakecdc.metadata.source_state import SourceState
+from lakecdc.probes import local_files
 
 if TYPE_CHECKING:
     import psycopg
@@ -31,46 +37,75 @@ if TYPE_CHECKING:
     Session = sqlite3.Connection | psycopg.Connection[tuple[Any, ...]] | pymysql.Connection[Any]
 
 _SECONDS = 10
-# with one of these set, a path without a scheme may be in another file system
-_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
+_PORTS = {"postgresql": 5432, "mysql": 3306}
 
 
 def main() -> int:
-    """Check the spec on standard input.
+    """Answer the question on the standard input.
 
-    :return: 4 if it is refused, with the reason on standard output, else 0.
+    :return: 0, whatever the state of the source is.
     """
+    question = loads(sys.stdin.read())
+    encoded = question["positions"]
+    positions = None if encoded is None else {table: decode(text) for table, text in encoded.items()}
     try:
-        check(parse_spec(loads(sys.stdin.read())))
-    except (InputError, SpecError) as error:
-        print(mask(str(error)))
-        return EXIT_BAD_INPUT
-    except (ImportError, LakecdcError):
-        # not installed here, or temporarily unreachable
-        return EXIT_DONE
-    return EXIT_DONE
+        state = check(parse_spec(question["spec"]), positions)
+    except (InputError, SpecError, SourceUnavailableError) as error:
+        state = SourceState(mask(str(error)), error.failure_class)
+    except (ImportError, LakecdcError) as error:
+        print(f"The source cannot be judged from here: {mask(str(error))}", file=sys.stderr)
+        state = SourceState()
+    print(state.to_json())
+    return 0
 
 
-def check(spec: JobSpec) -> None:
-    """Check the catalog and the source that a spec names.
+def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
+    """Try what a spec names.
 
-    :raises InputError: a wrong password, an unknown database, a missing folder.
+    :param positions: of the targets that have been fed; None if they are not known.
+    :raises InputError: a wrong password, an unknown database, a missing folder, slot or topic.
+    :raises SourceUnavailableError: the source is out of reach.
     """
     _check_catalog(spec.catalog)
     source = spec.source
     if isinstance(source, FilesSource):
-        for path in source.paths:
-            check_path(path)
-    elif isinstance(source, PostgresSource):
-        from lakecdc.ingest.sources.postgres import connect as postgres
-
-        postgres.connect(postgres.address(source)).close()
-    elif isinstance(source, MysqlSource):
-        from lakecdc.ingest.sources.mysql import connect as mysql
-
-        mysql.connect(mysql.address(source)).close()
-    elif isinstance(source, JdbcSource):
+        return local_files.check(spec, source, positions)
+    if isinstance(source, JdbcSource):
         check_jdbc(source)
+    elif isinstance(source, PostgresSource):
+        return _check_postgres(spec, source, positions)
+    elif isinstance(source, MysqlSource):
+        return _check_mysql(spec, source, positions)
+    elif isinstance(source, KafkaSource):
+        from lakecdc.ingest.sources.kafka import preflight as kafka
+
+        return kafka.check(spec, source, positions)
+    return SourceState()
+
+
+def _check_postgres(spec: JobSpec, source: PostgresSource, positions: Mapping[str, Position] | None) -> SourceState:
+    from lakecdc.ingest.sources.postgres import connect as postgres
+
+    where = postgres.address(source)
+    with closing(postgres.connect(where)) as session:
+        if spec.job == RECONCILE:
+            return SourceState()
+        # needs Spark's Python, which a login does not
+        from lakecdc.ingest.sources.postgres import preflight
+
+        return preflight.check(session, where, spec, source, positions)
+
+
+def _check_mysql(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> SourceState:
+    from lakecdc.ingest.sources.mysql import connect as mysql
+
+    where = mysql.address(source)
+    with closing(mysql.connect(where)) as session:
+        if spec.job == RECONCILE:
+            return SourceState()
+        from lakecdc.ingest.sources.mysql import preflight
+
+        return preflight.check(session, where, spec, positions)
 
 
 def _check_catalog(catalog: Catalog) -> None:
@@ -83,35 +118,30 @@ def _check_catalog(catalog: Catalog) -> None:
         )
 
 
-def is_local(path: str) -> bool:
-    """Check whether a path of a ``files`` source is certainly in this machine's file system."""
-    scheme = urlsplit(path).scheme
-    return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
-
-
-def check_path(path: str) -> None:
-    """Refuse a path of a ``files`` source whose folder does not exist, as far as this machine can tell.
-
-    :raises InputError: names what is missing.
-    """
-    if not is_local(path):
-        return
-    parts = urlsplit(path)
-    local = unquote(parts.path) if parts.scheme else path
-    # Hadoop's patterns differ from Python's: only the part before the first pattern is checked
-    fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
-    checked = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
-    if not checked.exists():
-        what = "file or folder" if fixed == local else "folder"
-        raise InputError(
-            f"source.path is {path}, but the {what} {checked} does not exist.", hint="Correct source.path."
-        )
-
-
 def check_jdbc(source: JdbcSource) -> None:
-    """Connect to the database of a ``jdbc`` source, see :func:`open_jdbc`."""
-    if (session := open_jdbc(source)) is not None:
+    """Try the database of a ``jdbc`` source.
+
+    :raises InputError: it refuses the login, or its file does not exist.
+    :raises SourceUnavailableError: nothing listens at its address.
+    """
+    try:
+        session = open_jdbc(source)
+    except SourceUnavailableError:
+        # the job's own driver may get on with a server that these clients do not get on with
+        if _is_listening(source):
+            return
+        raise
+    if session is not None:
         session.close()
+
+
+def _is_listening(source: JdbcSource) -> bool:
+    parts = urlsplit(source.url.removeprefix("jdbc:"))
+    try:
+        socket.create_connection((parts.hostname, parts.port or _PORTS[source.dialect]), _SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def open_jdbc(source: JdbcSource) -> Session | None:

@@ -20,7 +20,7 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import loads, parse_spec
 from lakecdc.metadata.positions import decode
-from lakecdc.probes import preflight
+from lakecdc.probes import local_files
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -69,8 +69,8 @@ def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterato
 
 
 def _path(path: str) -> str:
-    preflight.check_path(path)
-    return path if preflight.is_local(path) else f"{path}, which only the job can check"
+    local_files.check_path(path)
+    return path if local_files.is_local(path) else f"{path}, which only the job can look at"
 
 
 if __name__ == "__main__":

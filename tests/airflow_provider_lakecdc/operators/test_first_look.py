@@ -205,7 +205,7 @@ def test_a_job_of_an_earlier_try_is_taken_over_without_a_look(
 ) -> None:
     task = operator(CompactDataFilesOperator)
     context["task_state_store"].set(task.stored_keys[0], "driver-1")
-    assert not task._precheck(context, task.prepare(context).spec).idle
+    assert not task._precheck(context, task.prepare(context)).idle
 
 
 def test_an_outcome_that_is_to_fail_the_task_fails_it(

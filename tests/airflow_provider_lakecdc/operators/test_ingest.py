@@ -13,8 +13,10 @@ from airflow.sdk.api.datamodels._generated import DagRunType
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.submit import launcher
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import parse_spec
+from lakecdc.metadata.source_state import SourceState
 from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, changed, connection
 
 pytestmark = pytest.mark.usefixtures("lake")
@@ -43,6 +45,13 @@ def shop_db(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.fixture
+def any_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of which nothing is known before Spark is started."""
+    answer = SimpleNamespace(returncode=0, stdout=SourceState().to_json())
+    monkeypatch.setattr(launcher, "run_probe", lambda *_: answer)
+
+
 def test_all_targets_are_fed_by_default(spark_submit: FakeSpark, context: Any) -> None:
     assert set(ingest().execute(context)) == {"shop.orders", "shop.items"}
     assert spark_submit.calls[0]["spec"]["source"] == FILES
@@ -55,7 +64,7 @@ def test_tables_choose_among_the_targets(spark_submit: FakeSpark, context: Any) 
         ingest(tables=["shop.customers"]).execute(context)
 
 
-@pytest.mark.usefixtures("shop_db")
+@pytest.mark.usefixtures("shop_db", "any_source")
 def test_a_connection_completes_the_source(spark_submit: FakeSpark, context: Any) -> None:
     ingest(source={"type": "postgres", "slot": "lakecdc"}, source_conn_id="shop_db").execute(context)
     (call,) = spark_submit.calls
@@ -137,6 +146,7 @@ def test_nothing_new_is_a_success_that_names_the_position(spark_submit: FakeSpar
 JDBC = {"type": "jdbc", "url": "jdbc:postgresql://db/shop", "cursor_column": "changed"}
 
 
+@pytest.mark.usefixtures("any_source")
 def test_a_jdbc_source_gets_the_data_interval_also_in_a_backfill(spark_submit: FakeSpark, context: Any) -> None:
     day = {
         "data_interval_start": datetime(2026, 1, 1, tzinfo=UTC),
@@ -162,6 +172,7 @@ def test_a_jdbc_source_without_a_data_interval_is_refused_with_the_remedy(
     assert spark_submit.calls == []
 
 
+@pytest.mark.usefixtures("any_source")
 def test_a_jdbc_source_by_an_integer_is_a_cursor(spark_submit: FakeSpark, context: Any) -> None:
     source = {**JDBC, "interval": None}
     run = SimpleNamespace(run_type=DagRunType.BACKFILL, run_id="backfill__2026-01-01")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from lakecdc.contract.options import IngestOptions
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
-from lakecdc.ingest.sources.postgres import parking
 from lakecdc.metadata.names import AUDIT, HEALTH, is_lake_table, is_side_table, quarantine_of, side_tables
 
 
@@ -15,7 +14,7 @@ def test_they_are_the_names_that_ingestion_uses() -> None:
         "eu.shop.orders_lakecdc_erased",
         "eu.shop.orders" + file_memory.SUFFIX,
         quarantine.table_name(IngestOptions(), "eu.shop.orders"),
-        parking.table_name("eu.shop.orders"),
+        "eu.shop.lakecdc_parked",
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from lakecdc.metadata.source_state import SourceState
 from lakecdc.probes import preflight
 from local_services.postgres import Postgres
 from local_services.process import free_port
@@ -37,13 +40,17 @@ def server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs the check over a source; gives back the exit code and what was said."""
+    """Runs the check over a source; gives back the class of its refusal and what was said."""
 
-    def run(uri: str = f"sqlite:///{tmp_path}/catalog.db", **source: Any) -> tuple[int, str]:
+    def run(
+        uri: str = f"sqlite:///{tmp_path}/catalog.db", positions: dict[str, str] | None = None, **source: Any
+    ) -> tuple[str | None, str]:
         catalog = {"name": "lake", "properties": {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}"}}
         spec = {"version": 1, "job": "ingest", "catalog": catalog, "source": source, "target": TARGET}
-        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(spec)))
-        return preflight.main(), capsys.readouterr().out
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"spec": spec, "positions": positions})))
+        assert preflight.main() == 0
+        state = SourceState.from_json(capsys.readouterr().out)
+        return state.failure_class, state.refusal or ""
 
     return run
 
@@ -77,44 +84,60 @@ class TestDatabases:
         url = {"url": f"jdbc:postgresql://127.0.0.1:{server.port}/{database}", "user": user, "cursor_column": "c"}
         given = {"postgres": dsn, "jdbc": url}[kind]
         code, text = check(type=kind, password={"env": "PASSWORD_OF_TEST"}, **given)
-        assert code == (4 if said else 0) and said in text
+        assert code == ("bad input" if said else None) and said in text
         assert "right" not in text and "wrong" not in text
 
-    def test_a_server_that_is_away_is_left_to_the_job(self, check: Any) -> None:
+    @pytest.mark.parametrize(
+        "source",
+        [
+            {"type": "postgres", "dsn": "host=127.0.0.1 port={}", "slot": "s"},
+            {"type": "mysql", "host": "127.0.0.1", "user": "u", "port": "{}"},
+            {"type": "jdbc", "url": "jdbc:mysql://127.0.0.1:{}/s", "cursor_column": "c"},
+            {"type": "jdbc", "url": "jdbc:postgresql://127.0.0.1:{}/s", "cursor_column": "c"},
+        ],
+        ids=lambda source: source["type"],
+    )
+    def test_a_server_that_is_away_is_named(self, check: Any, source: dict[str, Any]) -> None:
         port = free_port()
-        assert check(type="postgres", dsn=f"host=127.0.0.1 port={port}", slot="s") == (0, "")
-        assert check(type="mysql", host="127.0.0.1", port=port, user="u") == (0, "")
-        assert check(type="jdbc", url=f"jdbc:mysql://127.0.0.1:{port}/s", cursor_column="c") == (0, "")
+        given = {name: value.format(port) for name, value in source.items()}
+        code, text = check(**{**given, "port": port} if "port" in given else given)
+        assert code == "cluster" and f"127.0.0.1:{port}" in text
+
+    def test_a_server_that_only_the_driver_of_jdbc_gets_on_with_is_left_to_the_job(self, check: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            threading.Thread(target=lambda: listening.accept()[0].close(), daemon=True).start()
+            url = f"jdbc:postgresql://127.0.0.1:{listening.getsockname()[1]}/s"
+            assert check(type="jdbc", url=url, cursor_column="c") == (None, "")
 
     def test_a_database_file(self, check: Any, tmp_path: Path) -> None:
         url = f"jdbc:sqlite:{tmp_path}/shop.db"
         code, text = check(type="jdbc", url=url, cursor_column="c")
-        assert code == 4 and "does not exist" in text
+        assert code == "bad input" and "does not exist" in text
         sqlite3.connect(tmp_path / "shop.db").close()
-        assert check(type="jdbc", url=url, cursor_column="c") == (0, "")
+        assert check(type="jdbc", url=url, cursor_column="c") == (None, "")
 
 
 @pytest.mark.parametrize("path", ["{}/gone", "{}/gone/*.jsonl", "file://{}/gone/a%20b.jsonl", "{}/gone/a{{b,c}}"])
 def test_a_missing_folder(check: Any, tmp_path: Path, path: str) -> None:
     code, text = check(type="files", path=path.format(tmp_path), format="debezium-json")
-    assert code == 4 and f"{tmp_path}/gone" in text
+    assert code == "bad input" and f"{tmp_path}/gone" in text
 
 
 @pytest.mark.parametrize("path", ["{}", "{}/*.jsonl", "file://{}/x*", "s3://bucket/gone", "hdfs:///gone"])
 def test_a_folder_that_is_there_or_elsewhere(check: Any, tmp_path: Path, path: str) -> None:
-    assert check(type="files", path=path.format(tmp_path), format="debezium-json") == (0, "")
+    assert check(type="files", path=path.format(tmp_path), format="debezium-json") == (None, "")
 
 
 def test_a_path_of_another_file_system_is_left_to_the_job(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
-    assert check(type="files", path="/gone", format="debezium-json") == (0, "")
+    assert check(type="files", path="/gone", format="debezium-json") == (None, "")
 
 
 def test_the_catalogs_folder(check: Any, tmp_path: Path) -> None:
     code, text = check(f"sqlite:///{tmp_path}/gone/catalog.db", type="files", path=str(tmp_path), format="maxwell-json")
-    assert code == 4 and "'lake'" in text and "/gone" in text
+    assert code == "bad input" and "'lake'" in text and "/gone" in text
 
 
 def test_a_spec_that_is_wrong_is_said(check: Any) -> None:
     code, text = check(type="postgres", dsn="host=x", slot="s", password={"env": "NOT_SET_ANYWHERE"})
-    assert code == 4 and "NOT_SET_ANYWHERE" in text
+    assert code == "bad input" and "NOT_SET_ANYWHERE" in text

@@ -114,6 +114,12 @@ def fingerprint(name: str) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
+def recent(position: Position) -> frozenset[str]:
+    """The fingerprints in a position."""
+    text, size = str(position.offsets.get("seen", "")), len(fingerprint(""))
+    return frozenset(text[i : i + size] for i in range(0, len(text), size))
+
+
 def recall(spark: SparkSession, catalog: str, table: str, position: Position | None) -> Memory:
     """What a position says has been read.
 
@@ -125,8 +131,6 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
         raise InputError(
             "Its position is of a version of lakecdc before the first release.", table=table, hint="Load a new table."
         )
-    text, size = str(position.offsets.get("seen", "")), len(fingerprint(""))
-    recent = frozenset(text[i : i + size] for i in range(0, len(text), size))
     chapter, paths, lasts = (str(position.offsets.get(name, "")) for name in ("chapter", "paths", "lasts"))
     found = _chapters(spark, catalog, table) if chapter else {}
     try:
@@ -139,8 +143,8 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
             hint="Roll it back to a snapshot that does, or load a new table.",
         ) from error
     older, lasting = (frozenset[str]().union(*(found[name].files for name in part)) for part in (begins, ends))
-    count = int(position.offsets.get("count", len(recent)))
-    return Memory(recent, chapter, older, count, paths, lasts, lasting)
+    count = int(position.offsets.get("count", len(recent(position))))
+    return Memory(recent(position), chapter, older, count, paths, lasts, lasting)
 
 
 def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory, list[Chapter]]:

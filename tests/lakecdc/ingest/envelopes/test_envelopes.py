@@ -36,8 +36,8 @@ def told(envelope: Envelope, arrival: int) -> dict[str, Any]:
     images = {
         "before": _comparable(envelope.before),
         "after": _comparable(envelope.after),
-        "record_key": _comparable(keys and keys.record_key()),
-        "old_key": _comparable(keys and keys.old_key()),
+        "record_key": _comparable(keys.record_key() if keys else None),
+        "old_key": _comparable(keys.old_key() if keys else None),
     }
     known = {
         "op": envelope.op,

@@ -24,7 +24,7 @@ from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.log import Round
 from lakecdc.local_relation import local_relation
-from lakecdc.metadata.names import PARKED
+from lakecdc.metadata.names import parked_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,7 @@ class Parking:
         """What is parked, oldest round first, for each target that has any; and where that cannot be loaded, why."""
         by_table: dict[str, list[str]] = {}
         for target in targets:
-            by_table.setdefault(table_name(target), []).append(target)
+            by_table.setdefault(parked_of(target), []).append(target)
         found: dict[str, list[Parked]] = {}
         failed: dict[str, LakecdcError] = {}
         for name, names in by_table.items():
@@ -111,7 +111,7 @@ class Parking:
 
         :param found: the round.
         """
-        name = table_name(target)
+        name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
             self._create(name)
         rows = local_relation(self._spark, [_end(target, parked)], _SCHEMA)
@@ -122,12 +122,12 @@ class Parking:
 
     def round(self, target: str, parked: Parked) -> Round:
         """A parked round, as if it had just been read from the log."""
-        rows = self._rows(table_name(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
+        rows = self._rows(parked_of(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
         return Round(parked.summary, parked=rows.select(*[column for column, _ in _DECODED]))
 
     def forget(self, target: str, through: int) -> None:
         """Let rounds go that the table has taken, or never will."""
-        name = self._table(table_name(target)).sql_name
+        name = self._table(parked_of(target)).sql_name
         statement = f"DELETE FROM {name} WHERE target = :target AND through <= :through"
         self._spark.sql(statement, {"target": target, "through": through})
 
@@ -137,7 +137,7 @@ class Parking:
         :raises ConflictError: ingestion has let some of them go meanwhile.
         """
         ends = ", ".join(str(parked.through) for parked in settled)
-        delete_rows(self._table(table_name(target)), f"target = :target AND through IN ({ends})", {"target": target})
+        delete_rows(self._table(parked_of(target)), f"target = :target AND through IN ({ends})", {"target": target})
 
     def _table(self, name: str) -> IcebergTable:
         return IcebergTable(self._spark, self._catalog, name)
@@ -172,11 +172,6 @@ def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]
     # of two clusters' rounds with the same end, the rows cannot be told apart
     ends = {p.through for p in wanted}
     return [p for p in parked if p.through not in ends]
-
-
-def table_name(target: str) -> str:
-    """Name of the table that keeps a target's parked rounds."""
-    return f"{target.rpartition('.')[0]}.{PARKED}"
 
 
 def _end(target: str, parked: Parked) -> tuple[object, ...]:

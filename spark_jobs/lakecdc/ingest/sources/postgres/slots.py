@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
@@ -25,6 +26,7 @@ _ACTIVE_SECONDS = 20.0
 # the server takes a moment to notice that the last run's session is closed
 _LOCK_SECONDS = 2.0
 _POLL_SECONDS = 0.2
+_FLUSH_SECONDS = 1.0
 # a new slot waits for every transaction that is open; statement_timeout does not end that, lock_timeout does
 _TRANSACTION_SECONDS = 1800
 _OLDEST_TRANSACTION = """
@@ -62,6 +64,18 @@ class Slot:
     lag_bytes: int
 
 
+@dataclass
+class End:
+    """Where a run ends.
+
+    :param lsn: as a number.
+    :param time: the source's clock just before.
+    """
+
+    lsn: int
+    time: datetime
+
+
 def check_server(session: Session) -> None:
     """Refuse a server that cannot be read from.
 
@@ -90,6 +104,18 @@ def identity(session: Session) -> str:
     )
     system, timeline = _one(session, statement)
     return f"{system}:{int(timeline, 16)}"
+
+
+def log_end(session: Session) -> End:
+    """Read where the log ends now. What was acknowledged before the clock was read must have reached the disk."""
+    clock, inserted = _one(session, "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text")
+    deadline = time.monotonic() + _FLUSH_SECONDS
+    while True:
+        (flushed,) = _one(session, "SELECT pg_current_wal_flush_lsn()::text")
+        # commits with synchronous_commit = off arrive within three times wal_writer_delay
+        if lsn(flushed) >= lsn(inserted) or time.monotonic() > deadline:
+            return End(lsn(flushed), clock)
+        time.sleep(0.02)
 
 
 def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:

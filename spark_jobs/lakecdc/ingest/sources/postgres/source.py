@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ from lakecdc.ingest.sources.postgres.feed import (
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
-from lakecdc.ingest.sources.postgres.slots import Publication, Slot
+from lakecdc.ingest.sources.postgres.slots import End, Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import (
     TYPE,
     check_position,
@@ -63,19 +62,6 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
 
 log = logging.getLogger(__name__)
-
-_FLUSH_SECONDS = 1.0
-
-
-@dataclass
-class End:
-    """Where a run ends.
-
-    :param time: the source's clock just before.
-    """
-
-    lsn: int
-    time: datetime
 
 
 @dataclass
@@ -285,7 +271,7 @@ class PostgresIngest:
         reached, end = False, None
         while self._followed() and not reached:
             with self._asking():
-                end = end or self._end()
+                end = end or slots.log_end(self._session)
                 stop = self._recorded_end()
                 found, whole = self._read(stop or end)
                 batches = self._batches(found, stop or end, whole)
@@ -374,20 +360,6 @@ class PostgresIngest:
         more: dict[str, Any] = {"loaded": lsn_text(taken.lsn)} if taken.lsn > feed.at > 0 else {}
         more |= {"load": part.after.encode()} if part.after else {}
         return replace(position, offsets={**position.offsets, **more})
-
-    def _end(self) -> End:
-        """The log's end now. What was acknowledged before the clock was read must have reached the disk."""
-        statement = "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text"
-        row = self._session.execute(statement).fetchone()
-        assert row is not None
-        written, deadline = lsn(row[1]), time.monotonic() + _FLUSH_SECONDS
-        while True:
-            flushed = self._session.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
-            assert flushed is not None
-            # commits with synchronous_commit = off arrive within three times wal_writer_delay
-            if lsn(flushed[0]) >= written or time.monotonic() > deadline:
-                return End(lsn(flushed[0]), row[0])
-            time.sleep(0.02)
 
     def _read(self, end: End) -> tuple[wal.Round, bool]:
         """A round, and whether it has come to the end."""
@@ -522,8 +494,12 @@ class PostgresIngest:
         reach("before_slot_advance")
         with self._asking():
             if self.source.max_slot_lag_bytes and (backlog.behind(self._feeds) or backlog.left_out):
-                backlog.give_up(self._feeds, self._end().lsn, self.source.max_slot_lag_bytes)
-            gone = [self._end().lsn] if backlog.given_up and not (self._followed() or backlog.kept) else []
+                backlog.give_up(self._feeds, slots.log_end(self._session).lsn, self.source.max_slot_lag_bytes)
+            gone = (
+                [slots.log_end(self._session).lsn]
+                if backlog.given_up and not (self._followed() or backlog.kept)
+                else []
+            )
         backlog.forget()
         followed = [feed.reach for feed in self._followed()]
         loading = [feed.at for feed in self._feeds.values() if feed.loading and feed.position]

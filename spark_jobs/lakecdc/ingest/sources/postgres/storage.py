@@ -283,6 +283,12 @@ class StorageWatch:
         return full_load_needed(what, self._table.target.table)
 
 
+def is_unchanged(session: Session, table: SourceTable, remembered: Mapping[str, Any]) -> bool:
+    """Tell whether the catalog shows a table as a position remembers it, so that it was not altered in any way."""
+    now, before = Remembered.of(_read(session, table)), Remembered.decode(remembered)
+    return replace(now, xmin=before.xmin) == before
+
+
 def _read(session: Session, table: SourceTable) -> _Storage:
     rows = session.execute(_TREE, {"oid": table.oid}).fetchall()
     labels: dict[int, tuple[str, dict[int, str]]] = {}

@@ -6,8 +6,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_records import list_files
+from lakecdc.metadata.names import POSITIONS
+from lakecdc.metadata.positions import decode
+from lakecdc.probes import preflight
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 
 
@@ -45,3 +49,16 @@ def test_a_backlog_goes_through_in_bounded_batches(fed: Fed) -> None:
     fed.write("7.csv", "id,v", "0,7")
     assert fed.run().metrics["files_read"] == 1
     assert fed.rows("v")[-1] == ("6",)
+
+
+def test_files_that_a_run_has_read_are_told_from_new_ones_without_spark(fed: Fed) -> None:
+    def idle() -> bool:
+        position = decode(fed.lake.table(fed.name).head().summary[POSITIONS])  # type: ignore[union-attr]
+        return preflight.check(parse_spec(fed.spec()), {fed.name: position}).idle is not None
+
+    for name in ("a b%+.csv", "müller (1)&.csv", "c=d.csv"):
+        fed.write(name, "id", "1")
+    fed.run()
+    assert idle()
+    fed.write("z.csv", "id", "2")
+    assert not idle()

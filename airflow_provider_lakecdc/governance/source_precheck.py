@@ -1,0 +1,128 @@
+"""A look at a job's source before Spark is started, which one that is down or has nothing new does not need.
+
+The source is asked by a program that may import its client (``lakecdc.probes.preflight``). What that program cannot
+judge is left to the job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_lakecdc.exceptions import CLASSES
+from airflow_provider_lakecdc.governance.precheck import FirstLook
+from airflow_provider_lakecdc.lake.tables import open_table, read_position, record_idle_position, summary_of
+from airflow_provider_lakecdc.submit import launcher
+from airflow_provider_lakecdc.submit.failures import one_line
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import RECONCILE
+from lakecdc.metadata.names import parked_of
+from lakecdc.metadata.source_state import SourceState
+
+if TYPE_CHECKING:
+    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+    from airflow_provider_lakecdc.submit.submission import Submission
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.metadata.positions import Position
+
+log = logging.getLogger(__name__)
+
+# a replay reads the quarantine
+_JOBS = ("ingest", RECONCILE)
+_THREADS = 4
+_HINTS = {
+    "bad input": "Spark was not started. Fix this, then clear the task.",
+    "cluster": "Spark was not started. A retry helps once the source can be reached.",
+}
+
+
+def look(catalog: CatalogConnection, job: Submission, environment: Mapping[str, str], *, may_skip: bool) -> FirstLook:
+    """Ask the source of a job whether a run can read it, and whether it has anything new.
+
+    Of an idle source every table's position is recorded here, so that its watermark moves on without Spark.
+
+    :param environment: of the job's driver, which runs on this machine.
+    :param may_skip: whether the job may be left out where there is nothing new.
+    :return: reports of all tables, or of none.
+    :raises LakecdcJobError: no run can read the source; as one of its subclasses.
+    """
+    if job.spec.job not in _JOBS:
+        return FirstLook()
+    positions = _positions(catalog, job.spec)
+    state = _ask(job, environment, positions)
+    if state.refusal is not None:
+        failure = CLASSES[state.failure_class or "unknown"]
+        raise failure(f"The source cannot be read: {state.refusal}", hint=_HINTS.get(failure.failure_class))
+    if not may_skip or not state.idle or not positions:
+        return FirstLook()
+    try:
+        return _idle(catalog, job.spec, positions, state)
+    except Exception as error:
+        log.warning("The source has nothing new, which cannot be recorded from here: %s", one_line(error))
+        return FirstLook()
+
+
+def _idle(
+    catalog: CatalogConnection, spec: JobSpec, positions: Mapping[str, Position], state: SourceState
+) -> FirstLook:
+    """Record that the source has nothing new, and report it; none if a table has other work to do."""
+    assert state.idle is not None
+    if any(_has_parked(catalog, name) for name in {parked_of(table) for table in spec.tables}):
+        return FirstLook()
+    record = partial(_record, catalog, positions, state.idle)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        heads = dict(zip(spec.tables, pool.map(record, spec.tables), strict=True))
+    if not all(heads.values()):
+        return FirstLook()
+    return FirstLook(tuple(_report(table, heads[table], state.idle[table], state.facts) for table in spec.tables))
+
+
+def _record(
+    catalog: CatalogConnection, before: Mapping[str, Position], after: Mapping[str, Position], table: str
+) -> str | None:
+    """Record an idle position; the id of the table's head, or None if the table has been moved on meanwhile."""
+    if not record_idle_position(catalog, table, before[table], after[table]):
+        return None
+    with open_table(catalog, table) as found:
+        head = found.current_snapshot() if found is not None else None
+        return str(head.snapshot_id) if head else None
+
+
+def _report(table: str, head: str | None, position: Position, facts: Mapping[str, Any]) -> TableReport:
+    metrics = {**facts, "commits": 0, "position": position.offsets, "read_through": position.read_through}
+    return TableReport(table, "nothing", "the source has no changes for it", None, head, head, metrics)
+
+
+def _has_parked(catalog: CatalogConnection, name: str) -> bool:
+    """Tell whether rounds of a log wait in a table of parked ones."""
+    with open_table(catalog, name) as found:
+        head = found.current_snapshot() if found is not None else None
+        return head is not None and summary_of(head).get("total-records") != "0"
+
+
+def _ask(job: Submission, environment: Mapping[str, str], positions: Mapping[str, Position] | None) -> SourceState:
+    encoded = None if positions is None else {table: position.encode() for table, position in positions.items()}
+    question = json.dumps({"spec": job.document, "positions": encoded})
+    done = launcher.run_probe("lakecdc.probes.preflight", question, environment)
+    if done is None or done.returncode:
+        log.warning("The source cannot be judged from here, and is left to Spark.")
+        return SourceState()
+    return SourceState.from_json(done.stdout)
+
+
+def _positions(catalog: CatalogConnection, spec: JobSpec) -> dict[str, Position] | None:
+    """Return where the targets stand in their source, without those that were never fed; None if that is not known."""
+    if spec.job == RECONCILE or any(target.is_pattern for target in spec.targets):
+        return None
+    tables = [target.table for target in spec.targets]
+    try:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = dict(zip(tables, pool.map(partial(read_position, catalog), tables), strict=True))
+    except Exception as error:
+        log.warning("The positions of tables cannot be read from here: %s", one_line(error))
+        return None
+    return {table: position for table, position in found.items() if position is not None}

@@ -1,0 +1,106 @@
+"""Files of a ``files`` source that lie in this machine's file system, looked at without Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+
+from lakecdc.contract.errors import InputError
+from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
+
+if TYPE_CHECKING:
+    from lakecdc.contract.sources.files import FilesSource
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.metadata.positions import Position
+
+# of these a path without a scheme may lie in another file system than this machine's
+_HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
+# what Java leaves as it is in a file's URI
+_PLAIN = "/~!$&'()*+,;=:@"
+
+
+class UnknownListingError(Exception):
+    """Spark may list other files than this machine."""
+
+
+def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] | None) -> SourceState:
+    """Check the folders that paths name, and compare the files in them with those that the targets have read.
+
+    :param source: the spec's.
+    :param positions: of the targets that have been fed; None if they are not known.
+    :raises InputError: a folder is missing.
+    """
+    for path in source.paths:
+        check_path(path)
+    # of a batch that entered a history table and not its target, the files may be gone by now
+    if positions is None or not may_be_idle(spec, positions) or any(target.history_table for target in spec.targets):
+        return SourceState()
+    return state_unless_unknown(
+        _compare_files, source, {target.table: positions[target.table] for target in spec.targets}
+    )
+
+
+def _compare_files(source: FilesSource, positions: Mapping[str, Position]) -> SourceState:
+    """Prove that every target has read every file, as far as its position names the files itself."""
+    from lakecdc.ingest.sources.file_memory import fingerprint, recent
+
+    files = {fingerprint(name) for path in source.paths for name in _files(path)}
+    # an empty folder may be another one than Spark's
+    is_idle = bool(files) and all(
+        position.source == "files" and files <= recent(position) for position in positions.values()
+    )
+    return SourceState(idle=positions if is_idle else None)
+
+
+def _files(path: str) -> Iterator[str]:
+    """Yield the URIs of a path's files as Spark writes them.
+
+    :raises UnknownListingError: the path is not a folder or file, or a pattern of names in one folder.
+    """
+    if not is_local(path):
+        raise UnknownListingError
+    parts = urlsplit(path)
+    place = Path(unquote(parts.path) if parts.scheme else path)
+    folder, pattern = (place, "*") if place.is_dir() else (place.parent, place.name)
+    if not place.is_absolute() or re.search(r"[*?\[{\\]", str(folder)) or re.search(r"[\[{\\]|^[_.]", pattern):
+        raise UnknownListingError
+    entries = [entry for entry in os.scandir(folder) if fnmatchcase(entry.name, pattern)]
+    if not entries and folder != place:
+        raise UnknownListingError
+    for entry in entries:
+        # Spark passes over hidden files, but not over partitions
+        if entry.name.startswith((".", "_")) and "=" not in entry.name:
+            continue
+        if not entry.is_file():
+            raise UnknownListingError
+        name = os.path.join(folder, entry.name)
+        # other letters than ASCII's stay as they are
+        yield "file://" + "".join(quote(each, safe=_PLAIN) if each.isascii() else each for each in name)
+
+
+def is_local(path: str) -> bool:
+    """Whether a path of a ``files`` source lies in this machine's file system for certain."""
+    scheme = urlsplit(path).scheme
+    return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
+
+
+def check_path(path: str) -> None:
+    """Refuse a path of a ``files`` source whose folder is not there, as far as that can be told here.
+
+    :raises InputError: naming what is missing.
+    """
+    if not is_local(path):
+        return
+    parts = urlsplit(path)
+    local = unquote(parts.path) if parts.scheme else path
+    # Hadoop's patterns have more than Python's: only what stands before the first of them is looked for
+    fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
+    found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
+    if not found.exists():
+        what = "file or folder" if fixed == local else "folder"
+        raise InputError(f"source.path names {path}, but there is no {what} {found}.", hint="Correct source.path.")

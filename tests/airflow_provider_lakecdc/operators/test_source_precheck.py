@@ -1,0 +1,372 @@
+"""The ingest operator asks its source before it starts Spark, which one that is down or idle does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.tables import read_position, record_idle_position
+from airflow_provider_lakecdc.operators.ingest import IngestOperator
+from airflow_provider_lakecdc.sensors.watermark import IcebergWatermarkSensor
+from airflow_provider_lakecdc.submit import launcher
+from airflow_provider_lakecdc.submit.submission import check_spec, spec_document
+from lakecdc.contract.target import Target
+from lakecdc.ingest.sources.file_memory import fingerprint
+from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster
+from lakecdc.ingest.sources.postgres import administration
+from lakecdc.ingest.sources.postgres.catalog import read_table
+from lakecdc.ingest.sources.postgres.connect import lsn_text
+from lakecdc.ingest.sources.postgres.slots import advance, identity, lock, log_end
+from lakecdc.ingest.sources.postgres.storage import StorageWatch
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position
+from local_services.kafka import Kafka
+from local_services.mariadb import MariaDB
+from local_services.postgres import Postgres
+from local_services.process import free_port
+from tests.airflow_provider_lakecdc.conftest import DATABASE_SECRET, FakeSpark, connection
+from tests.airflow_provider_lakecdc.tables import ROW, FedTable, position
+from tests.open_folder import open_folder
+
+FIVE = "2026-01-01T05:00:00+00:00"
+TARGETS = [{"table": "shop.orders", "key": ["id"]}]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that any account may enter, which ``tmp_path`` is not."""
+    with open_folder() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def postgres(folder: Path) -> Iterator[Postgres]:
+    """A server with a source table and a login that needs a password."""
+    with Postgres(folder / "postgres") as started:
+        with psycopg.connect(started.dsn, autocommit=True) as session:
+            session.execute("CREATE SCHEMA shop")
+            session.execute("CREATE TABLE shop.orders (id bigint PRIMARY KEY)")
+            session.execute(f"CREATE ROLE reader LOGIN PASSWORD '{DATABASE_SECRET}'")
+        rules = started.data_dir / "pg_hba.conf"
+        rules.write_text(f"host all reader all scram-sha-256\n{rules.read_text()}")
+        with psycopg.connect(started.dsn, autocommit=True) as session:
+            session.execute("SELECT pg_reload_conf()")
+        yield started
+
+
+@pytest.fixture
+def orders(lake: dict[str, str]) -> FedTable:
+    """The target, which was never fed."""
+    return FedTable(lake)
+
+
+def feed(table: FedTable, position: Position) -> None:
+    """Commit a row that has taken the table so far."""
+    table.table.refresh()
+    table.table.append(ROW, snapshot_properties={names.POSITIONS: position.encode()})
+
+
+@pytest.fixture
+def fed(orders: FedTable, postgres: Postgres) -> Iterator[dict[str, Any]]:
+    """A source whose log the target has taken in; what the operator takes."""
+    source = {"type": "postgres", "slot": "lakecdc", "dsn": postgres.dsn}
+    catalog = get_catalog("lake")
+    spec = check_spec(spec_document("ingest", catalog, (), {}, source=source, target=TARGETS), "ingest")
+    with launcher.environment(catalog.secrets.values):
+        administration.create(spec)
+    take_in_log(orders, postgres)
+    yield {"source": source}
+    administration.drop(spec)
+
+
+def take_in_log(table: FedTable, postgres: Postgres) -> None:
+    """Feed the table with all that is in the log, and let the source go of it."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as session:
+        found, end = read_table(session, Target("shop.orders", ("id",))), log_end(session)
+        offsets = {"lsn": lsn_text(end.lsn), "epoch": 1, "oid": found.oid}
+        storage = StorageWatch(session, found, None).encode()
+        position = Position("postgres", identity(session), offsets, FIVE, storage=storage)
+        feed(table, position)
+        advance(session, "lakecdc", end.lsn)
+
+
+def execute(postgres: Postgres, *statements: str) -> None:
+    """Run statements at the source, each in a transaction."""
+    with psycopg.connect(postgres.dsn, autocommit=True) as session:
+        for statement in statements:
+            session.execute(statement)
+
+
+def has_watermark(moment: datetime | str) -> bool:
+    """Tell whether the sensor of the target's watermark would go on."""
+    sensor = IcebergWatermarkSensor(task_id="w", table="shop.orders", moment=str(moment), catalog_conn_id="lake")
+    return bool(sensor.poke({}).is_done)
+
+
+def ingest(**arguments: Any) -> IngestOperator:
+    return IngestOperator(**{"task_id": "t", "catalog_conn_id": "lake", "targets": TARGETS, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("postgres", {"type": "postgres", "slot": "s"}),
+        ("mysql", {"type": "mysql"}),
+        pytest.param(
+            *("kafka", {"type": "kafka", "format": "debezium-json", "topics": ["orders"]}), marks=pytest.mark.services
+        ),
+        ("postgres", {"type": "jdbc", "cursor_column": "changed", "interval": None}),
+    ],
+    ids=["postgres", "mysql", "kafka", "jdbc"],
+)
+@pytest.mark.usefixtures("orders")
+def test_a_source_that_is_down_fails_the_task_before_spark_is_started(
+    spark_submit: FakeSpark, context: Any, monkeypatch: pytest.MonkeyPatch, kind: str, source: dict[str, Any]
+) -> None:
+    port = free_port()
+    fields = {"host": "127.0.0.1", "port": port, "login": "reader", "password": DATABASE_SECRET, "schema": "shop"}
+    if kind == "kafka":
+        # the client gives up after half a minute otherwise
+        monkeypatch.setattr(launcher, "_SOURCE_SECONDS", 120)
+        fields = {"extra": {"bootstrap.servers": f"127.0.0.1:{port}"}}
+    connection(monkeypatch, "shop", conn_type=kind, **fields)
+    with pytest.raises(JobClusterError, match=rf"127\.0\.0\.1:{port}(.|\n)*Spark was not started") as down:
+        ingest(source=source, source_conn_id="shop").execute(context)
+    assert spark_submit.calls == []
+    assert DATABASE_SECRET not in str(down.value)
+
+
+def test_a_refused_login_does_not_tell_the_password(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"host": "127.0.0.1", "port": postgres.port, "login": "reader", "schema": "postgres"}
+    connection(monkeypatch, "shop", conn_type="postgres", password="wr0ng-word", **fields)
+    with pytest.raises(JobBadInputError, match="password authentication failed") as refused:
+        ingest(source={"type": "postgres", "slot": "s"}, source_conn_id="shop").execute(context)
+    assert "wr0ng-word" not in str(refused.value) and spark_submit.calls == []
+
+
+def test_a_slot_that_is_gone_fails_the_task_before_spark_is_started(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, postgres: Postgres
+) -> None:
+    source = {"type": "postgres", "slot": "gone", "dsn": postgres.dsn}
+    # of a table that was never fed, the run makes it
+    ingest(source=source).execute(context)
+    assert len(spark_submit.calls) == 1
+    with psycopg.connect(postgres.dsn) as session:
+        feed(orders, Position("postgres", identity(session), {"lsn": "0/1000"}))
+    with pytest.raises(JobBadInputError, match="The slot 'gone' is gone"):
+        ingest(source=source).execute(context)
+    with pytest.raises(JobBadInputError, match="create is false"):
+        ingest(source={**source, "create": False}, reload=["*"]).execute(context)
+    # a full load makes it anew
+    ingest(source=source, reload=["*"]).execute(context)
+    assert len(spark_submit.calls) == 2
+
+
+@pytest.mark.services
+def test_a_topic_that_is_missing_fails_the_task_before_spark_is_started(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
+) -> None:
+    with Kafka(folder / "kafka") as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
+        source = {"type": "kafka", "format": "debezium-json", "bootstrap_servers": kafka.bootstrap_servers}
+        with pytest.raises(JobBadInputError, match="The topics shop.orders do not exist"):
+            ingest(source={**source, "topics": ["shop.orders"]}).execute(context)
+        feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": {"orders": {"id": "", "next": [7]}}}))
+        with pytest.raises(JobBadInputError, match="ends before the offset 7"):
+            ingest(source={**source, "topics": ["orders"]}).execute(context)
+        assert spark_submit.calls == []
+        # another target can be fed
+        items = {"table": "shop.items", "key": ["id"]}
+        routes = {"shop.orders": "orders", "shop.items": "orders"}
+        ingest(source={**source, "topics": ["orders"], "routes": routes}, targets=[*TARGETS, items]).execute(context)
+        assert len(spark_submit.calls) == 1
+
+
+def test_a_folder_that_is_missing_fails_the_task_before_spark_is_started(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path
+) -> None:
+    source = {"type": "files", "path": f"{tmp_path}/gone/*.jsonl", "format": "debezium-json"}
+    with pytest.raises(JobBadInputError, match=f"no folder {tmp_path}/gone"):
+        ingest(source=source).execute(context)
+    assert spark_submit.calls == []
+
+
+def test_an_idle_postgres_starts_no_spark_and_the_watermark_moves_on(
+    spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
+) -> None:
+    began = datetime.now(UTC)
+    before = read_position(get_catalog("lake"), "shop.orders")
+    assert has_watermark(FIVE) and not has_watermark(began)
+    # the log goes on for other tables
+    execute(postgres, "CREATE TABLE others (id int)", "INSERT INTO others SELECT generate_series(1, 9)", "CHECKPOINT")
+    found = ingest(**fed).execute(context)["shop.orders"]
+    assert spark_submit.calls == [] and has_watermark(began)
+    assert (found["outcome"], found["reason"]) == ("nothing", "the source has no changes for it")
+    after = read_position(get_catalog("lake"), "shop.orders")
+    assert before and after and (after.offsets, after.storage) == (before.offsets, before.storage)
+    execute(postgres, "DROP TABLE others")
+
+
+def test_changes_in_the_log_start_spark(
+    spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
+) -> None:
+    execute(postgres, "INSERT INTO shop.orders VALUES (1)")
+    ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 1 and not has_watermark("2026-01-01T06:00:00")
+    execute(postgres, "TRUNCATE shop.orders")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"look_first": False}, {"dry_run": True}, {"reload": ["*"]}],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_a_run_that_is_more_than_a_look_starts_spark(
+    spark_submit: FakeSpark, context: Any, fed: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    ingest(**fed, **arguments).execute(context)
+    assert len(spark_submit.calls) == 1 and not has_watermark("2026-01-01T06:00:00")
+
+
+def test_a_source_table_that_was_altered_starts_spark(
+    spark_submit: FakeSpark, context: Any, fed: dict[str, Any], orders: FedTable, postgres: Postgres
+) -> None:
+    execute(postgres, "ALTER TABLE shop.orders ADD COLUMN note text DEFAULT 'none'")
+    ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 1
+    take_in_log(orders, postgres)
+    ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 1
+    execute(postgres, "ALTER TABLE shop.orders DROP COLUMN note")
+
+
+def test_a_table_that_is_being_loaded_or_has_parked_log_starts_spark(
+    spark_submit: FakeSpark, context: Any, fed: dict[str, Any], orders: FedTable, lake: dict[str, str]
+) -> None:
+    standing = read_position(get_catalog("lake"), "shop.orders")
+    assert standing is not None
+    for key in ("load", "loaded"):
+        feed(orders, replace(standing, offsets={**standing.offsets, key: standing.offsets["lsn"]}))
+        ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 2
+    feed(orders, standing)
+    parked = FedTable(lake, "shop.lakecdc_parked")
+    parked.maintain()
+    ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 3 and not has_watermark("2026-01-01T06:00:00")
+    parked.table.delete()
+    ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 3 and has_watermark("2026-01-01T06:00:00")
+
+
+def test_a_slot_that_keeps_much_log_or_is_read_by_another_run_starts_spark(
+    spark_submit: FakeSpark, context: Any, fed: dict[str, Any], postgres: Postgres
+) -> None:
+    with psycopg.connect(postgres.dsn, autocommit=True) as session:
+        lock(session, "lakecdc")
+        ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 1
+    execute(postgres, "CREATE TABLE filler AS SELECT repeat(md5(i::text), 40) FROM generate_series(1, 70000) i")
+    ingest(**fed).execute(context)
+    assert len(spark_submit.calls) == 2
+    execute(postgres, "DROP TABLE filler")
+
+
+def test_a_position_that_another_run_has_moved_on_is_not_overwritten(orders: FedTable) -> None:
+    before, after = (position("2026-01-01T05:00:00+00:00"), position("2026-01-01T06:00:00+00:00"))
+    orders.ingest(before.read_through)
+    assert record_idle_position(get_catalog("lake"), "shop.orders", before, after)
+    assert read_position(get_catalog("lake"), "shop.orders") == after
+    assert not record_idle_position(get_catalog("lake"), "shop.orders", before, after)
+
+
+@pytest.mark.services
+def test_an_idle_mariadb_starts_no_spark_and_the_watermark_moves_on(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
+) -> None:
+    began = datetime.now(UTC)
+    with MariaDB(folder / "mariadb") as server, server.connect() as session:
+        cursor = session.cursor()
+        cursor.execute("SELECT concat('mariadb:', @@server_id, ':', @@gtid_domain_id)")
+        identity_of_server = str(cursor.fetchall()[0][0])
+        cursor.execute("SHOW MASTER STATUS")
+        file, pos = cursor.fetchall()[0][:2]
+        feed(orders, Position("mysql", identity_of_server, {"file": file, "pos": pos, "epoch": 1}, FIVE))
+        source = {"type": "mysql", "host": "127.0.0.1", "port": server.port, "user": "root", "server_id": 7}
+        ingest(source=source).execute(context)
+        assert spark_submit.calls == [] and has_watermark(began)
+        cursor.execute("CREATE DATABASE shop")
+        ingest(source=source).execute(context)
+        assert len(spark_submit.calls) == 1
+
+
+@pytest.mark.services
+def test_idle_topics_start_no_spark_and_the_watermark_moves_on(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, folder: Path
+) -> None:
+    with Kafka(folder / "idle-kafka") as kafka:
+        client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
+        admin, began = AdminClient(client), datetime.now(UTC)
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
+        source = {"type": "kafka", "format": "debezium-json", "topics": ["orders"]}
+        source["bootstrap_servers"] = kafka.bootstrap_servers
+        (described,) = LibrdkafkaCluster(client).topics(lambda _: True).values()
+        topics: dict[str, Any] = {"orders": {"id": described.id, "next": [0]}}
+        feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
+        ingest(source=source).execute(context)
+        assert spark_submit.calls == [] and has_watermark(began)
+        # another partition begins at its beginning, and a run has to know it
+        admin.create_partitions([NewPartitions("orders", 2)])["orders"].result()
+        ingest(source=source).execute(context)
+        assert len(spark_submit.calls) == 1
+        topics["orders"]["next"] = [0, 0]
+        feed(orders, Position("kafka", "topic-ids", {"epoch": 1, "topics": topics}, FIVE))
+        producer = Producer(client)
+        producer.produce("orders", b"x", partition=1)
+        producer.flush()
+        ingest(source=source).execute(context)
+        assert len(spark_submit.calls) == 2 and not has_watermark(began)
+
+
+@pytest.mark.parametrize("pattern", ["{}", "{}/*.jsonl", "file://{}"])
+def test_files_that_were_all_read_start_no_spark(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path, pattern: str
+) -> None:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for name in ("a b.jsonl", "ü.jsonl", "_SUCCESS", ".part"):
+        (folder / name).touch()
+    read = [f"file://{folder}/{name}" for name in ("a%20b.jsonl", "ü.jsonl")]
+    feed(orders, Position("files", "files", {"seen": "".join(sorted(map(fingerprint, read))), "count": 2}, FIVE))
+    source = {"type": "files", "path": pattern.format(folder), "format": "debezium-json"}
+    found = ingest(source=source).execute(context)["shop.orders"]
+    assert spark_submit.calls == [] and found["outcome"] == "nothing" and has_watermark(FIVE)
+    (folder / "d.jsonl").touch()
+    ingest(source=source).execute(context)
+    assert len(spark_submit.calls) == 1
+
+
+@pytest.mark.parametrize("path", ["{}/empty", "{}/{{a,b}}.jsonl", "{}/*/c.jsonl", "{}/nested"])
+def test_files_that_cannot_be_listed_as_spark_does_start_spark(
+    spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path, path: str
+) -> None:
+    for name in ("empty", "nested/day=1"):
+        (tmp_path / "events" / name).mkdir(parents=True)
+    feed(orders, Position("files", "files", {"seen": "", "count": 0}, FIVE))
+    source = {"type": "files", "path": path.format(tmp_path / "events"), "format": "debezium-json"}
+    ingest(source=source).execute(context)
+    assert len(spark_submit.calls) == 1
