@@ -16,9 +16,9 @@ from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest import quarantine, tombstones
-from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.postgres.parking import Parked, Parking, settled
+from lakecdc.ingest.sources.postgres.pgoutput import Summary
 from lakecdc.maintain.side_tables import clean_side_tables
 from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED
 from lakecdc.metadata.policy import ALLOW

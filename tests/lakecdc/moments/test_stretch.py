@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.change import TableBatch
-from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.postgres.log import Round
 from lakecdc.ingest.sources.postgres.parking import Parked, Parking
+from lakecdc.ingest.sources.postgres.pgoutput import Summary
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position

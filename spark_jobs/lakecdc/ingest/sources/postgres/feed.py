@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
-from lakecdc.ingest.formats.pgoutput import Relation
 from lakecdc.ingest.sources.database import another_key, constants, full_load_needed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.load import Progress
 from lakecdc.ingest.sources.postgres.parking import Parked
+from lakecdc.ingest.sources.postgres.pgoutput import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.metadata.positions import Position

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.ingest.formats import pgoutput
 from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
-from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.order import order_key, order_sql
 from lakecdc.ingest.sources import rounds
 from lakecdc.ingest.sources.database import cause
+from lakecdc.ingest.sources.postgres import pgoutput
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement

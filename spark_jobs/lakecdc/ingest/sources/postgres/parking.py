@@ -19,10 +19,10 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import delete_rows
 from lakecdc.iceberg.table import IcebergTable, exists
-from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.pgoutput import Summary
+from lakecdc.ingest.sources.postgres import pgoutput
 from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.ingest.sources.postgres.log import Round
+from lakecdc.ingest.sources.postgres.pgoutput import Summary
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import PARKED
 

@@ -17,7 +17,6 @@ from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import refusal
-from lakecdc.ingest.formats.pgoutput import Bounds, Wanted
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources import rounds
@@ -40,6 +39,7 @@ from lakecdc.ingest.sources.postgres.feed import (
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.parking import Parked
+from lakecdc.ingest.sources.postgres.pgoutput import Bounds, Wanted
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import (
     TYPE,
