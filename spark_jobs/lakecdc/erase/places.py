@@ -18,7 +18,7 @@ from lakecdc.erase.mentions import Mentions, mentioned
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.formats.changes import exact_json
-from lakecdc.ingest.sources.postgres import parking
+from lakecdc.ingest.sources.log import parking
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import quoted_column

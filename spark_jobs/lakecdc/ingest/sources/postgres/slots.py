@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain
+from lakecdc.model.positions import lsn, lsn_text
 
 if TYPE_CHECKING:
     import psycopg
