@@ -204,15 +204,18 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
 
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
         found = binlog.Round.from_parked(parked, events)
-        at = BinlogPosition(found.summary.place, found.summary.gtid)
+        created = BinlogPosition.of(parked.offsets).created
+        at = BinlogPosition(found.summary.place, found.summary.gtid, created)
         return LogRead(found, LogEnd(at, parked.moment))
 
     def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
         assert isinstance(at, BinlogPosition)
-        if not isinstance(before, BinlogPosition):
-            return replace(at, created=self._created(at.place.file))
-        place, gtid = (before.place, "") if before.number >= at.number else (at.place, at.gtid)
-        return BinlogPosition(place, merged_gtid(before.gtid, gtid), self._created(place.file))
+        if isinstance(before, BinlogPosition):
+            stays = before.number >= at.number
+            gtid = merged_gtid(before.gtid, "" if stays else at.gtid)
+            at = replace(before if stays else at, gtid=gtid)
+        # the file of a parked round may be gone from the server
+        return BinlogPosition(at.place, at.gtid, at.created or self._created(at.place.file))
 
     # -- full load --------------------------------------------------------------------------------------------
 
