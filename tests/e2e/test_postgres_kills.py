@@ -29,10 +29,10 @@ MOMENTS = {
     "after_staging": False,
     "before_commit": False,
     "after_commit": True,
-    "before_slot_advance": True,
+    "before_round_release": True,
 }
 # a process of its own costs a start of Spark: CI kills one, and meets others by fail points
-FAILED = on_demand(MOMENTS, in_ci=("after_staging", "before_slot_advance"))
+FAILED = on_demand(MOMENTS, in_ci=("after_staging", "before_round_release"))
 KILLED = on_demand(MOMENTS, in_ci=("after_commit",))
 COLUMNS = "id, name, amount, notes"
 

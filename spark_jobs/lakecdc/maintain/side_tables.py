@@ -21,7 +21,7 @@ from lakecdc.iceberg.scratch import HeadMovedError
 from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
-from lakecdc.ingest.sources.postgres import parking
+from lakecdc.ingest.sources.log import parking
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted

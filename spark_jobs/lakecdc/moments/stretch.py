@@ -19,7 +19,7 @@ from lakecdc.iceberg.table import carrier_of, facts_of
 from lakecdc.ingest.order import time_of
 from lakecdc.ingest.quarantine import open_quarantine
 from lakecdc.ingest.sources.kafka import progress
-from lakecdc.ingest.sources.postgres.parking import Parking, settled
+from lakecdc.ingest.sources.log.parking import Parking, settled
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor

@@ -26,11 +26,11 @@ from lakecdc.ingest.sources.file_memory import fingerprint
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster
 from lakecdc.ingest.sources.postgres import administration
 from lakecdc.ingest.sources.postgres.catalog import read_table
-from lakecdc.ingest.sources.postgres.connect import lsn_text
 from lakecdc.ingest.sources.postgres.slots import advance, identity, lock, log_end
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position
+from lakecdc.model.positions import lsn_text
 from local_services.kafka import Kafka
 from local_services.mariadb import MariaDB
 from local_services.postgres import Postgres

@@ -14,7 +14,7 @@ from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import erased as hashes
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
-from lakecdc.ingest.sources.postgres.parking import Parking
+from lakecdc.ingest.sources.log.parking import Parking
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots

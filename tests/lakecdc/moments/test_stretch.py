@@ -9,11 +9,10 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.change import TableBatch
-from lakecdc.ingest.formats.pgoutput import Summary
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress
-from lakecdc.ingest.sources.postgres.log import Round
-from lakecdc.ingest.sources.postgres.parking import Parked, Parking
+from lakecdc.ingest.sources.log.parking import Parked, Parking
+from lakecdc.ingest.sources.postgres.pgoutput import Summary
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position
@@ -92,8 +91,8 @@ def test_rounds_that_are_parked_keep_their_moments_from_being_told(lake: Lake) -
         loads.feed(replace(loads.batch(place, {1: value}, full_load=place == 10), position=position))
 
     feed(10, "a", "0/5")
-    between, parked = now(), Parked(9, datetime.now(UTC), "one", 7, Summary(end_lsn=9))
-    Parking(lake.spark, "lake").park(name, parked, Round(parked.summary))
+    between, parked = now(), Parked(9, datetime.now(UTC), "one", 7, Summary(end_lsn=9).to_json(), {"lsn": "0/9"})
+    Parking(lake.spark, "lake").park(name, parked, None)
     assert "and 1 rounds of its log are parked." in refusal(lake, name, now())
     feed(20, "b", "0/9")
     # taken, though not forgotten yet

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.ingest.change import alike
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.change import Column, TableBatch
+    from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.text_values import TextValue
     from lakecdc.metadata.positions import Position
 
@@ -187,16 +186,6 @@ def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
     return tuple(tuple(found[i::count]) for i in range(count))
 
 
-def another_key(label: str, key: Sequence[str], table: str) -> InputError:
-    """The source tells rows apart by other columns than the target.
-
-    :param label: the source table.
-    :param key: its key by now.
-    :param table: the target.
-    """
-    return full_load_needed(f"The source table {label} has another key now ({', '.join(key) or 'none'})", table)
-
-
 def reloads(spec: JobSpec, target: Target) -> bool:
     """Whether a table's full load takes the place of rows that it holds, and so must come in one part."""
     return isinstance(spec.options, IngestOptions) and spec.options.reloads(target.table)
@@ -205,37 +194,6 @@ def reloads(spec: JobSpec, target: Target) -> bool:
 def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
     """Return the positions that a run goes on from; a table that is loaded anew goes on from none."""
     return {t.table: positions[t.table] for t in spec.targets if t.table in positions and not reloads(spec, t)}
-
-
-def rounds_of_parts(
-    parts: Mapping[str, Iterator[TableBatch]],
-    failed: Callable[[str], bool],
-    refuse: Callable[[str, LakecdcError], None],
-    asking: Callable[[], AbstractContextManager[None]],
-) -> Iterator[list[TableBatch]]:
-    """Rounds of full loads, with a part of every table that has parts left.
-
-    :param parts: of each table's load.
-    :param failed: whether a table takes no more batches.
-    :param refuse: takes a table whose load cannot go on, which stops alone, and why.
-    :param asking: explains what the server refuses meanwhile.
-    """
-    left = dict(parts)
-    while left:
-        batches = []
-        for name in [*left]:
-            batch = None
-            try:
-                with asking():
-                    batch = None if failed(name) else next(left[name], None)
-            except LakecdcError as error:
-                refuse(name, error)
-            if batch is None:
-                del left[name]
-            else:
-                batches.append(batch)
-        if batches:
-            yield batches
 
 
 def cause(error: Exception) -> str:

@@ -30,6 +30,7 @@ from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
+from lakecdc.model.positions import BinlogPosition
 from lakecdc.reconcile.sources import Loading, SourceRows
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class Table:
         read = snapshot.read_chunks(where, feed.table, deal(self._chunks(condition), 1), names, None)
         exact, place = snapshot.exact_texts(database.spark, snapshot.ReadExactly(database.server, read))
         try:
-            order = order_key(int(position.offsets.get("epoch", 1)), place.number, 0, RANK_READ)
+            at = BinlogPosition.of(position.offsets)
+            order = order_key(at.epoch, place.number, 0, RANK_READ)
             values, texts = snapshot.values(feed.table, feed.columns), exact.where(F.col(snapshot.PLACE).isNull())
             rows = changes(loaded(texts, feed.key, feed.columns, values, LoadMark(order, time)), order, time)
         finally:
@@ -123,7 +125,7 @@ class Table:
             key=feed.key,
             columns=feed.columns,
             changes=rows,
-            position=replace(position, offsets={**position.offsets, "loaded": max(feed.ahead, place.number)}),
+            position=replace(position, offsets=replace(at, loaded=max(feed.ahead, place.number)).encode()),
             source_columns=feed.source_columns,
         )
 
@@ -134,13 +136,15 @@ class Table:
         """
         database = self.database
         check_identity(target.name, position, database.server, database.where.place)
-        check_place(session, database.server, target.name, position, partial(file_created, database.where))
+        at = BinlogPosition.of(position.offsets)
+        check_place(session, database.server, target.name, at, partial(file_created, database.where))
         table = read_table(session, self.table.target, database.source, database.server.mariadb)
-        feed = Feed(0, table, (), position)
+        feed = Feed(0, table, position)
         feed.remember(target)
+        feed.derive_columns()
         if feed.loading:
             raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
-        if feed.stop > feed.place.number:
+        if feed.stop > feed.at:
             raise InputError("A run of ingest was interrupted.", table=target.name, hint="Run ingest first.")
         if feed.numbers and {*feed.numbers} != {column.name for column in table.columns}:
             raise InputError(

@@ -19,11 +19,12 @@ from lakecdc.ingest.source_columns import key_numbers
 from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
-from lakecdc.ingest.sources.postgres.connect import address, asking, connect, lsn_text
+from lakecdc.ingest.sources.postgres.connect import address, asking, connect
 from lakecdc.ingest.sources.postgres.feed import Feed
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks, Snapshot
 from lakecdc.ingest.sources.postgres.start_checks import check_position, check_same_table
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.model.positions import LsnPosition
 from lakecdc.reconcile.sources import Loading, SourceRows
 
 if TYPE_CHECKING:
@@ -108,19 +109,20 @@ class Table:
             # the comparison may have taken long: read the current columns
             now = database.open(spec, target)
             check_same_table(now.table, position)
-            feed = Feed(now.table, now.columns, position, target_key=key_numbers(target, spec))
+            feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target, spec))
             if feed.loading:
                 raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)
             with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
-                read = now._read(condition, taken, int(position.offsets["epoch"]))
+                at = LsnPosition.of(position.offsets)
+                read = now._read(condition, taken, at.epoch)
                 rows = changes(read.changes, read.order, read.time)
         return TableBatch(
             target=spec,
             key=now.key,
             columns=now.columns,
             changes=rows,
-            position=replace(position, offsets={**position.offsets, "loaded": lsn_text(taken.lsn)}),
+            position=replace(position, offsets=replace(at, loaded=taken.lsn).encode()),
             source_columns={column.name: numbers.get(column.name) for column in now.columns},
         )
 

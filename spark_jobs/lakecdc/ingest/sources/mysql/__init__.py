@@ -28,14 +28,15 @@ def check_driver() -> None:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """The source of an ingest spec whose source is of type ``mysql``.
+    """Open the source of an ingest spec whose source is of type ``mysql``.
 
     :raises LakecdcError: if the driver's package is missing, or the password's reference leads nowhere.
     """
     check_driver()
-    from lakecdc.ingest.sources.mysql.source import MysqlIngest
+    from lakecdc.ingest.sources.log.source import LogSource
+    from lakecdc.ingest.sources.mysql.log_server import MysqlServer
 
-    return MysqlIngest(spark, spec)
+    return LogSource(spark, spec, MysqlServer(spark, spec))
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:

@@ -14,6 +14,7 @@ from lakecdc.ingest.sources.mysql.catalog import list_tables, read_table
 from lakecdc.ingest.sources.mysql.connect import Address, address, asking, connect, query, quoted, variables
 from lakecdc.ingest.sources.mysql.server import Server, log_end, read_server
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
+from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.mysql import MysqlSource
@@ -99,7 +100,8 @@ def _table(
     with asking(where, "read the table"):
         if position:
             check_identity(target.table, position, server, where.place)
-            check_place(session, server, target.table, position, lambda file: binlog.file_created(where, file))
+            at = BinlogPosition.of(position.offsets)
+            check_place(session, server, target.table, at, lambda file: binlog.file_created(where, file))
         table = read_table(session, target, source, server.mariadb)
         query(session, f"SELECT 1 FROM {quoted(table.schema, table.name)} LIMIT 0")
     return table.label

@@ -16,10 +16,10 @@ from lakecdc.ingest.sources.mysql import events as kinds
 from lakecdc.ingest.sources.mysql import gtid, statements
 from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
-from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, Named, length, read_columns, table_name
 from lakecdc.ingest.sources.mysql.values import Codec
+from lakecdc.model.positions import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +31,8 @@ _STANDALONE, _GROUP_COMMIT, _DDL = 0x01, 0x02, 0x20
 #: an ALTER TABLE that begins, or is taken back (binlog_alter_two_phase)
 _NO_ALTER = 0x02 | 0x08
 _GEOMETRY_TYPE = 255
+#: members of a summary that are by table
+_BY_TABLE = ("events", "truncates", "columns", "added", "lost", "zero_dates")
 
 
 class LogError(ValueError):
@@ -144,6 +146,20 @@ class Summary:
         """Where it ended."""
         return Place(self.file, self.pos)
 
+    @property
+    def event_bytes(self) -> int:
+        """Mean size of a row event of a wanted table; 0 if there was none."""
+        return self.row_bytes // max(1, self.total)
+
+    def of_table(self, table: int) -> Summary:
+        """Return the part that concerns one table."""
+        document, own = asdict(self), sum(self.events.get(table, {}).values())
+        for name in _BY_TABLE:
+            document[name] = {t: found for t, found in document[name].items() if t == table}
+        document["relations"] = [relation for relation in document["relations"] if relation["table"] == table]
+        document["altered"] = [t for t in self.altered if t == table]
+        return Summary.from_json({**document, "total": own, "row_bytes": own * self.event_bytes})
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         return asdict(self)
@@ -151,8 +167,7 @@ class Summary:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Summary:
         """Back from a JSON object."""
-        by_table = ("events", "truncates", "columns", "added", "lost", "zero_dates")
-        found = {**document, **{k: {int(t): v for t, v in document[k].items()} for k in by_table}}
+        found = {**document, **{k: {int(t): v for t, v in document[k].items()} for k in _BY_TABLE}}
         found["truncates"] = {table: tuple(place) for table, place in found["truncates"].items()}
         found["relations"] = [
             Relation(r["table"], r["version"], tuple((c[0], c[1], c[2]) for c in r["columns"]), tuple(r["numbers"]))

@@ -6,72 +6,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError
 from lakecdc.ingest import source_columns
-from lakecdc.ingest.change import Column, ColumnsTold
-from lakecdc.ingest.sources.database import another_key, full_load_needed
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
-from lakecdc.ingest.sources.mysql.decoder import Relation
-from lakecdc.ingest.sources.mysql.load import Progress
-from lakecdc.ingest.sources.mysql.place import Place, place_of
-from lakecdc.metadata.positions import Position
+from lakecdc.ingest.sources.mysql.decoder import Relation, Summary
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 
 @dataclass
-class Feed:
+class Feed(log_feed.Feed[SourceTable]):
     """A table during a run.
 
-    :param number: of the table in this run.
-    :param columns: the target's columns as last seen.
-    :param position: where the target stands; None before its full load is applied.
-    :param stop: place where a batch of an interrupted run ended; the next one must end there too.
-    :param failed: it takes no more batches.
+    :param stop: place where the next batch must end, because the target has the columns of that place already; else 0.
     :param numbers: of the source's columns at the position, in their order; empty if they are not known.
     :param key_numbers: of the key's columns, which they keep; empty if these are known by their names alone.
     :param left_out: numbers of columns that the target has never had.
-    :param chunks: of its full load that this run has read.
     :param types: Spark SQL types of the target's columns at the position, by the source's names; None until they are
         read.
     """
 
-    number: int
-    table: SourceTable
-    columns: tuple[Column, ...]
-    position: Position | None
     stop: int = 0
     zero_dates: int = 0
-    failed: bool = False
     numbers: Mapping[str, int] = field(default_factory=dict)
     key_numbers: tuple[int, ...] = ()
     left_out: set[int] = field(default_factory=set)
-    chunks: int = 0
     types: Mapping[str, str] | None = None
     _used: int = 0
 
     @property
-    def loading(self) -> bool:
-        """Whether its full load has not ended."""
-        return self.position is None or self.progress is not None
-
-    @property
-    def progress(self) -> Progress | None:
-        """How far a full load has come that was begun and has not ended."""
-        return Progress.of(self.position.offsets) if self.position else None
-
-    @property
-    def ahead(self) -> int:
-        """Up to where the log may tell of changes that rows were read with already; 0 once it is past that."""
-        loaded = int(self.position.offsets.get("loaded", 0)) if self.position else 0
-        return loaded if self.position and loaded > self.place.number else 0
-
-    @property
-    def place(self) -> Place:
-        """The position; every transaction before it is in the table."""
-        assert self.position is not None
-        return place_of(self.position.offsets)
+    def numbers_reached(self) -> Mapping[str, int]:
+        """The numbers of the source's columns where what is parked ends."""
+        if self.numbers:
+            for parked in reversed(self.parked):
+                if found := Summary.from_json(parked.summary).columns.get(parked.relation):
+                    return found
+        return self.numbers
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -87,18 +60,18 @@ class Feed:
     def remember(self, target: IcebergTable | None) -> None:
         """Take over what the target's table knows of the source's columns at its position.
 
-        :raises InputError: if the source's columns cannot feed it.
+        :raises InputError: the source's table has another key, or is loaded from under other names.
         """
         if target is not None and self.position is None:
             # made by a load that has committed nothing; its columns need not be the source's any more
             self._used = max((number or 0 for number in source_columns.remembered(target).values()), default=0)
         elif target is not None:
-            self.numbers, ahead = source_columns.columns_at(target, self.place.number)
+            self.numbers, ahead = source_columns.columns_at(target, self.at)
             self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
             self.key_numbers = source_columns.key_numbers(target, self.table.target) if self.numbers else ()
-            self.stop = max(self.stop, ahead)
+            self.stop = ahead
         there = {column.name for column in self.table.columns}
-        gone = [name for name in self.numbers if self.progress and name not in there]
+        gone = [name for name in self.numbers if self.load and name not in there]
         if gone:
             raise full_load_needed(
                 f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded",
@@ -106,12 +79,18 @@ class Feed:
             )
         known = {*self.key_numbers} <= {*self.numbers.values()} and len(self.key_numbers) == len(self.table.key)
         if self.key_numbers and not known and self.table.target.keyed:
-            raise self._another_key()
+            raise self.another_key()
         if self.numbers and not (self.key_numbers and known):
             self._number_key()
-        self.columns = self._columns((), altered=True)
-        if target is not None and self.position is not None:
+        if target is not None and self.numbers:
             self.target_types(lambda: target)
+
+    def derive_columns(self) -> None:
+        """Derive the target's columns from the source's.
+
+        :raises InputError: these cannot feed it.
+        """
+        self.columns = self._columns((), altered=True)
 
     def target_types(self, target: Callable[[], IcebergTable | None]) -> Mapping[str, str]:
         """Return the types of the target's columns at the position, by the source's names.
@@ -140,9 +119,6 @@ class Feed:
             )
         self.key_numbers = tuple(self.numbers[name] for name in self.table.key)
 
-    def _another_key(self) -> InputError:
-        return another_key(self.table.label, self.table.key, self.table.target.table)
-
     def take(self, numbers: Mapping[str, int], relations: Sequence[Relation], altered: bool, reached: bool) -> None:
         """Take over the columns of a batch.
 
@@ -153,25 +129,17 @@ class Feed:
         :raises InputError: if they cannot feed the target.
         """
         if self.numbers and not {*self.key_numbers} <= {*numbers.values()}:
-            raise self._another_key()
+            raise self.another_key()
         if self.numbers:
             self.numbers = numbers
         if reached and {*self.key} != {*self.table.key}:
             if self.table.target.keyed:
-                raise self._another_key()
+                raise self.another_key()
             self._number_key()
         if altered:
             self.types = None
         if altered or relations:
             self.columns = self._columns(relations, altered)
-
-    def told(self, before: Mapping[str, int], to: Position) -> ColumnsTold | None:
-        """What the log tells of the columns in a batch.
-
-        :param before: their numbers where it begins.
-        :param to: where it ends.
-        """
-        return ColumnsTold(before, self.place.number, place_of(to.offsets).number) if before else None
 
     def _columns(self, relations: Sequence[Relation], altered: bool) -> tuple[Column, ...]:
         now = described(self.table)

@@ -8,13 +8,13 @@ was read stays below that value. It means nothing any more once the column is co
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.log.load import fingerprint
 from lakecdc.ingest.sources.mysql.connect import query
 from lakecdc.ingest.sources.mysql.snapshot import Chunk, chunks
 from lakecdc.runtime.failpoints import reach
@@ -42,16 +42,6 @@ class Progress:
 
     bound: str | None
     leading: str
-
-    def encode(self) -> dict[str, Any]:
-        """For the offsets of a position."""
-        return {"bound": self.bound, "leading": self.leading}
-
-    @classmethod
-    def of(cls, offsets: Mapping[str, Any]) -> Progress | None:
-        """What a position's offsets tell; None if no load is under way."""
-        found = offsets.get("load")
-        return cls(**found) if found else None
 
 
 @dataclass(frozen=True)
@@ -114,6 +104,5 @@ def _check(session: Session, table: SourceTable, leading: str) -> None:
 
 
 def _fingerprint(session: Session, table: SourceTable) -> str:
-    """What the order of the leading column depends on."""
-    known = repr(query(session, _LEADING, (table.schema, table.name, table.leading or "")))
-    return hashlib.sha1(known.encode(), usedforsecurity=False).hexdigest()[:16]
+    """Return the fingerprint of what the order of the leading column depends on."""
+    return fingerprint(query(session, _LEADING, (table.schema, table.name, table.leading or "")))

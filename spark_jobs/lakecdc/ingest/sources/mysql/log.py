@@ -5,30 +5,28 @@ What is plain is typed and folded by tasks of the native engine, the rest in the
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
-from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
-from lakecdc.ingest.order import order_key, order_sql
-from lakecdc.ingest.sources import rounds
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
+from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
+from lakecdc.ingest.order import order_sql
 from lakecdc.ingest.sources.database import cause
-from lakecdc.ingest.sources.mysql import rows
+from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.log.parking import EVENTS, Parked
+from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.arrow_values import converted, is_odd_for_arrow
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Relation, Summary, Wanted
 from lakecdc.ingest.sources.mysql.events import FORMAT
-from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
-from lakecdc.runtime.worker import settle
+from lakecdc.model.positions import FILE_STEP, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +44,7 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True)
-class ReadLog:
+class ReadLog(rounds.RoundTask):
     """What the task of a round runs.
 
     :param server_id: what the reader calls itself; 0 is nobody.
@@ -61,16 +59,13 @@ class ReadLog:
     limits: Limits
     wanted: Mapping[int, Wanted]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the round, once for the one row that arrives."""
-        settle()
-        # read again after an executor was lost, it must not end earlier than the round that is known already
-        limits = self.limits if rounds.is_first_read() else replace(self.limits, seconds=0)
-        for batch in batches:
-            for _ in range(batch.num_rows):
-                found = replace(self, limits=limits).decoder()
-                events = () if found.done else dump(self.where, self.begin, self.server_id)
-                yield from rounds.packed(found.batches(events), partial(_summary, found))
+    def without_deadline(self) -> ReadLog:
+        return replace(self, limits=replace(self.limits, seconds=0))
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        decoder = self.decoder()
+        events = () if decoder.done else dump(self.where, self.begin, self.server_id)
+        yield from rounds.packed(decoder.batches(events), decoder.summary)
 
     def decoder(self) -> Decoder:
         """A decoder of the round."""
@@ -84,10 +79,6 @@ class ReadLog:
             fold=server.fold,
             checksum=server.checksum,
         )
-
-
-def _summary(found: Decoder) -> str:
-    return json.dumps(found.summary.to_json())
 
 
 def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
@@ -125,53 +116,58 @@ def file_created(where: Address, file: str) -> int:
         events.close()
 
 
-@dataclass
-class Round:
-    """One round of the log, on the executors' disks until it is released.
+class Round(rounds.Round[Summary]):
+    """See :class:`lakecdc.ingest.sources.log.rounds.Round`."""
 
-    :param cells: of ``rounds.SCHEMA``.
-    """
-
-    cells: DataFrame
-    summary: Summary
-
-    def release(self) -> None:
-        """Free the disk."""
-        self.cells.unpersist()
+    schema = decoded.SCHEMA
+    place = "position"
 
     @property
     def end(self) -> int:
-        """Events from this position on are not of the round; read again it may go on behind its end."""
         place = self.summary.place
-        # the byte stands still where a file's last transaction ends beyond 4 GiB
+        # the byte is capped where a file's last transaction ends beyond 4 GiB
         return place.number + (place.pos >= FILE_STEP - 1)
 
-    def of_table(self, table: int) -> DataFrame:
-        """The decoded events of a table."""
-        return rounds.rows(rounds.of_table(self.cells, table), rows.SCHEMA).where(F.col("position") < self.end)
-
     def relations(self, table: int) -> list[Relation]:
-        """The descriptions of a table in this round, oldest first."""
+        """Return the descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.table == table]
 
-    def size(self, table: int) -> LogSize:
-        """How much of this round is one table's."""
-        events = sum(self.summary.events.get(table, {}).values())
-        return LogSize(events, events * self.summary.row_bytes // max(1, self.summary.total))
+    def truncate(self, relation: int) -> tuple[int, int, int] | None:
+        place = self.summary.truncates.get(relation)
+        return (place[0], place[1], place[2] * 1000) if place else None
+
+    def summary_of(self, relation: int) -> Summary:
+        return self.summary.of_table(relation)
+
+    def parkable(self, relation: int) -> DataFrame | None:
+        if relation in self.summary.lost or relation in self.summary.altered:
+            raise UnsupportedError("The table was altered, and the columns that its target has by then are not known.")
+        if not self.events(relation):
+            return None
+        new = {"relation": "bigint(relation)", "commit_lsn": "position", "commit_micros": "seconds * 1000000L"}
+        new |= {"open": "CAST(NULL AS array<string>)", "summary": "CAST(NULL AS string)"}
+        columns = [column.split(" ")[0] for column in EVENTS.split(", ")]
+        return self.of_table(relation).selectExpr(*[f"{new.get(name, name)} AS {name}" for name in columns])
+
+    @classmethod
+    def from_parked(cls, parked: Parked, events: DataFrame) -> Round:
+        """Return a parked round, as if it had just been read from the log.
+
+        :param events: rows of ``parking.EVENTS``.
+        """
+        old = {"relation": "int(relation)", "position": "commit_lsn", "seconds": "commit_micros div 1000000"}
+        columns = [column.split(" ")[0] for column in cls.schema.split(", ")]
+        rows = events.selectExpr(*[f"{old.get(name, name)} AS {name}" for name in columns])
+        return cls(Summary.from_json(parked.summary), parked=rows)
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
     """Read a round.
 
-    :raises LakecdcError: if the task fails.
+    :raises LakecdcError: the task fails.
     """
-    from pyspark.errors import PySparkException
-
-    try:
-        cells, summary = rounds.read(spark, task)
-    except PySparkException as error:
-        raise explain_task(error, task) from error
-    return Round(cells, Summary.from_json(json.loads(summary)))
+    cells, summary = rounds.read(spark, task, lambda error: explain_task(error, task))
+    return Round(Summary.from_json(summary), cells)
 
 
 def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
@@ -265,13 +261,7 @@ def layout(found: Round, relation: Relation, key: Sequence[str], columns: Sequen
     wanted = tuple(LogColumn(c.name, *there[c.name][:2], c.type) for c in columns)
     names = [column.name for column in wanted]
     places = tuple((names.index(k), place) for place, k in enumerate(key))
-    return LogLayout(wanted, places, converted, "position", "seconds", 1_000_000, found.end)
-
-
-def truncate_order(found: Round, table: int, epoch: int) -> str | None:
-    """Order key of a table's last TRUNCATE in a round."""
-    place = found.summary.truncates.get(table)
-    return order_key(epoch, place[0], place[1], time=place[2] * 1000) if place else None
+    return LogLayout(wanted, places, converted, found.place, "seconds", 1_000_000, found.end)
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation]) -> TextValue:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from lakecdc.ingest.sources.database import standing
 from lakecdc.ingest.sources.mysql.connect import asking
 from lakecdc.ingest.sources.mysql.log import file_created
-from lakecdc.ingest.sources.mysql.place import place_of
 from lakecdc.ingest.sources.mysql.server import log_end, read_server
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
+from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -42,8 +42,8 @@ def _compare_log_end(
     """Prove that the log ends where every target stands; a log that has moved on may have something for one."""
     end, clock = log_end(session, server)
     for target in spec.targets:
-        position = positions[target.table]
-        if {"load", "loaded"} & position.offsets.keys() or place_of(position.offsets) != end:
+        at = BinlogPosition.of(positions[target.table].offsets)
+        if at.load is not None or at.ahead or at.place != end:
             return SourceState()
-        check_place(session, server, target.table, position, partial(file_created, where))
+        check_place(session, server, target.table, at, partial(file_created, where))
     return SourceState(idle={target.table: positions[target.table].idle_until(clock) for target in spec.targets})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.sources.mysql.connect import query, variables
-from lakecdc.ingest.sources.mysql.place import Place
+from lakecdc.model.positions import Place
 from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:

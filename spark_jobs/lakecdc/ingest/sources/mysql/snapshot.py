@@ -27,9 +27,9 @@ from lakecdc.ingest.sources.database import cause, string_schema
 from lakecdc.ingest.sources.mysql.arrow_values import ZERO_DATE, converted
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, bases
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
-from lakecdc.ingest.sources.mysql.place import Place, place_of
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED, typed
+from lakecdc.model.positions import Place
 from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
 
@@ -230,7 +230,10 @@ class ReadExactly:
                         yield pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(len(rows), pa.string())], names=names)
         finally:
             session.close()
-        last = [*(pa.nulls(1, pa.string()) for _ in self.chunks.columns), pa.array([json.dumps(place.offsets())])]
+        last = [
+            *(pa.nulls(1, pa.string()) for _ in self.chunks.columns),
+            pa.array([json.dumps([place.file, place.pos])]),
+        ]
         yield pa.RecordBatch.from_arrays(last, names=names)
 
 
@@ -264,7 +267,7 @@ def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Plac
         kept.unpersist()
         raise (as_ours(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
     assert last is not None
-    return kept, place_of(json.loads(last[0]))
+    return kept, Place(*json.loads(last[0]))
 
 
 def read_chunks(

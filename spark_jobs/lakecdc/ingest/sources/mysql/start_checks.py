@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.mysql import server as servers
-from lakecdc.ingest.sources.mysql.place import place_of
+from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
     from lakecdc.ingest.sources.mysql.connect import Session
@@ -29,25 +29,23 @@ def check_identity(name: str, position: Position, server: Server, where: str) ->
         raise InputError(f"The table was fed from a source of type {position.source}.", table=name)
     if position.identity != server.identity:
         raise InputError(
-            f"Its position {place_of(position.offsets)} belongs to the log of {position.identity}, but the server "
-            f"at {where} is {server.identity}: another server, a restored one, or a replica "
+            f"Its position {BinlogPosition.of(position.offsets)} belongs to the log of {position.identity}, but the "
+            f"server at {where} is {server.identity}: another server, a restored one, or a replica "
             "that was promoted. Positions mean nothing in another server's log.",
             table=name,
             hint='Give the right source.host, or run once with "reload": ["*"] in options to load the tables anew.',
         )
 
 
-def check_place(session: Session, server: Server, name: str, position: Position, created: Callable[[str], int]) -> None:
+def check_place(session: Session, server: Server, name: str, at: BinlogPosition, created: Callable[[str], int]) -> None:
     """Refuse a position that the log does not hold any more.
 
     :param name: the table.
     :param created: when a log file was made.
     :raises InputError: saying why.
     """
-    place, gtid = place_of(position.offsets), str(position.offsets.get("gtid", ""))
-    wrong = servers.check_place(session, server, place, gtid)
-    known = position.offsets.get("created")
-    if not wrong and known and known != created(place.file):
-        wrong = f"The log file {place.file} was made anew at the source, whose log was reset"
+    wrong = servers.check_place(session, server, at.place, at.gtid)
+    if not wrong and at.created and at.created != created(at.place.file):
+        wrong = f"The log file {at.place.file} was made anew at the source, whose log was reset"
     if wrong:
         raise full_load_needed(wrong, name)

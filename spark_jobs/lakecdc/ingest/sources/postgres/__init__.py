@@ -28,15 +28,16 @@ def check_driver() -> None:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """The source of an ingest spec whose source is of type ``postgres``.
+    """Open the source of an ingest spec whose source is of type ``postgres``.
 
     :raises LakecdcError: if the driver's package is missing, or the connection string or the password's reference
         cannot be used.
     """
     check_driver()
-    from lakecdc.ingest.sources.postgres.source import PostgresIngest
+    from lakecdc.ingest.sources.log.source import LogSource
+    from lakecdc.ingest.sources.postgres.log_server import PostgresServer
 
-    return PostgresIngest(spark, spec)
+    return LogSource(spark, spec, PostgresServer(spark, spec))
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:

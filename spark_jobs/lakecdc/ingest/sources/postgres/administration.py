@@ -10,9 +10,10 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
-from lakecdc.ingest.sources.postgres.connect import Address, address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.connect import Address, address, connect
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication
+from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

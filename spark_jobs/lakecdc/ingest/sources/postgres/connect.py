@@ -139,16 +139,5 @@ def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
     return SourceUnavailableError(text)
 
 
-def lsn(text: str) -> int:
-    """An LSN's text, such as ``16/B374D848``, as a number."""
-    high, low = text.split("/")
-    return (int(high, 16) << 32) | int(low, 16)
-
-
-def lsn_text(number: int) -> str:
-    """A number as an LSN's text."""
-    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
-
-
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")

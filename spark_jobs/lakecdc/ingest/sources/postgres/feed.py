@@ -10,15 +10,12 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
-from lakecdc.ingest.formats.pgoutput import Relation
-from lakecdc.ingest.sources.database import another_key, constants, full_load_needed
+from lakecdc.ingest.sources.database import constants, full_load_needed
+from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
-from lakecdc.ingest.sources.postgres.connect import lsn
-from lakecdc.ingest.sources.postgres.load import Progress
-from lakecdc.ingest.sources.postgres.parking import Parked
+from lakecdc.ingest.sources.postgres.pgoutput import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
-from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,55 +23,31 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Feed:
-    """A table during a run.
+class Feed(log_feed.Feed[SourceTable]):
+    """A table during a run; its number in rounds is the oid of the source table.
 
-    :param columns: the target's columns as last seen.
-    :param position: where the target stands; None before its full load is applied.
     :param numbers: numbers of the source's columns when the log was read last.
     :param target_key: those of the target's key; empty if they are not known.
-    :param failed: it takes no more batches; what the log has for it is parked.
-    :param parked: rounds that it has still to take before the log.
-    :param chunks: of its full load that this run has read.
     :param storage: compares what holds the source's rows; None outside of ingestion.
     """
 
-    table: SourceTable
-    columns: tuple[Column, ...]
-    position: Position | None
     numbers: Mapping[str, int | None] = field(default_factory=dict)
     target_key: tuple[int, ...] = ()
-    failed: bool = False
-    parked: list[Parked] = field(default_factory=list)
-    chunks: int = 0
     storage: StorageWatch | None = None
 
     def __post_init__(self) -> None:
         of = self.table.numbers
-        self.key = tuple(number for name in self.table.key if (number := of[name]) is not None)
-        if self.target_key and {*self.target_key} != {*self.key}:
-            raise another_key(self.table.label, self.table.key, self.table.target.table)
+        self.key_numbers = tuple(number for name in self.table.key if (number := of[name]) is not None)
+        if self.target_key and {*self.target_key} != {*self.key_numbers}:
+            raise self.another_key()
 
     @property
-    def at(self) -> int:
-        """The position as a number; every transaction whose commit lies before it is in the table."""
-        return lsn(self.position.offsets["lsn"]) if self.position else 0
+    def source_columns(self) -> dict[str, int | None]:
+        return {column.name: self.numbers.get(column.name) for column in self.columns}
 
     @property
-    def reach(self) -> int:
-        """Every transaction whose commit lies before it is in the table, or parked."""
-        return max([self.at, *(parked.through for parked in self.parked)])
-
-    @property
-    def loading(self) -> bool:
-        """Whether its full load has not ended."""
-        return self.position is None or Progress.of(self.position.offsets) is not None
-
-    @property
-    def ahead(self) -> int:
-        """The newest snapshot that its rows were read from, where the log has not come to it yet; else 0."""
-        loaded = lsn(self.position.offsets.get("loaded", "0/0")) if self.position else 0
-        return loaded if loaded > self.at else 0
+    def remembered(self) -> dict[str, Any] | None:
+        return self.storage.encode() if self.storage else None
 
 
 def described_numbers(
@@ -143,15 +116,15 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
     :raises InputError: if the rows of one have been told apart by other columns, or it does not tell the key.
     """
     for relation, of in zip(relations, numbers, strict=True):
-        there = places(of, feed.key)
-        if len(there) < len(feed.key) or relation.key not in (None, there):
+        there = places(of, feed.key_numbers)
+        if len(there) < len(feed.key_numbers) or relation.key not in (None, there):
             raise full_load_needed(
                 f"The log does not tell which columns were the key of {feed.table.label} before they were renamed",
                 feed.table.target.table,
             )
     last = numbers[-1] if numbers else feed.numbers
     names = {number: name for name, number in last.items()}
-    return tuple(names.get(of, name) for of, name in zip(feed.key, feed.table.key, strict=True))
+    return tuple(names.get(of, name) for of, name in zip(feed.key_numbers, feed.table.key, strict=True))
 
 
 def with_fill(

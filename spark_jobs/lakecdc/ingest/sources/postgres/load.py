@@ -9,12 +9,12 @@ first snapshot on. Page numbers mean nothing any more once a table was rewritten
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.ingest.sources.log.load import fingerprint
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, chunks
 from lakecdc.runtime.progress import ProgressLog
 
@@ -40,16 +40,6 @@ class Progress:
     leaf: int
     page: int | None
     files: str
-
-    def encode(self) -> dict[str, Any]:
-        """For the offsets of a position."""
-        return {"xmin": self.xmin, "leaf": self.leaf, "page": self.page, "files": self.files}
-
-    @classmethod
-    def of(cls, offsets: Mapping[str, Any]) -> Progress | None:
-        """What a position's offsets tell; None if no load is under way."""
-        found = offsets.get("load")
-        return cls(**found) if found else None
 
     def covers(self, chunk: Chunk) -> bool:
         """Whether a chunk's pages were read."""
@@ -129,6 +119,5 @@ def _files(session: Session, table: SourceTable) -> list[tuple[int, int | None]]
 
 
 def _fingerprint(files: Sequence[tuple[int, int | None]], last: int) -> str:
-    """Of the files of the leaves up to one."""
-    known = repr([file for file in files if file[0] <= last])
-    return hashlib.sha1(known.encode(), usedforsecurity=False).hexdigest()[:16]
+    """Return the fingerprint of the files of the leaves up to one."""
+    return fingerprint([file for file in files if file[0] <= last])

@@ -5,29 +5,27 @@ What is plain is typed and folded by tasks of the native engine, the rest in the
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogSize
-from lakecdc.ingest.formats.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
-from lakecdc.ingest.order import order_key, order_sql
-from lakecdc.ingest.sources import rounds
+from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
+from lakecdc.ingest.order import order_sql
 from lakecdc.ingest.sources.database import cause
+from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.postgres import pgoutput
 from lakecdc.ingest.sources.postgres.arrow_values import converted
-from lakecdc.ingest.sources.postgres.connect import Address, connect, lsn_text
+from lakecdc.ingest.sources.postgres.connect import Address, connect
+from lakecdc.ingest.sources.postgres.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
-from lakecdc.runtime.worker import settle
+from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +47,7 @@ _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 
 
 @dataclass(frozen=True)
-class ReadLog:
+class ReadLog(rounds.RoundTask):
     """What the task of a round runs.
 
     :param publication: the publication list as the plugin parses it, identifiers quoted.
@@ -67,16 +65,13 @@ class ReadLog:
     wanted: Mapping[int, Wanted]
     bounds: Bounds = Bounds()
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the round, once for the one row that arrives."""
-        settle()
-        # read again after an executor was lost, it must not end earlier than the round that is known already
-        bounds = self.bounds if rounds.is_first_read() else replace(self.bounds, seconds=0)
-        for batch in batches:
-            for _ in range(batch.num_rows):
-                decoder = Decoder(self.wanted, bounds)
-                with closing(self._messages()) as messages:
-                    yield from rounds.packed(decoder.batches(messages), partial(_summary, decoder))
+    def without_deadline(self) -> ReadLog:
+        return replace(self, bounds=replace(self.bounds, seconds=0))
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        decoder = Decoder(self.wanted, self.bounds)
+        with closing(self._messages()) as messages:
+            yield from rounds.packed(decoder.batches(messages), decoder.summary)
 
     def _messages(self) -> Generator[bytes]:
         from psycopg import errors, sql
@@ -102,10 +97,6 @@ class ReadLog:
                 session.close()
 
 
-def _summary(decoder: Decoder) -> str:
-    return json.dumps(decoder.summary.to_json())
-
-
 def values(next_row: NextRow) -> Iterator[bytes]:
     """The values of a binary COPY of one column that is never null."""
     begin = _HEADER
@@ -119,60 +110,53 @@ def values(next_row: NextRow) -> Iterator[bytes]:
             yield data[_ROW:]
 
 
-@dataclass
-class Round:
-    """One round of the log, on the executors' disks until it is released.
+class Round(rounds.Round[Summary]):
+    """See :class:`lakecdc.ingest.sources.log.rounds.Round`."""
 
-    :param cells: of ``rounds.SCHEMA``; None if the round was parked.
-    :param parked: rows of ``pgoutput.SCHEMA`` otherwise.
-    """
+    schema = pgoutput.SCHEMA
+    place = "commit_lsn"
 
-    summary: Summary
-    cells: DataFrame | None = None
-    parked: DataFrame | None = None
-
-    def release(self) -> None:
-        """Free the disk."""
-        if self.cells is not None:
-            self.cells.unpersist()
-
-    def of_table(self, oid: int) -> DataFrame:
-        """The decoded events of a table; a round that is read again may go on behind its end."""
-        if self.cells is None:
-            assert self.parked is not None
-            return self.parked.where((F.col("relation") == oid) & (F.col("kind") != "end"))
-        found = rounds.rows(rounds.of_table(self.cells, oid), pgoutput.SCHEMA)
-        return found.where(F.col("commit_lsn") < self.summary.end_lsn)
+    @property
+    def end(self) -> int:
+        return self.summary.end_lsn
 
     def relations(self, oid: int) -> list[Relation]:
-        """The descriptions of a table in this round, oldest first."""
+        """Return the descriptions of a table in this round, oldest first."""
         return [relation for relation in self.summary.relations if relation.oid == oid]
 
+    def truncate(self, relation: int) -> tuple[int, int, int] | None:
+        place = self.summary.truncates.get(relation)
+        return (place[0], place[1], place[2] // 1000) if place else None
+
     def truncated_by(self, oid: int) -> int | None:
-        """The transaction of a table's last TRUNCATE; None if there was none, or an earlier release has parked it."""
+        """Return the transaction of a table's last TRUNCATE; None if it is not known."""
         place = self.summary.truncates.get(oid, ())
         return place[3] if len(place) > 3 else None
 
-    def size(self, oid: int) -> LogSize:
-        """How much of this round is one table's."""
-        events = sum(self.summary.events.get(oid, {}).values())
-        return LogSize(events, events * self.summary.event_bytes)
+    def summary_of(self, relation: int) -> Summary:
+        whole, events = self.summary, self.events(relation)
+        return Summary(
+            end_lsn=whole.end_lsn,
+            commit_micros=whole.commit_micros,
+            events={relation: events} if events else {},
+            truncates={oid: place for oid, place in whole.truncates.items() if oid == relation},
+            relations=self.relations(relation),
+            bytes=whole.event_bytes * sum(events.values()),
+        )
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
     """Read a round.
 
-    :raises SourceUnavailableError: if the task fails.
+    :raises SourceUnavailableError: the task fails.
     """
-    from pyspark.errors import PySparkException
 
-    try:
-        cells, summary = rounds.read(spark, task)
-    except PySparkException as error:
-        raise SourceUnavailableError(
-            f"The slot {task.slot!r} of Postgres at {task.where.place} cannot be read: {cause(error)}."
-        ) from error
-    return Round(Summary.from_json(json.loads(summary)), cells)
+    def explain(error: Exception) -> SourceUnavailableError:
+        what = f"The slot {task.slot!r} of Postgres at {task.where.place} cannot be read"
+        return SourceUnavailableError(f"{what}: {cause(error)}.")
+
+    cells, summary = rounds.read(spark, task, explain)
+    return Round(Summary.from_json(summary), cells)
 
 
 def events_at_once(source: PostgresSource, event_bytes: int) -> int:
@@ -249,10 +233,6 @@ def layout(
     :param overtaken: a full load may have read rows that are newer than the events.
     """
     relations = found.relations(oid)
-    if found.cells is None:
-        return "the round was parked"
-    if oid in found.summary.truncates:
-        return "a TRUNCATE"
     if overtaken and oid in found.summary.open:
         return "an update from before its row was loaded leaves values out"
     if len(relations) > 1 or any(renamed.values()):
@@ -266,10 +246,8 @@ def layout(
     oids = {column.name: column.type_oid for column in relation.columns}
     wanted = tuple(LogColumn(c.name, places[c.name], types.base_name(oids[c.name]), c.type) for c in columns)
     names = [column.name for column in wanted]
-    ends = found.summary.end_lsn
-    return LogLayout(
-        wanted, tuple((names.index(k), places[k]) for k in key), converted, "commit_lsn", "commit_micros", 1, ends
-    )
+    places_of_key = tuple((names.index(k), places[k]) for k in key)
+    return LogLayout(wanted, places_of_key, converted, found.place, "commit_micros", 1, found.end)
 
 
 def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:
@@ -290,12 +268,6 @@ def _open(renamed: Mapping[int, Mapping[str, str]]) -> Expression:
 
 def _now(names: Expression) -> Expression:
     return F.transform("open", lambda name: F.coalesce(F.try_element_at(names, name), name))
-
-
-def truncate_order(found: Round, oid: int, epoch: int) -> str | None:
-    """Order key of a table's last TRUNCATE in a round."""
-    place = found.summary.truncates.get(oid)
-    return order_key(epoch, place[0], place[1], time=place[2] // 1000) if place else None
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> TextValue:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakecdc.ingest.sources.database import standing
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
-from lakecdc.ingest.sources.postgres.connect import asking, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.connect import asking
 from lakecdc.ingest.sources.postgres.log import publication_list
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication
@@ -20,6 +20,7 @@ from lakecdc.ingest.sources.postgres.start_checks import (
 )
 from lakecdc.ingest.sources.postgres.storage import is_unchanged
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
+from lakecdc.model.positions import LsnPosition, lsn_text
 
 # log that the source may keep for the slot before a run has to move it on
 _KEPT_BYTES = 64 * 1024**2
@@ -96,7 +97,7 @@ def _look_for_changes(
     published = publication.tables()
     for target in spec.targets:
         position = positions[target.table]
-        if not slot.confirmed <= lsn(position.offsets["lsn"]) <= end.lsn:
+        if not slot.confirmed <= LsnPosition.of(position.offsets).lsn <= end.lsn:
             return SourceState()
         if not _is_as_before(session, publication, published, target, position):
             return SourceState()

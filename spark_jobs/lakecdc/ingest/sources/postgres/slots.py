@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, lsn, lsn_text
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain
+from lakecdc.model.positions import lsn, lsn_text
 
 if TYPE_CHECKING:
     import psycopg

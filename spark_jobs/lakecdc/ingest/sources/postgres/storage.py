@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.sources.database import full_load_needed
-from lakecdc.ingest.sources.postgres.connect import lsn
+from lakecdc.model.positions import lsn
 
 if TYPE_CHECKING:
     import psycopg

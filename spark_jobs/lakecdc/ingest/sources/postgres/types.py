@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
 
     from lakecdc.ingest.change import Column
-    from lakecdc.ingest.formats.pgoutput import RelationColumn
     from lakecdc.ingest.sources.postgres.catalog import SourceColumn
+    from lakecdc.ingest.sources.postgres.pgoutput import RelationColumn
 
 MAX_PRECISION = 38
 _DATED = ("date", "timestamp", "timestamptz")

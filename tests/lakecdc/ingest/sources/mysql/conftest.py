@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.spec import JobSpec, parse_spec
-from lakecdc.ingest.sources.mysql.source import MysqlIngest
+from lakecdc.ingest.sources.log.source import LogSource
+from lakecdc.ingest.sources.mysql.log_server import MysqlServer
 from lakecdc.metadata.positions import Position
 from local_services.mariadb import MariaDB
 from local_services.mysql import MySQL
@@ -80,10 +81,11 @@ class Shop:
         """Where the targets stand in the model."""
         return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
 
-    def open(self, **source: Any) -> MysqlIngest:
+    def open(self, **source: Any) -> LogSource[Any, Any]:
         """A source for one run, whose events arrive one by one."""
         options = {"decode_engine": "jvm", **source.pop("options", {})}
-        return MysqlIngest(self.lake.spark, self.spec(options=options, **source))
+        spec = self.spec(options=options, **source)
+        return LogSource(self.lake.spark, spec, MysqlServer(self.lake.spark, spec))
 
     def start(self, **source: Any) -> dict[str, Exception]:
         """Start a run and end it; the refused tables."""
@@ -94,7 +96,7 @@ class Shop:
         finally:
             found.close()
 
-    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> MysqlIngest:
+    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> LogSource[Any, Any]:
         """One run of the job.
 
         :param failing: a table that cannot be fed.

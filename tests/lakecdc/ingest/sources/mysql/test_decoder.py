@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Summary, Wanted
-from lakecdc.ingest.sources.mysql.place import Place
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.ingest.sources.mysql.types import MysqlType
+from lakecdc.model.positions import Place
 from tests.lakecdc.ingest.formats.fuzz import mutated
 from tests.on_demand import on_demand
 

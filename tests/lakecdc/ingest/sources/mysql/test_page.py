@@ -30,7 +30,7 @@ def test_types_become_what_the_page_says(shop: Shop) -> None:
     shop.target("t")
     source = shop.open()
     source.start(shop.positions, {})
-    (feed,) = source._feeds.values()
+    (feed,) = source.feeds.values()
     source.close()
     assert [(listed[i][0], column.type) for i, column in enumerate(feed.columns[1:])] == listed
 

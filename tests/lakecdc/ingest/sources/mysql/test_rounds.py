@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakecdc.ingest.change import TableBatch
-from lakecdc.ingest.sources import rounds
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.metadata.positions import Position
 from local_services.mysql import MySQL
@@ -224,7 +224,7 @@ def test_a_round_that_its_time_ends_is_the_same_again(
         found = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)))
         again = replace(task, limits=replace(task.limits, seconds=1e-9))
         found.release()
-        return binlog.Round(spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA), found.summary)
+        return binlog.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")

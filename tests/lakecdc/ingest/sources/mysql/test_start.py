@@ -54,7 +54,7 @@ def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeyp
     port = free_port()
     with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port} cannot be reached") as caught:
         shop.start(port=port, password={"env": "PASSWORD_OF_TEST"})
-    assert "hush" not in str(caught.value) + repr(shop.open(password={"env": "PASSWORD_OF_TEST"})._where)
+    assert "hush" not in str(caught.value) + repr(vars(shop.open(password={"env": "PASSWORD_OF_TEST"}).server))
 
 
 @both
@@ -194,7 +194,10 @@ def test_a_purged_log_needs_a_full_load(shop: Shop) -> None:
     name, good = table(shop), table(shop, "good")
     shop.run()
     shop.sql("INSERT INTO s.t VALUES (9, 9)", "FLUSH BINARY LOGS")
-    shop.run(failing=name)
+    # a table that fails is parked, one that takes no part in a run is not
+    targets, shop.targets = shop.targets, [target for target in shop.targets if target["table"] == good]
+    shop.run()
+    shop.targets = targets
     stands = shop.model.positions[good]
     assert stands is not None
     deadline = time.monotonic() + 30

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.gtid import ANONYMOUS, TAGGED, gtid_of
 from lakecdc.ingest.sources.mysql.json_binary import json_document
-from lakecdc.ingest.sources.mysql.place import FILE_STEP, Place
 from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.values import Codec
+from lakecdc.model.positions import FILE_STEP, Place
 from tests.lakecdc.ingest.formats.fuzz import mutated_bytes
 from tests.on_demand import on_demand
 

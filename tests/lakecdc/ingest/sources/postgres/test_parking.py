@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.postgres.parking import Parking
+from lakecdc.ingest.sources.log.parking import Parking
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.names import PARKED
 from lakecdc.runtime import failpoints
@@ -85,8 +85,8 @@ def test_a_truncate_is_parked_too(shop: Shop) -> None:
 
 def test_a_run_killed_between_parking_and_the_slot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad, stood = with_news(shop)
-    act_at(monkeypatch, "before_slot_advance=raise")
-    with pytest.raises(Exception, match="before_slot_advance"):
+    act_at(monkeypatch, "before_round_release=raise")
+    with pytest.raises(Exception, match="before_round_release"):
         shop.run(failing=bad)
     monkeypatch.delenv(failpoints.VARIABLE)
     assert confirmed(shop) == stood

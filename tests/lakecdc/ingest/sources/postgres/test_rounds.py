@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.pgoutput import Bounds
-from lakecdc.ingest.sources import rounds
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres import log as wal
+from lakecdc.ingest.sources.postgres.pgoutput import Bounds
 
 from .conftest import Shop
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc.ingest.sources.postgres.connect import lsn
 from lakecdc.metadata.positions import Position
+from lakecdc.model.positions import lsn
 
 from .conftest import Shop
 

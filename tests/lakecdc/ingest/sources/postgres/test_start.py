@@ -50,7 +50,7 @@ def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeyp
     dsn = f"postgresql://me@127.0.0.1:{port}/shop"
     with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port} cannot be reached") as caught:
         start(shop, dsn=dsn, password={"env": "PASSWORD_OF_TEST"})
-    assert "hush" not in str(caught.value) + repr(shop.open(password={"env": "PASSWORD_OF_TEST"})._where)
+    assert "hush" not in str(caught.value) + repr(vars(shop.open(password={"env": "PASSWORD_OF_TEST"}).server))
 
 
 def test_an_unknown_database_is_no_server_out_of_reach(shop: Shop) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
-from lakecdc.ingest.sources.postgres.source import PostgresIngest
+from lakecdc.ingest.sources.postgres.log_server import PostgresServer
 from lakecdc.metadata.positions import Position
 
 POSITION = Position("postgres", "7:1", {"lsn": "0/1000", "oid": 16385})
@@ -28,16 +28,10 @@ def admitted(answers: Mapping[str, Any], position: Position | None) -> InputErro
         def fetchone(self) -> Any:
             return self[0] if self else None
 
-    refused: list[Any] = []
-    run: Any = SimpleNamespace(
-        _session=Session(),
-        source=SimpleNamespace(slot="s"),
-        _stop=lambda name, error, position: refused.append(error),
-    )
-    PostgresIngest._admit(run, Target("shop.orders"), position, [], None)
-    (error,) = refused
-    assert isinstance(error, InputError)
-    return error
+    run: Any = SimpleNamespace(_session=Session(), source=SimpleNamespace(slot="s"))
+    with pytest.raises(InputError) as refused:
+        PostgresServer.describe(run, 0, Target("shop.orders"), position, [])
+    return refused.value
 
 
 def test_a_dropped_source_table_is_told_with_what_the_slot_keeps_for_it() -> None:

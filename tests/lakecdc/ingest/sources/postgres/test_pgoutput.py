@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.pgoutput import (
+from lakecdc.ingest.sources.postgres import pgoutput
+from lakecdc.ingest.sources.postgres.pgoutput import (
     EPOCH_MICROS,
     Bounds,
     Decoder,
@@ -23,7 +23,7 @@ from lakecdc.ingest.formats.pgoutput import (
     Wanted,
     read_relation,
 )
-from lakecdc.ingest.formats.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, read_tuple, write_tuple
+from lakecdc.ingest.sources.postgres.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, read_tuple, write_tuple
 from tests.lakecdc.ingest.formats.fuzz import mutated
 from tests.on_demand import on_demand
 

@@ -19,63 +19,59 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import delete_rows
 from lakecdc.iceberg.table import IcebergTable, exists
-from lakecdc.ingest.formats import pgoutput
-from lakecdc.ingest.formats.pgoutput import Summary
-from lakecdc.ingest.sources.postgres.connect import lsn
-from lakecdc.ingest.sources.postgres.log import Round
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import parked_of
+from lakecdc.model.positions import log_position, lsn_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.metadata.positions import Position
 
-_DECODED = [column.split(" ") for column in pgoutput.SCHEMA.split(", ")]
-_SCHEMA = f"target string, through bigint, {pgoutput.SCHEMA}"
+#: Spark SQL schema of parked events
+EVENTS = (
+    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
+    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
+)
+_DECODED = [column.split(" ") for column in EVENTS.split(", ")]
+_SCHEMA = f"target string, through bigint, {EVENTS}"
 
 
 @dataclass(frozen=True)
 class Parked:
     """A table's part of one round.
 
-    :param through: LSN up to which the round went.
+    :param through: number of the log's place up to which the round went.
     :param moment: time at the source up to which it went.
     :param identity: of the source.
-    :param oid: of the source table.
-    :param summary: what of the round's summary concerns the table.
+    :param relation: number of the source table in the round.
+    :param summary: the part of the round's summary that concerns the table, as JSON.
+    :param offsets: of the position that the table has once it has taken the round.
+    :param since: place where the table's part begins; None if an earlier release has parked it.
     """
 
     through: int
     moment: datetime
     identity: str
-    oid: int
-    summary: Summary
-
-    @classmethod
-    def of(cls, found: Round, oid: int, through: int, moment: datetime, identity: str) -> Parked:
-        """A table's part of a round that was read from the log."""
-        whole = found.summary
-        events = {i: kinds for i, kinds in whole.events.items() if i == oid}
-        part = Summary(
-            end_lsn=whole.end_lsn,
-            commit_micros=whole.commit_micros,
-            events=events,
-            truncates={i: place for i, place in whole.truncates.items() if i == oid},
-            relations=found.relations(oid),
-            bytes=whole.event_bytes * sum(sum(kinds.values()) for kinds in events.values()),
-        )
-        return cls(through, moment, identity, oid, part)
+    relation: int
+    summary: Mapping[str, Any]
+    offsets: Mapping[str, Any]
+    since: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {**vars(self), "moment": self.moment.isoformat(), "summary": self.summary.to_json()}
+        """Return a JSON object."""
+        document = {**vars(self), "moment": self.moment.isoformat(), "oid": self.relation}
+        del document["relation"]
+        return document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Parked:
-        """Back from a JSON object."""
-        moment, summary = datetime.fromisoformat(document["moment"]), Summary.from_json(document["summary"])
-        return cls(**{**document, "moment": moment, "summary": summary})
+        """Decode a JSON object."""
+        moment = datetime.fromisoformat(document["moment"])
+        through, relation, summary = document["through"], document["oid"], document["summary"]
+        # an earlier release has parked logs of Postgres alone
+        offsets = document.get("offsets") or {"lsn": lsn_text(through), "oid": relation}
+        return cls(through, moment, document["identity"], relation, summary, offsets, document.get("since"))
 
 
 class Parking:
@@ -106,24 +102,25 @@ class Parking:
                 found.setdefault(row["target"], []).append(Parked.from_json(json.loads(row["summary"])))
         return found, failed
 
-    def park(self, target: str, parked: Parked, found: Round) -> None:
+    def park(self, target: str, parked: Parked, events: DataFrame | None) -> None:
         """Keep a part of a round, in one commit; if nothing happened in it, that it is over.
 
-        :param found: the round.
+        :param events: rows of :data:`EVENTS`; None if there are none.
         """
         name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
             self._create(name)
         rows = local_relation(self._spark, [_end(target, parked)], _SCHEMA)
-        if parked.summary.events:
+        if events is not None:
             place = F.lit(target).alias("target"), F.lit(parked.through).alias("through")
-            rows = rows.unionByName(found.of_table(parked.oid).select(*place, "*"))
+            rows = rows.unionByName(events.select(*place, "*"))
         rows.coalesce(1).writeTo(self._table(name).sql_name).append()
 
-    def round(self, target: str, parked: Parked) -> Round:
-        """A parked round, as if it had just been read from the log."""
-        rows = self._rows(parked_of(target)).where((F.col("target") == target) & (F.col("through") == parked.through))
-        return Round(parked.summary, parked=rows.select(*[column for column, _ in _DECODED]))
+    def events(self, target: str, parked: Parked) -> DataFrame:
+        """Return the events of a parked round, rows of :data:`EVENTS`."""
+        its = (F.col("target") == target) & (F.col("through") == parked.through)
+        rows = self._rows(parked_of(target)).where(its & (F.col("relation") == parked.relation))
+        return rows.where(F.col("kind") != "end").select(*[column for column, _ in _DECODED])
 
     def forget(self, target: str, through: int) -> None:
         """Let rounds go that the table has taken, or never will."""
@@ -159,15 +156,15 @@ def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]
     :param parked: of the table.
     :param position: where the table stands; without one nothing can be told.
     """
-    if position is None or "lsn" not in position.offsets:
+    at = log_position(position)
+    if at is None or position is None:
         return []
-    at = lsn(position.offsets["lsn"])
     # a table that was rolled back stands at its former cluster, and needs the later one's rounds if it is rolled on
     read_through = datetime.fromisoformat(position.read_through) if position.read_through else None
     wanted = [
         p
         for p in parked
-        if (p.through > at if p.identity == position.identity else not read_through or p.moment > read_through)
+        if (p.through > at.number if p.identity == position.identity else not read_through or p.moment > read_through)
     ]
     # of two clusters' rounds with the same end, the rows cannot be told apart
     ends = {p.through for p in wanted}
@@ -175,5 +172,5 @@ def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]
 
 
 def _end(target: str, parked: Parked) -> tuple[object, ...]:
-    known = {"relation": parked.oid, "kind": "end", "summary": json.dumps(parked.to_json())}
+    known = {"relation": parked.relation, "kind": "end", "summary": json.dumps(parked.to_json())}
     return target, parked.through, *(known.get(column) for column, _ in _DECODED)

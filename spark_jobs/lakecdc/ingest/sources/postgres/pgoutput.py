@@ -15,7 +15,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.column_numbers import Columns, identified, places
-from lakecdc.ingest.formats.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, Values, read_tuple, write_tuple
+from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
+    UNCHANGED,
+    ProtocolError,
+    Tuples,
+    Values,
+    read_tuple,
+    write_tuple,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,119 @@
+"""A table of one run: what feeds it, how far it is, and what is parked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.model.positions import LogPosition, log_position
+
+if TYPE_CHECKING:
+    from lakecdc.contract.errors import InputError
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.sources.log.parking import Parked
+    from lakecdc.metadata.positions import Position
+
+
+class SourceTable(Protocol):
+    """A source table and the target it feeds.
+
+    :param key: the key columns, from the target or from the source.
+    :param label: its full name, for messages.
+    """
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def label(self) -> str: ...
+
+
+T = TypeVar("T", bound=SourceTable)
+
+
+@dataclass
+class Feed(Generic[T]):
+    """A table during a run.
+
+    :param relation: number of the source table in the rounds of this run.
+    :param position: where the target stands; None before its full load is applied.
+    :param columns: the target's columns as last seen.
+    :param failed: it takes no more batches; what the log has for it is parked.
+    :param parked: rounds that it has still to take before the log.
+    :param chunks: of its full load that this run has read.
+    """
+
+    relation: int
+    table: T
+    position: Position | None
+    columns: tuple[Column, ...] = ()
+    failed: bool = False
+    parked: list[Parked] = field(default_factory=list)
+    chunks: int = 0
+
+    @property
+    def stands(self) -> LogPosition | None:
+        """The decoded position."""
+        return log_position(self.position)
+
+    @property
+    def at(self) -> int:
+        """The position as a number; every transaction before it is in the table."""
+        stands = self.stands
+        return stands.number if stands else 0
+
+    @property
+    def reached(self) -> LogPosition | None:
+        """The position that the table has once it has taken what is parked."""
+        if self.position is None or not self.parked:
+            return self.stands
+        return log_position(replace(self.position, offsets={**self.parked[-1].offsets}))
+
+    @property
+    def reach(self) -> int:
+        """Every transaction before this place is in the table, or parked."""
+        return max([self.at, *(parked.through for parked in self.parked)])
+
+    @property
+    def load(self) -> Mapping[str, Any] | None:
+        """How far a full load has come that was begun and has not ended."""
+        stands = self.stands
+        return stands.load if stands else None
+
+    @property
+    def loading(self) -> bool:
+        """Whether its full load has not ended."""
+        return self.position is None or bool(self.load)
+
+    @property
+    def ahead(self) -> int:
+        """Up to where the log may tell of changes that rows were read with already; 0 once it is past that."""
+        stands = self.stands
+        return stands.ahead if stands else 0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key's columns at the position."""
+        return self.table.key
+
+    @property
+    def source_columns(self) -> dict[str, int | None]:
+        """The source's columns for the table to remember."""
+        raise NotImplementedError
+
+    @property
+    def remembered(self) -> dict[str, Any] | None:
+        """What the position remembers of the source's storage."""
+        return None
+
+    def another_key(self) -> InputError:
+        """Make the error of a source that identifies rows by other columns than the target."""
+        label, key = self.table.label, ", ".join(self.table.key) or "none"
+        return full_load_needed(f"The source table {label} has another key now ({key})", self.table.target.table)
+
+
+F = TypeVar("F", bound=Feed[Any])

@@ -1,0 +1,256 @@
+"""A round of a database's log between tasks: one of them reads it, and all tables take their events out of it.
+
+The events travel as few binary cells, of one table each (``formats.native.packing``), which Spark keeps on disk: rows
+are made of them only where Spark is to look at each.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.formats.native import Native, packing
+from lakecdc.ingest.formats.native.log import LogSize
+from lakecdc.ingest.formats.native.tasks import rows_of_cells
+from lakecdc.runtime.worker import settle
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.errors import LakecdcError
+    from lakecdc.ingest.change import TableBatch
+    from lakecdc.model.positions import LogPosition
+
+#: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
+SCHEMA = "relation bigint, cell int, summary string, packed binary"
+# set while a round is read for the first time
+_FIRST = "lakecdc.first-read"
+
+
+class Summary(Protocol):
+    """What the task of a round has seen; all by the number of the source table.
+
+    :param events: number of events by kind.
+    :param event_bytes: mean size of an event; 0 if there was none.
+    """
+
+    events: dict[int, dict[str, int]]
+
+    @property
+    def event_bytes(self) -> int: ...
+    def to_json(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self: ...
+
+
+S = TypeVar("S", bound=Summary)
+
+
+@dataclass
+class Round(ABC, Generic[S]):
+    """One round of the log, on the executors' disks until it is released.
+
+    :cvar schema: Spark SQL schema of the decoded events.
+    :cvar place: their column with the place in the log.
+    :param cells: of :data:`SCHEMA`; None if the round was parked.
+    :param parked: the decoded events otherwise.
+    """
+
+    schema: ClassVar[str]
+    place: ClassVar[str]
+
+    summary: S
+    cells: DataFrame | None = None
+    parked: DataFrame | None = None
+
+    @property
+    @abstractmethod
+    def end(self) -> int:
+        """Events from this place on are not of the round; read again it may go on behind its end."""
+
+    @abstractmethod
+    def truncate(self, relation: int) -> tuple[int, int, int] | None:
+        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None if there was none."""
+
+    @abstractmethod
+    def summary_of(self, relation: int) -> S:
+        """Return the part of the summary that concerns one table."""
+
+    def release(self) -> None:
+        """Free the disk."""
+        if self.cells is not None:
+            self.cells.unpersist()
+
+    def events(self, relation: int) -> dict[str, int]:
+        """Return how many events of each kind a table has."""
+        return self.summary.events.get(relation, {})
+
+    def size(self, relation: int) -> LogSize:
+        """Return how much of this round is one table's."""
+        events = sum(self.events(relation).values())
+        return LogSize(events, events * self.summary.event_bytes)
+
+    def cells_of(self, relation: int) -> DataFrame:
+        """Return the cells of one table."""
+        assert self.cells is not None
+        return self.cells.where(self.cells["relation"] == relation)
+
+    def parkable(self, relation: int) -> DataFrame | None:
+        """Return the events of a table as ``parking.EVENTS``; None if there are none.
+
+        :raises UnsupportedError: a later run could not go on from the end of the round.
+        """
+        return self.of_table(relation) if self.events(relation) else None
+
+    def of_table(self, relation: int) -> DataFrame:
+        """Return the decoded events of a table."""
+        if self.parked is not None:
+            return self.parked
+        rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, self.schema)
+        return rows.where(F.col(self.place) < self.end)
+
+
+R_co = TypeVar("R_co", bound=Round[Any], covariant=True)
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where a round ends.
+
+    :param time: moment at the source before which every change lies before that place.
+    """
+
+    at: LogPosition
+    time: datetime
+
+
+@dataclass(frozen=True)
+class LogRead(Generic[R_co]):
+    """A round that was read.
+
+    :param at_log_end: it has come to the end of the log, as of the start of the run.
+    :param facts: for the report.
+    """
+
+    round: R_co
+    end: LogEnd
+    at_log_end: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RoundTask(ABC):
+    """The task of a round, which reads it once for the one row that arrives."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the round.
+
+        :param batches: have one row in all.
+        """
+        settle()
+        # read again after an executor was lost, it must not end earlier than the round that is known already
+        task = self if is_first_read() else self.without_deadline()
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                yield from task.rows()
+
+    @abstractmethod
+    def without_deadline(self) -> Self:
+        """Return the same task, which no time ends."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Read and decode; see :func:`packed`."""
+
+
+def is_first_read() -> bool:
+    """Check whether a task reads its round for the first time, and not because an executor was lost.
+
+    A round that is read again must not end earlier than the one that is known already; it may go on behind its end.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is None or context.getLocalProperty(_FIRST) is not None
+
+
+def packed(batches: Iterable[pa.RecordBatch], summary: Summary) -> Iterator[pa.RecordBatch]:
+    """Pack the rows of a round.
+
+    :param batches: decoded events, with the number of their table as ``relation``.
+    :param summary: of what was read, complete once all batches have been taken.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers: dict[int, int] = {}
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        relations = pc.unique(batch.column("relation")).to_pylist()
+        for relation in relations:
+            own = table.filter(pc.equal(table["relation"], relation)) if len(relations) > 1 else table
+            for cell in packing.cells(own):
+                numbers[relation] = numbers.get(relation, -1) + 1
+                yield _row(relation, numbers[relation], None, cell)
+    yield _row(None, None, json.dumps(summary.to_json()), None)
+
+
+def _row(relation: int | None, number: int | None, summary: str | None, cell: pa.Buffer | None) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = [pa.array([relation], pa.int64()), pa.array([number], pa.int32()), pa.array([summary], pa.string())]
+    return pa.RecordBatch.from_arrays([*arrays, packing.binary(cell)], ["relation", "cell", "summary", "packed"])
+
+
+def read(spark: SparkSession, task: RoundTask, explain: Callable[[Exception], LakecdcError]) -> tuple[DataFrame, Any]:
+    """Read a round in one task.
+
+    :param explain: makes our error of a failed task's.
+    :return: its cells, on the executors' disks until they are released, and its summary as JSON.
+    :raises LakecdcError: the task fails.
+    """
+    from pyspark.errors import PySparkException
+
+    cells = spark.range(0, 1, 1, 1).mapInArrow(task, SCHEMA).persist(StorageLevel.DISK_ONLY)
+    spark.sparkContext.setLocalProperty(_FIRST, "true")
+    try:
+        last = cells.where("summary IS NOT NULL").select("summary").first()
+    except Exception as error:
+        cells.unpersist()
+        if isinstance(error, PySparkException):
+            raise explain(error) from error
+        raise
+    finally:
+        spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
+    assert last is not None
+    return cells, json.loads(last["summary"])
+
+
+def with_changes(made: Native, changes: Callable[..., DataFrame]) -> Native:
+    """Add ways to make every change anew to what the engine made; or, where they are the JVM's, the changes.
+
+    :param changes: makes them in the JVM; with ``judged`` those whose values do not fit as well.
+    """
+    made = replace(made, judged=partial(changes, judged=True))
+    return replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
+
+
+def repeatable(batch: TableBatch, made: Native) -> TableBatch:
+    """Let a batch be made again with every event of it: to be judged, and as it was if it is folded.
+
+    :param made: its changes.
+    """
+    batch, changes = replace(batch, judged=made.judged), made.unfolded
+    if not made.folded or changes is None:
+        return batch
+    plain = replace(batch, folded=False, packed=None, every_event=None)
+    return replace(batch, again=lambda: replace(plain, changes=changes()))

@@ -1,0 +1,184 @@
+"""What a database supplies so that tables can be fed from its log."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from lakecdc.ingest.sources.log.feed import F
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.errors import LakecdcError
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.change import ArrowRows, Column, ColumnsTold
+    from lakecdc.ingest.formats.native.log import LogLayout
+    from lakecdc.ingest.sources.log.parking import Parked
+    from lakecdc.metadata.positions import Position
+    from lakecdc.model.positions import LogPosition
+
+R = TypeVar("R", bound=Round[Any])
+#: takes a table that cannot be fed, why, and the position that holds the log for it
+Refuse = Callable[[str, "LakecdcError", "Position | None"], None]
+
+
+@dataclass(frozen=True)
+class LoadPart:
+    """The rows that one commit of a full load brings.
+
+    :param at: place from which on the log is applied to them.
+    :param load: how far the load has come then; None if it is complete.
+    :param loaded: place up to which the rows may be newer than the log; 0 if it is that of the table's position.
+    :param rows: None if the load has ended and only its end is noted.
+    :param again: the target may hold some of them already.
+    :param by_tasks: tasks may write them without Spark.
+    :param kept: frames that the rows are made of, to be released with the round.
+    :param facts: for the report.
+    """
+
+    at: LogPosition
+    load: Mapping[str, Any] | None = None
+    loaded: int = 0
+    rows: ArrowRows | None = None
+    again: bool = False
+    by_tasks: bool = True
+    kept: Sequence[DataFrame] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """A table's part of a round, under the names that its columns have at the end of the round.
+
+    :param key: names of the key's columns.
+    :param changes: makes the change frame of its events in the JVM; with ``judged`` see ``change.TableBatch``.
+    :param layout: returns how tasks of the native engine take the events, or why they are the JVM's.
+    :param source_columns: see ``change.TableBatch``, as is ``columns_told``.
+    :param facts: for the report.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    changes: Callable[..., DataFrame]
+    layout: Callable[[], LogLayout | str]
+    source_columns: Mapping[str, int | None] | None
+    columns_told: ColumnsTold | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LogServer(ABC, Generic[F, R]):
+    """A server whose log feeds tables, during one run.
+
+    :cvar type: of the source, as positions name it.
+    :cvar twin_hint: what to do where two targets have the same source table.
+    :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
+    """
+
+    type: ClassVar[str]
+    twin_hint: ClassVar[str]
+    max_lag_bytes: int = 0
+
+    @abstractmethod
+    def open(self) -> str:
+        """Connect, check the server, and return its identity: what distinguishes it from another.
+
+        :raises LakecdcError: its log cannot be read, or another run reads it.
+        """
+
+    @abstractmethod
+    def asking(self) -> AbstractContextManager[None]:
+        """Explain what the server refuses meanwhile."""
+
+    @abstractmethod
+    def check_position(self, table: str, position: Position) -> None:
+        """Refuse a position that another source has given.
+
+        :raises InputError: saying what differs.
+        """
+
+    @abstractmethod
+    def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
+        """Read a target's source table and check that the target can go on from a position.
+
+        :param number: of the target in this run.
+        :param parked: rounds that the target takes before the log.
+        :raises InputError: saying why not.
+        """
+
+    @abstractmethod
+    def describe_columns(self, feed: F) -> None:
+        """Derive the target's columns.
+
+        :raises InputError: the source's cannot feed it.
+        """
+
+    @abstractmethod
+    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, F], refuse: Refuse) -> Mapping[str, int]:
+        """Check that the log reaches back to the tables' positions, and begin the snapshot of those that have none.
+
+        :param targets: those of the run, refused ones included.
+        :return: places that hold the log for source tables that the run does not feed.
+        :raises LakecdcError: the server keeps the log for others, or no longer has it.
+        """
+
+    @abstractmethod
+    def load(self, feed: F, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
+        """Read a table in full, or what is left of it, part by part.
+
+        :param epoch: of the order keys.
+        :param whole: in one part.
+        """
+
+    @abstractmethod
+    def log_end(self) -> LogEnd:
+        """Return where the log ends now."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Return the server's clock."""
+
+    @abstractmethod
+    def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[R]:
+        """Read a round for some tables, from the first place that one of them has not reached.
+
+        :param repeated: a batch is repeated that has ended there, whatever had ended it then.
+        """
+
+    @abstractmethod
+    def take(self, read: LogRead[R], feed: F, relation: int, epoch: int) -> TableChanges:
+        """Take a table's part out of a round.
+
+        :param relation: the table's number in the round.
+        :raises InputError: the table cannot follow it.
+        """
+
+    @abstractmethod
+    def position_at(self, feed: F, before: LogPosition | None, at: LogPosition) -> LogPosition:
+        """Return the position of a table once it has the log up to a place; one that is ahead stays there.
+
+        :param before: its position before; None if there was none.
+        """
+
+    @abstractmethod
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[R]:
+        """Return a parked round, as if it had just been read from the log."""
+
+    def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
+        """Let the server remove the log before a place, and what full loads need once they are over.
+
+        :param upto: None if nothing is known of any table.
+        :param followed: the first place that a table which follows the log has not reached; None if there is none.
+        :return: facts for the report.
+        """
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""

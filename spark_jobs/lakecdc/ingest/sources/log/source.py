@@ -1,0 +1,335 @@
+"""A database's log as an ingest source: full load of each new table, then the log in rounds, for every server alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic
+
+from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.native import Native
+from lakecdc.ingest.formats.native.log import fold_log, refusal
+from lakecdc.ingest.order import order_key
+from lakecdc.ingest.sources.database import reloads
+from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.log.backlog import Backlog
+from lakecdc.ingest.sources.log.feed import F
+from lakecdc.ingest.sources.log.load import rounds_of_parts
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
+from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
+from lakecdc.ingest.sources.message_batches import partition_transforms
+from lakecdc.ingest.tables import open_target
+from lakecdc.metadata.positions import Position
+from lakecdc.model.positions import LogPosition, log_position
+from lakecdc.runtime.failpoints import reach
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.sources.log.parking import Parked
+
+_EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
+
+
+class LogSource(Generic[F, R]):
+    """The source of one run; see :class:`lakecdc.ingest.change.IngestSource`.
+
+    :ivar refused: tables that cannot be fed, by name of their target. It grows when the log brings something that a
+        table cannot follow.
+    :ivar given_up: tables whose position the log has passed; they need a full load.
+    """
+
+    def __init__(self, spark: SparkSession, spec: JobSpec, server: LogServer[F, R]) -> None:
+        self.spark, self.spec, self.server = spark, spec, server
+        self._refused: dict[str, Exception] = {}
+        self.refused: Mapping[str, Exception] = self._refused
+        self._backlog: Backlog[F] = Backlog(spark, spec.catalog.name)
+        self.given_up: Mapping[str, Exception] = self._backlog.given_up
+        self.facts: Mapping[str, object] = {}
+        self.feeds: dict[str, F] = {}
+        # where an interrupted run has left a table's side tables: a round has to end there
+        self._recorded: dict[str, Position] = {}
+        self._read: LogRead[R] | None = None
+        self._cached: list[DataFrame] = []
+        self._identity = ""
+        self._epoch = 1
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
+        """Check everything, then begin what new tables need: a place in the log, and a snapshot."""
+        self._identity = self.server.open()
+        self._recorded = dict(recorded)
+        with self.server.asking():
+            self._start(positions)
+
+    def _start(self, positions: Mapping[str, Position | None]) -> None:
+        server = self.server
+        for name, position in positions.items():
+            if position is not None:
+                server.check_position(name, position)
+        known = [position for position in map(log_position, positions.values()) if position]
+        self._epoch = max((position.epoch for position in known), default=1)
+        targets = [target for target in self.spec.targets if target.table in positions]
+        parked, lost = self._backlog.load(positions, self._identity)
+        for number, target in enumerate(targets):
+            name = target.table
+            self._admit(number, target, positions[name], parked.get(name, []), lost.get(name))
+        self._backlog.left_out |= server.prepare(targets, self.feeds, self._refuse)
+
+    def _admit(
+        self, number: int, target: Target, position: Position | None, parked: list[Parked], lost: LakecdcError | None
+    ) -> None:
+        """Take a table in, or refuse it without stopping the others.
+
+        :param lost: why it is not known what is parked.
+        """
+        name = target.table
+        try:
+            if lost:
+                raise lost
+            feed = self.server.describe(number, target, position, parked)
+            twin = next((n for n, other in self.feeds.items() if other.table.label == feed.table.label), None)
+            if twin:
+                raise InputError(f"{feed.table.label} already feeds {twin}.", hint=self.server.twin_hint)
+            self.feeds[name] = feed
+            self.server.describe_columns(feed)
+        except LakecdcError as error:
+            self._stop(name, error, position)
+
+    def _stop(self, name: str, error: LakecdcError, position: Position | None) -> None:
+        """Take no more batches of a table; if its log can be followed, that is parked."""
+        feed = self.feeds.get(name)
+        if feed is None or feed.loading:
+            self._refuse(name, error, position)
+            return
+        error.table = error.table or name
+        self._refused[name] = error
+        feed.failed = True
+
+    def _refuse(self, name: str, error: LakecdcError, position: Position | None) -> None:
+        """Leave a table alone; its position holds the log."""
+        error.table = error.table or name
+        self._refused[name] = error
+        self.feeds.pop(name, None)
+        if at := log_position(position):
+            self._backlog.held[name] = at.number
+
+    # -- rounds -----------------------------------------------------------------------------------------------
+
+    def rounds(self) -> Iterator[list[TableBatch]]:
+        """First the new tables' full load, part by part, then the log up to where it ended at that moment.
+
+        A batch that was interrupted is repeated first: a round ends where it did.
+        """
+        yield from self._loads()
+        yield from self._parked_rounds()
+        if not self._followed() and not self.spec.options.dry_run:
+            # no table is left to be read, but what the refused ones keep is still bounded
+            self.finish_round()
+        reached, end = False, None
+        while (followed := self._followed()) and not reached:
+            with self.server.asking():
+                end = end or self.server.log_end()
+                stop = self._recorded_end(followed)
+                read = self.server.read_log(followed, stop or end, repeated=stop is not None)
+                self._read = read
+                reached = read.at_log_end
+                batches = self._batches(read)
+            yield batches
+
+    def _recorded_end(self, followed: list[F]) -> LogEnd | None:
+        """Return the nearest recorded end that its table has not reached yet."""
+        ends = []
+        for feed in followed:
+            recorded = self._recorded.get(feed.table.target.table)
+            at = log_position(recorded)
+            if recorded and at and at.number > feed.reach:
+                moment = datetime.fromisoformat(recorded.read_through or _EARLIEST)
+                ends.append(LogEnd(at, moment))
+        return min(ends, key=lambda end: (end.at.number, end.time), default=None)
+
+    def _followed(self) -> list[F]:
+        """Return the tables whose log is read: to be applied, or to be parked."""
+        return [feed for feed in self.feeds.values() if not feed.loading]
+
+    def _live(self) -> list[F]:
+        return [feed for feed in self._followed() if not feed.failed]
+
+    def _parked_rounds(self) -> Iterator[list[TableBatch]]:
+        """Yield what was parked, which comes before the log."""
+        while waiting := [feed for feed in self._live() if feed.parked]:
+            batches = []
+            for feed in waiting:
+                parked = feed.parked[0]
+                events = self._backlog.events(feed.table.target.table, parked)
+                with self.server.asking():
+                    read = self.server.parked_round(parked, events)
+                    facts = self._source_facts(read.end.time) | {"parked_rounds": len(feed.parked)}
+                    batches += self._batch_or_stop(read, feed, parked.relation, facts)
+            if batches:
+                yield batches
+
+    def _loads(self) -> Iterator[list[TableBatch]]:
+        """Yield rounds with a part of every table that has parts left."""
+        feeds = {name: feed for name, feed in self.feeds.items() if feed.loading}
+        loads = {name: self._load(feed) for name, feed in feeds.items()}
+
+        def refuse(name: str, error: LakecdcError) -> None:
+            self._refuse(name, error, feeds[name].position)
+
+        return rounds_of_parts(loads, lambda name: feeds[name].failed, refuse, self.server.asking)
+
+    def _load(self, feed: F) -> Iterator[TableBatch]:
+        target, dry_run = feed.table.target, self.spec.options.dry_run
+        # rows that are read again must find those that are there, and a change log would have them twice
+        whole = dry_run or not target.keyed or bool(target.history_table) or reloads(self.spec, target)
+        for part in self.server.load(feed, self._epoch, whole=whole):
+            yield self._load_batch(feed, part)
+
+    def _load_batch(self, feed: F, part: LoadPart) -> TableBatch:
+        at, rows = self.server.position_at(feed, feed.stands, part.at), part.rows
+        position = self._encoded(feed, replace(at, load=part.load, loaded=part.loaded), None)
+        batch = TableBatch(feed.table.target, feed.key, feed.columns, None, position)
+        if rows is None:
+            return batch
+        self._cached += part.kept
+        return replace(
+            batch,
+            changes=rows.changes,
+            full_load=not part.again,
+            arrow_rows=rows if part.by_tasks else None,
+            judged=rows.judged,
+            source_columns=feed.source_columns,
+            facts={"full_load_chunks": feed.chunks, **part.facts},
+        )
+
+    def _batches(self, read: LogRead[R]) -> list[TableBatch]:
+        facts = {**self._source_facts(read.end.time), **read.facts}
+        return [batch for feed in self._live() for batch in self._batch_or_stop(read, feed, feed.relation, facts)]
+
+    def _batch_or_stop(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> list[TableBatch]:
+        try:
+            return [self._batch(read, feed, relation, facts)]
+        except LakecdcError as error:
+            self._stop(feed.table.target.table, error, feed.position)
+            return []
+
+    def _batch(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> TableBatch:
+        changes, native = self.server.take(read, feed, relation, self._epoch), Native()
+        if read.round.events(relation):
+            native = self._fold(read.round, feed, relation, changes)
+            facts = {**facts, "decoded_by": f"jvm: {native.reason}" if native.reason else "native"}
+        truncate = read.round.truncate(relation)
+        batch = TableBatch(
+            target=feed.table.target,
+            key=changes.key,
+            columns=changes.columns,
+            changes=native.changes,
+            position=self._position(feed, read.end.at, read.end.time),
+            folded=native.folded,
+            packed=native.packed,
+            every_event=native.every_event,
+            truncate_order=order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None,
+            overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
+            source_columns=changes.source_columns,
+            columns_told=changes.columns_told,
+            facts={**facts, **changes.facts},
+        )
+        return rounds.repeatable(batch, native)
+
+    def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> Native:
+        """Fold the changes of a table by the native engine's tasks, or leave them to the JVM, and say why."""
+        target = feed.table.target
+        layout = refusal(self.spec.options, target) or _unfit(log_round, relation) or changes.layout()
+        if isinstance(layout, str):
+            return rounds.with_changes(Native(reason=layout), changes.changes)
+        by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        native = fold_log(log_round.cells_of(relation), layout, log_round.size(relation), target, by, self._epoch)
+        self._cached += native.kept
+        return rounds.with_changes(native, changes.changes)
+
+    def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
+        """Return the position of a table once the log is applied up to a place."""
+        return self._encoded(feed, self.server.position_at(feed, feed.stands, place), moment)
+
+    def _encoded(self, feed: F, at: LogPosition, moment: datetime | None) -> Position:
+        offsets = replace(at, epoch=self._epoch, loaded=at.loaded or feed.ahead).encode()
+        before = feed.position
+        read_through = moment.astimezone(UTC).isoformat(timespec="microseconds") if moment else None
+        if before and before.read_through and read_through:
+            read_through = max(before.read_through, read_through)
+        return Position(self.server.type, self._identity, offsets, read_through, storage=feed.remembered)
+
+    def _source_facts(self, moment: datetime) -> dict[str, Any]:
+        return {"source_lag_seconds": round(max(0.0, (self.server.now() - moment).total_seconds()), 3)}
+
+    # -- what the job tells -----------------------------------------------------------------------------------
+
+    def applied(self, table: str, position: Position) -> None:
+        """Note that the table stands at ``position`` now, committed."""
+        feed = self.feeds[table]
+        feed.position = position
+        self._backlog.applied(table, feed)
+
+    def failed(self, table: str, error: Exception) -> None:
+        """Take no more batches of the table: what the log has for it is parked.
+
+        One whose full load has not ended holds the log, unless it has no position: then the load begins again.
+        """
+        feed = self.feeds[table]
+        feed.failed = True
+        if feed.position and feed.loading:
+            self._backlog.held[table] = feed.at
+
+    def finish_round(self) -> None:
+        """Let the source go of the log that every table has, and the cluster of the round."""
+        server, backlog = self.server, self._backlog
+        if self._read is not None:
+            self._park(self._read)
+        reach("before_round_release")
+        with server.asking():
+            if server.max_lag_bytes and (backlog.behind(self.feeds) or backlog.left_out):
+                backlog.give_up(self.feeds, server.log_end().at.number, server.max_lag_bytes)
+            idle = backlog.given_up and not (self._followed() or backlog.kept)
+            places = [server.log_end().at.number] if idle else []
+        backlog.forget()
+        followed = [feed.reach for feed in self._followed()]
+        loading = [feed.at for feed in self.feeds.values() if feed.loading and feed.position]
+        places += followed + loading + backlog.kept
+        self._release_round()
+        with server.asking():
+            still = any(feed.loading and not feed.failed for feed in self.feeds.values())
+            facts = server.release(min(places, default=None), min(followed, default=None), loading=still)
+        self.facts = {**facts, **({"slot_held_for": sorted(backlog.left_out)} if backlog.left_out else {})}
+
+    def _park(self, read: LogRead[R]) -> None:
+        place, moment = read.end.at, read.end.time
+
+        def after(feed: F) -> Position:
+            return self._encoded(feed, self.server.position_at(feed, feed.reached, place), moment)
+
+        self._backlog.park(self.feeds, read, after)
+
+    def _release_round(self) -> None:
+        while self._cached:
+            self._cached.pop().unpersist()
+        if self._read:
+            self._read.round.release()
+            self._read = None
+
+    def close(self) -> None:
+        """Release sessions, lock and disk."""
+        self._release_round()
+        self.server.close()
+
+
+def _unfit(log_round: rounds.Round[Any], relation: int) -> str | None:
+    """Return why a round's events of a table are the JVM's whatever their columns are; None if they are not."""
+    if log_round.cells is None:
+        return "the round was parked"
+    return "a TRUNCATE" if log_round.truncate(relation) else None

@@ -1,0 +1,303 @@
+"""MySQL and MariaDB as servers of a log: full loads from a place in the binary log on, and rounds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.ingest.change import ArrowRows, Column, ColumnsTold
+from lakecdc.ingest.formats.native.log import LogLayout
+from lakecdc.ingest.order import RANK_READ, order_key
+from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, loaded
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
+from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
+from lakecdc.ingest.sources.mysql import log as binlog
+from lakecdc.ingest.sources.mysql import server as servers
+from lakecdc.ingest.sources.mysql import snapshot
+from lakecdc.ingest.sources.mysql.arrow_values import odd_for_arrow
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table
+from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
+from lakecdc.ingest.sources.mysql.connect import address, asking, connect
+from lakecdc.ingest.sources.mysql.decoder import Limits, Relation, Wanted
+from lakecdc.ingest.sources.mysql.feed import Feed
+from lakecdc.ingest.sources.mysql.gtid import merged_gtid
+from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
+from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
+from lakecdc.ingest.tables import open_target
+from lakecdc.metadata.positions import Position
+from lakecdc.model.positions import BinlogPosition, LogPosition, Place
+from lakecdc.runtime.failpoints import reach
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.sources.log.parking import Parked
+    from lakecdc.ingest.sources.mysql.connect import Session
+
+_NO_LIMIT = 1 << 62
+
+
+class MysqlServer(LogServer[Feed, binlog.Round]):
+    """See :class:`lakecdc.ingest.sources.log.server.LogServer`; it keeps its log by its own rules."""
+
+    type = TYPE
+    twin_hint = "Feed the other one in a job of its own."
+
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, MysqlSource)
+        self.spark, self.spec, self.source = spark, spec, spec.source
+        self.where = address(self.source)
+        self._session_or_none: Session | None = None
+        # zero dates that full loads have read: by tasks that write, and by those for Spark, which begin again for these
+        self._zero_dates: list[tuple[Accumulator[int], Accumulator[int]]] = []
+        self._files: dict[str, int] = {}
+
+    def open(self) -> str:
+        self._session_or_none = connect(self.where)
+        with self.asking():
+            self._server = servers.read_server(self._session)
+            return self._server.identity
+
+    def asking(self) -> AbstractContextManager[None]:
+        return asking(self.where, "be read from")
+
+    @property
+    def _session(self) -> Session:
+        if self._session_or_none is None:
+            raise SourceUnavailableError("The source is not open.")
+        return self._session_or_none
+
+    def _target(self, feed: Feed) -> IcebergTable | None:
+        return open_target(self.spark, self.spec.catalog.name, feed.table.target.table)
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def check_position(self, table: str, position: Position) -> None:
+        check_identity(table, position, self._server, self.where.place)
+
+    def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> Feed:
+        with self.asking():
+            table = read_table(self._session, target, self.source, self._server.mariadb)
+            feed = Feed(number, table, position, parked=parked)
+            if position:
+                at = feed.reached
+                assert isinstance(at, BinlogPosition)
+                check_place(self._session, self._server, target.table, at, self._created)
+            feed.remember(self._target(feed))
+            return feed
+
+    def describe_columns(self, feed: Feed) -> None:
+        feed.derive_columns()
+
+    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, Feed], refuse: Refuse) -> Mapping[str, int]:
+        """Note the place in the log from which on it is applied to new tables."""
+        self._begin_time = servers.now(self._session)
+        if any(feed.position is None for feed in feeds.values()):
+            place, self._begin_time = self._snapshot_place()
+            self._begin = BinlogPosition(place, servers.gtid_at(self._session, self._server, place))
+            reach("after_snapshot_place")
+        return {}
+
+    def _snapshot_place(self) -> tuple[Place, datetime]:
+        """Return a place in the log before which every later reader sees every transaction, and the server's clock."""
+        if self.spec.options.dry_run:
+            # its rows are not kept, so that it need not be exact and takes no lock
+            return servers.log_end(self._session, self._server)
+        try:
+            return servers.begin_snapshot(self._session, self._server)
+        finally:
+            self._session.rollback()
+
+    def _created(self, file: str) -> int:
+        """Return when a log file was made."""
+        if file not in self._files:
+            self._files[file] = binlog.file_created(self.where, file)
+        return self._files[file]
+
+    # -- rounds -----------------------------------------------------------------------------------------------
+
+    def log_end(self) -> LogEnd:
+        place, clock = servers.log_end(self._session, self._server)
+        return LogEnd(BinlogPosition(place), clock)
+
+    def now(self) -> datetime:
+        return servers.now(self._session)
+
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[binlog.Round]:
+        reached = [at for feed in feeds if isinstance(at := feed.reached, BinlogPosition)]
+        begin = min(reached, key=lambda at: at.number).place
+        stops = [feed.stop for feed in feeds if feed.stop > feed.reach]
+        source, stop = self.source, min([end.at.number, *stops])
+        limits = Limits(stop, source.max_batch_events, source.max_transaction_events)
+        # a batch that is repeated ends where it did, whatever ended it then
+        if stops or repeated:
+            limits = replace(limits, events=_NO_LIMIT)
+        else:
+            limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
+        wanted = {feed.relation: self._wanted(feed) for feed in feeds}
+        task = binlog.ReadLog(self.where, self._server, source.server_id, begin, limits, wanted)
+        found = binlog.read(self.spark, task)
+        summary = found.summary
+        at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)
+        is_end = summary.place == begin or (at.number >= end.at.number and not repeated)
+        if at.number >= end.at.number or (is_end and not repeated):
+            moment = end.time
+        return LogRead(found, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
+
+    def _wanted(self, feed: Feed) -> Wanted:
+        table = feed.table
+        excluded = frozenset(table.target.exclude_columns)
+        now = tuple(column.named for column in table.columns)
+        numbers = tuple(feed.numbers_reached.items())
+        types = tuple(feed.target_types(lambda: self._target(feed)).items())
+        return Wanted(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
+
+    def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int, epoch: int) -> TableChanges:
+        with self.asking():
+            return self._take(read, feed, relation, epoch)
+
+    def _take(self, read: LogRead[binlog.Round], feed: Feed, relation: int, epoch: int) -> TableChanges:
+        found, name = read.round, feed.table.target.table
+        summary = found.summary
+        if relation in summary.lost:
+            raise full_load_needed(f"The source table {feed.table.label} {summary.lost[relation]}", name)
+        altered, before = relation in summary.altered, feed.numbers
+        if altered:
+            feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
+        numbers = summary.columns.get(relation, before)
+        names = {of: name for name, of in numbers.items()}
+        relations = [binlog.named(one, names) for one in found.relations(relation)]
+        feed.take(numbers, relations, altered, read.at_log_end)
+        columns = feed.columns
+        if altered or len(relations) > 1:
+            added = [names[of] for of in summary.added.get(relation, ()) if of in names]
+            fills = checked_fills(self.spark, self._session, feed.table, columns, added)
+            columns = with_fills(columns, fills)
+        feed.zero_dates += summary.zero_dates.get(relation, 0)
+        known = bases(feed.table, relations)
+        return TableChanges(
+            key=feed.key,
+            columns=columns,
+            changes=partial(binlog.changes, found, relation, relations, feed.key, columns, known, epoch),
+            layout=partial(_layout, found, relation, relations, feed.key, columns),
+            source_columns=feed.source_columns,
+            columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
+            facts=self._zero_date_facts(feed),
+        )
+
+    def _zero_date_facts(self, feed: Feed) -> dict[str, int]:
+        loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self._zero_dates)
+        zero_dates = feed.zero_dates + loaded
+        return {"zero_dates": zero_dates} if zero_dates else {}
+
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
+        found = binlog.Round.from_parked(parked, events)
+        created = BinlogPosition.of(parked.offsets).created
+        at = BinlogPosition(found.summary.place, found.summary.gtid, created)
+        return LogRead(found, LogEnd(at, parked.moment))
+
+    def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
+        assert isinstance(at, BinlogPosition)
+        if isinstance(before, BinlogPosition):
+            stays = before.number >= at.number
+            gtid = merged_gtid(before.gtid, "" if stays else at.gtid)
+            at = replace(before if stays else at, gtid=gtid)
+        # the file of a parked round may be gone from the server
+        return BinlogPosition(at.place, at.gtid, at.created or self._created(at.place.file))
+
+    # -- full load --------------------------------------------------------------------------------------------
+
+    def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
+        """Read a table in full; the last part only tells up to where in the log its rows may have been read."""
+        if feed.position is None:
+            feed.begin()
+        if not feed.table.target.keyed and not self.spec.options.dry_run:
+            yield self._load_exactly(feed, epoch)
+            return
+        size = 0 if whole else self.source.full_load_commit_rows
+        before = Progress(**feed.load) if feed.load else None
+        session = connect(self.where, texts=True)
+        try:
+            for part in parts(session, feed.table, self.source.chunk_rows, size, before):
+                yield self._load_part(feed, part, epoch) if part.chunks else self._loaded(feed)
+        finally:
+            session.close()
+
+    def _load_part(self, feed: Feed, part: Part, epoch: int) -> LoadPart:
+        at = feed.stands or self._begin
+        shares = deal(part.chunks, self.source.full_load_parallelism)
+        feed.chunks += len(part.chunks)
+        by_tasks, by_spark = self._readings(feed, shares)
+        rows = self._rows(
+            feed, by_tasks, snapshot.texts(self.spark, by_spark), order_key(epoch, at.number, 0, RANK_READ)
+        )
+        return LoadPart(at, asdict(part.after) if part.after else None, rows=rows)
+
+    def _loaded(self, feed: Feed) -> LoadPart:
+        """End the reading for good: what it has seen must not depend on when the log is read."""
+        assert feed.stands is not None
+        return LoadPart(feed.stands, loaded=self.log_end().at.number)
+
+    def _load_exactly(self, feed: Feed, epoch: int) -> LoadPart:
+        session = connect(self.where, texts=True)
+        try:
+            found = snapshot.chunks(session, feed.table, self.source.chunk_rows)
+        finally:
+            session.close()
+        reach("after_chunks")
+        feed.chunks += len(found)
+        by_tasks, by_spark = self._readings(feed, deal(found, 1))
+        kept, place = snapshot.exact_texts(self.spark, snapshot.ReadExactly(self._server, by_spark))
+        at = BinlogPosition(place, servers.gtid_at(self._session, self._server, place))
+        texts, order = kept.where(F.col(snapshot.PLACE).isNull()), order_key(epoch, place.number, 0, RANK_READ)
+        return LoadPart(at, rows=self._rows(feed, by_tasks, texts, order), by_tasks=False, kept=(kept,))
+
+    def _readings(
+        self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
+    ) -> tuple[snapshot.ReadChunks, snapshot.ReadChunks]:
+        """Return what tasks run that write the rows, and those that read them for Spark."""
+        names = [column.name for column in feed.columns]
+        context = self.spark.sparkContext
+        self._zero_dates.append((context.accumulator(0), context.accumulator(0)))
+        by_tasks, by_spark = self._zero_dates[-1]
+        read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
+        return read, replace(read, zero_dates=by_spark)
+
+    def _rows(self, feed: Feed, by_tasks: snapshot.ReadChunks, texts: DataFrame, order: str) -> ArrowRows:
+        """Return rows of a full load.
+
+        :param order: their order key, below that of every change behind their place in the log.
+        """
+        values, known, time = snapshot.values(feed.table, feed.columns), bases(feed.table, ()), self._begin_time
+        changes = partial(loaded, texts, feed.key, feed.columns, values, LoadMark(order, time))
+        read = snapshot.ReadTables(by_tasks, tuple((known[c.name], c.type) for c in feed.columns))
+        odd, judged = odd_for_arrow(feed.table, feed.columns), partial(changes, judged=True)
+        return ArrowRows(changes(), read, len(by_tasks.shares), order, time, odd, judged)
+
+    def close(self) -> None:
+        if self._session_or_none:
+            self._session_or_none.close()
+            self._session_or_none = None
+
+
+def _layout(
+    found: binlog.Round, table: int, relations: Sequence[Relation], key: Sequence[str], columns: Sequence[Column]
+) -> LogLayout | str:
+    """Return how tasks of the native engine take a table's events, or why they are the JVM's."""
+    if table in found.summary.altered or len(relations) != 1:
+        return "the source has altered the table"
+    if not key and found.events(table).get("d"):
+        return "a delete in a table without a key"
+    return binlog.layout(found, relations[0], key, columns)

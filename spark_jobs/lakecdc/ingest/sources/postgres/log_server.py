@@ -1,0 +1,346 @@
+"""Postgres as the server of a log: slot and publication, full loads from a snapshot, rounds of the slot's log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.iceberg.table import exists
+from lakecdc.ingest.change import ArrowRows
+from lakecdc.ingest.source_columns import key_numbers, remembered
+from lakecdc.ingest.sources.database import deal, full_load_needed
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
+from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
+from lakecdc.ingest.sources.postgres import log as wal
+from lakecdc.ingest.sources.postgres import owners, slots, snapshot
+from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
+from lakecdc.ingest.sources.postgres.connect import address, asking, connect
+from lakecdc.ingest.sources.postgres.feed import (
+    Feed,
+    described_numbers,
+    key_names,
+    names_now,
+    settle_quiet_names,
+    with_fill,
+    without_new_names,
+)
+from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
+from lakecdc.ingest.sources.postgres.owners import Owner
+from lakecdc.ingest.sources.postgres.pgoutput import Bounds, Summary, Wanted
+from lakecdc.ingest.sources.postgres.slots import Publication, Slot
+from lakecdc.ingest.sources.postgres.start_checks import (
+    TYPE,
+    check_position,
+    check_publication,
+    check_same_table,
+    check_slot,
+    check_still_there,
+)
+from lakecdc.ingest.sources.postgres.storage import StorageWatch
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.ingest.tables import open_target
+from lakecdc.model.positions import LogPosition, LsnPosition, lsn, lsn_text
+from lakecdc.runtime.failpoints import reach
+
+if TYPE_CHECKING:
+    import psycopg
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.sources.log.parking import Parked
+    from lakecdc.metadata.positions import Position
+
+log = logging.getLogger(__name__)
+
+_FLUSH_SECONDS = 1.0
+_FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
+
+
+class PostgresServer(LogServer[Feed, wal.Round]):
+    """See :class:`lakecdc.ingest.sources.log.server.LogServer`."""
+
+    type = TYPE
+    twin_hint = "Give it a slot of its own."
+
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        assert isinstance(spec.source, PostgresSource)
+        self.spark, self.spec, self.source = spark, spec, spec.source
+        self.where = address(self.source)
+        self.max_lag_bytes = self.source.max_slot_lag_bytes or 0
+        self._session_or_none: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._snapshot: snapshot.Snapshot | None = None
+        self._identity = ""
+        # whether any table of the run has a position
+        self._fed = False
+        # messages of the last round; those that the slot keeps before the tables that are followed; mean of an event
+        self._messages = self._skipped = self._event_bytes = 0
+
+    def open(self) -> str:
+        self._session_or_none = connect(self.where)
+        with self.asking():
+            slots.check_server(self._session)
+            slots.lock(self._session, self.source.slot)
+            self._identity = slots.identity(self._session)
+            self._types = TypeCatalog(self._session, self.source.infinity)
+            return self._identity
+
+    def asking(self) -> AbstractContextManager[None]:
+        return asking(self.where)
+
+    @property
+    def _session(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self._session_or_none is None:
+            raise SourceUnavailableError("The source is not open.")
+        return self._session_or_none
+
+    def _value(self, statement: str) -> Any:
+        row = self._session.execute(statement.encode()).fetchone()
+        assert row is not None
+        return row[0]
+
+    # -- start ------------------------------------------------------------------------------------------------
+
+    def check_position(self, table: str, position: Position) -> None:
+        check_position(table, position, self._identity, self.where.place)
+        self._fed = True
+
+    def _exists(self, target: str) -> bool:
+        try:
+            return exists(self.spark, self.spec.catalog.name, target)
+        except LakecdcError:
+            return True
+
+    def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> Feed:
+        check_still_there(self._session, self.source.slot, target, position)
+        table = read_table(self._session, target)
+        check_same_table(table, position)
+        known = open_target(self.spark, self.spec.catalog.name, target.table) if position else None
+        numbers = remembered(known) if known else {}
+        target_key = key_numbers(known, target) if known and target.keyed else ()
+        return Feed(table.oid, table, position, parked=parked, numbers=numbers, target_key=target_key)
+
+    def describe_columns(self, feed: Feed) -> None:
+        table, position = feed.table, feed.position
+        feed.columns = target_columns(table.target, table.key, table.columns, self._types)
+        feed.storage = StorageWatch(self._session, table, position.storage if position else None)
+
+    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, Feed], refuse: Refuse) -> Mapping[str, int]:
+        source, session = self.source, self._session
+        publication = Publication(session, self.where, source.publication_name)
+        known = owners.read(session, publication.name)
+        before, owner = known.get(source.slot), Owner.of(self.spec.catalog, self.spec.targets)
+        owners.check(source.slot, publication.name, before, owner, self._exists)
+        slot = slots.usable_slot(session, source.slot)
+        check_slot(source, slot, self._fed)
+        check_publication(publication.name, publication.check(), self._fed)
+        self._refuse_unpublished(publication, feeds, refuse)
+        left_out: Mapping[str, int] = {}
+        if slot:
+            self._refuse_gaps(slot, feeds, refuse)
+            left_out = self._left_out(publication, slot, known, {".".join(source_name(target)) for target in targets})
+        if self.spec.options.dry_run:
+            return left_out
+        if any(feed.loading for feed in feeds.values()):
+            self._begin_load(publication, slot, feeds)
+        owner = owner.joined(before, {".".join(name) for name in publication.tables()})
+        owners.note(session, publication.name, source.slot, owner)
+        return left_out
+
+    def _left_out(
+        self, publication: Publication, slot: Slot, known: Mapping[str, Owner], fed: set[str]
+    ) -> Mapping[str, int]:
+        """Return the source tables of this slot that take no part in the run, and the place that they need.
+
+        :param known: the owners of the publication's slots.
+        :param fed: the source tables that take part.
+        """
+        theirs = {name for of, other in known.items() if of != slot.name for name in other.targets}
+        fed_before = known[slot.name].targets if slot.name in known else {}
+        # a publication of another name may serve any slot
+        listed = publication.listed() - theirs if publication.name == slot.name else set()
+        published = {".".join(name) for name in publication.tables()}
+        here = {target.table for target in self.spec.targets}
+        left_out = {}
+        for name in sorted((listed | fed_before.keys() & published) - fed):
+            target = fed_before.get(name)
+            # one that was dropped is loaded in full if it ever comes back
+            if target is None or target in here or self._exists(target):
+                left_out[name] = slot.confirmed
+        if left_out:
+            log.warning(
+                "The slot %s stays where it is for %s, which this run leaves out. If nobody wants them any more, run "
+                "ALTER PUBLICATION %s DROP TABLE … at the source.",
+                *(slot.name, ", ".join(left_out), publication.name),
+            )
+        return left_out
+
+    def _refuse_unpublished(self, publication: Publication, feeds: Mapping[str, Feed], refuse: Refuse) -> None:
+        published = publication.tables()
+        for name, feed in [*feeds.items()]:
+            table = feed.table
+            missing = (table.schema, table.name) not in published
+            try:
+                if missing and feed.position:
+                    raise full_load_needed(f"The publication {publication.name!r} lost {table.label}", name)
+                if missing and not self.source.create:
+                    raise InputError(
+                        f"The publication {publication.name!r} lacks {table.label}, and source.create is false.",
+                        hint=f"Run ALTER PUBLICATION {publication.name} ADD TABLE {table.label}.",
+                    )
+                publication.check_filters(table)
+            except LakecdcError as error:
+                refuse(name, error, feed.position)
+
+    def _refuse_gaps(self, slot: Slot, feeds: Mapping[str, Feed], refuse: Refuse) -> None:
+        flushed = self._value(_FLUSHED)
+        for name, feed in [*feeds.items()]:
+            if feed.position is None:
+                continue
+            at = lsn_text(feed.reach)
+            if slot.confirmed > feed.reach:
+                what = f"The log between {at} and {lsn_text(slot.confirmed)} is gone"
+            elif feed.reach > lsn(flushed):
+                what = f"The source's log ends at {flushed}, before the table's position {at}: the source was restored"
+            else:
+                continue
+            # its position is passed already, it cannot hold the slot any more
+            refuse(name, full_load_needed(what, name), None)
+
+    # -- full load --------------------------------------------------------------------------------------------
+
+    def _begin_load(self, publication: Publication, slot: Slot | None, feeds: Mapping[str, Feed]) -> None:
+        """Publish the new tables first and take the snapshot then: the log has all that the snapshot does not show."""
+        publication.publish([feed.table for feed in feeds.values() if feed.position is None])
+        reach("before_slot_creation")
+        log.info("waiting for transactions that are open at the source, then taking a snapshot")
+        self._snapshot = snapshot.take(self.where, self.source.slot, temporary=slot is not None)
+        reach("after_slot_creation")
+
+    def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
+        # a dry run must not make a slot
+        taken = self._snapshot = self._snapshot or snapshot.export(self.where)
+        size = 0 if whole else self.source.full_load_commit_bytes
+        before = Progress(**feed.load) if feed.load else None
+        for part in parts(self._session, feed.table, self.source.chunk_bytes, size, taken.xmin, before):
+            # the log is applied from the first snapshot on
+            yield LoadPart(
+                LsnPosition(feed.at or taken.lsn),
+                asdict(part.after) if part.after else None,
+                loaded=taken.lsn if taken.lsn > feed.at > 0 else 0,
+                rows=self._rows(feed, part, taken, epoch),
+                again=part.again,
+                by_tasks=not part.again,
+                facts=feed.table.facts,
+            )
+
+    def _rows(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> ArrowRows:
+        table, columns = feed.table, feed.columns
+        shares = deal(part.chunks, self.source.full_load_parallelism)
+        copy = snapshot.CopyChunks(self.where, taken.name, shares, tuple(column.name for column in columns))
+        feed.numbers = column_numbers(self._session, table.oid)
+        feed.chunks += len(part.chunks)
+        values, odd = self._types.values(table.columns, columns), self._types.odd_for_arrow(table.columns, columns)
+        return snapshot.rows(self.spark, copy, table, columns, values, taken, epoch, odd)
+
+    def _forget_snapshot(self) -> None:
+        if self._snapshot:
+            self._snapshot.close()
+            self._snapshot = None
+
+    # -- rounds -----------------------------------------------------------------------------------------------
+
+    def log_end(self) -> LogEnd:
+        """Return where the log ends, and the source's clock just before."""
+        end = slots.log_end(self._session)
+        return LogEnd(LsnPosition(end.lsn), end.time)
+
+    def now(self) -> datetime:
+        moment: datetime = self._value("SELECT clock_timestamp()")
+        return moment
+
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[wal.Round]:
+        wanted = {
+            feed.relation: Wanted(
+                feed.reach,
+                feed.table.key,
+                frozenset(feed.table.target.exclude_columns),
+                (feed.numbers, feed.table.numbers),
+            )
+            for feed in feeds
+        }
+        # messages that this run has read before and that a failed table keeps in the slot come first again
+        limit = self._skipped + wal.events_at_once(self.source, self._event_bytes)
+        bounds = Bounds(self.source.max_batch_bytes, self.source.max_batch_seconds)
+        publication = wal.publication_list(self.source.publication_name)
+        task = wal.ReadLog(self.where, self.source.slot, publication, end.at.number, limit, wanted, bounds)
+        found = wal.read(self.spark, task)
+        summary = found.summary
+        self._event_bytes, self._messages = summary.event_bytes, summary.messages
+        if summary.cut or summary.messages >= limit:
+            return LogRead(found, _end_of(summary))
+        at = LsnPosition(max(summary.end_lsn, end.at.number))
+        return LogRead(found, LogEnd(at, end.time), at_log_end=not repeated)
+
+    def take(self, read: LogRead[wal.Round], feed: Feed, relation: int, epoch: int) -> TableChanges:
+        found, table, to = read.round, feed.table, read.end.at.number
+        relations = found.relations(relation)
+        if feed.storage:
+            feed.storage.follow(to, bool(relations), found.truncated_by(relation))
+        numbers = described_numbers(self._session, feed, relations)
+        key = key_names(feed, relations, numbers)
+        if relations:
+            feed.columns = target_columns(table.target, key, relations[-1].columns, self._types)
+        columns = with_fill(self.spark, self._session, feed, self._types)
+        named = bool(relations) or settle_quiet_names(feed, to)
+        if not named:
+            columns = without_new_names(self._session, feed, columns)
+        renamed: Mapping[int, Mapping[str, str]] = {}
+        if found.events(relation):
+            renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
+        feed.numbers = numbers[-1] if numbers else feed.numbers
+        described = (found, relation, key, columns, self._types)
+        return TableChanges(
+            key=key,
+            columns=columns,
+            changes=partial(wal.changes, *described, epoch, renamed),
+            layout=partial(wal.layout, *described, renamed, overtaken=bool(feed.ahead)),
+            source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
+            facts=table.facts,
+        )
+
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[wal.Round]:
+        found = wal.Round(Summary.from_json(parked.summary), parked=events)
+        return LogRead(found, LogEnd(LsnPosition(parked.through), parked.moment))
+
+    def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:
+        return LsnPosition(max(at.number, before.number if before else 0), feed.table.oid)
+
+    def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
+        if not loading:
+            self._forget_snapshot()
+        if upto is not None:
+            moved = slots.advance(self._session, self.source.slot, upto)
+            # whatever the slot keeps before the tables that are followed is read again in the next round
+            self._skipped = self._messages if followed is not None and moved < followed else 0
+        self._messages = 0
+        slot = slots.find_slot(self._session, self.source.slot)
+        return {"slot_lag_bytes": slot.lag_bytes if slot else 0}
+
+    def close(self) -> None:
+        self._forget_snapshot()
+        if self._session_or_none:
+            self._session_or_none.close()
+            self._session_or_none = None
+
+
+def _end_of(summary: Summary) -> LogEnd:
+    """Return where the last transaction of a round ends."""
+    return LogEnd(LsnPosition(summary.end_lsn), datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC))

@@ -1,0 +1,154 @@
+"""Positions in the log of a database: the offsets of sources ``postgres`` and ``mysql``, encoded here alone."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakecdc.metadata.positions import Position
+
+_NUMBER = re.compile(r"(?<!\d)(\d+)\Z")
+FILE_STEP = 1 << 32
+
+
+def lsn(text: str) -> int:
+    """Return an LSN's text, such as ``16/B374D848``, as a number."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    """Return a number as an LSN's text."""
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+@dataclass(frozen=True, order=False)
+class Place:
+    """A boundary between two transactions of a binary log.
+
+    :param file: name of the log file, such as ``binlog.000003``.
+    :param pos: byte in the file.
+    """
+
+    file: str
+    pos: int
+
+    @property
+    def number(self) -> int:
+        """File number times 2^32 plus byte, as Debezium compares positions; beyond 4 GiB the byte is capped.
+
+        Only a file's last transaction can lie there, and events of one transaction are told apart by their ordinal.
+        """
+        found = _NUMBER.search(self.file)
+        return (int(found.group(1)) if found else 0) * FILE_STEP + min(self.pos, FILE_STEP - 1)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPosition(ABC):
+    """How far a table has been fed from the log of a database; its text is that of the place, for messages.
+
+    :param epoch: of the order keys.
+    :param loaded: number of the place up to which a full load may have read changes already; 0 if there is none.
+    :param load: how far a full load has come; None if none is under way.
+    """
+
+    epoch: int = 1
+    loaded: int = 0
+    load: Mapping[str, Any] | None = None
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """The place as a number that grows with the log; every transaction before it is in the table."""
+
+    @property
+    def ahead(self) -> int:
+        """Return ``loaded`` as long as the log has not been applied up to there, else 0."""
+        return self.loaded if self.loaded > self.number else 0
+
+    @abstractmethod
+    def encode(self) -> dict[str, Any]:
+        """Return the offsets of a :class:`Position`."""
+
+    def _encoded(self, own: Mapping[str, Any], loaded: Any) -> dict[str, Any]:
+        more = {"loaded": loaded if self.ahead else None, "load": self.load and dict(self.load)}
+        return {name: value for name, value in {**own, "epoch": self.epoch, **more}.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class LsnPosition(LogPosition):
+    """A position in the log of a Postgres cluster.
+
+    :param lsn: log sequence number.
+    :param oid: of the source table; None if it is not known.
+    """
+
+    lsn: int
+    oid: int | None = None
+
+    @property
+    def number(self) -> int:
+        return self.lsn
+
+    def encode(self) -> dict[str, Any]:
+        return self._encoded({"lsn": lsn_text(self.lsn), "oid": self.oid}, lsn_text(self.loaded))
+
+    @classmethod
+    def of(cls, offsets: Mapping[str, Any]) -> LsnPosition:
+        """Decode the offsets of a position."""
+        at, loaded = lsn(offsets["lsn"]), lsn(offsets.get("loaded", "0/0"))
+        return cls(at, offsets.get("oid"), epoch=int(offsets.get("epoch", 1)), loaded=loaded, load=offsets.get("load"))
+
+    def __str__(self) -> str:
+        return lsn_text(self.lsn)
+
+
+@dataclass(frozen=True)
+class BinlogPosition(LogPosition):
+    """A position in the binary log of a MySQL or MariaDB server.
+
+    :param gtid: identifier of the last transaction before it, see ``ingest.sources.mysql.gtid``; empty if unknown.
+    :param created: when the log file was made, in seconds since 1970; None if it is not known.
+    """
+
+    place: Place
+    gtid: str = ""
+    created: int | None = None
+
+    @property
+    def number(self) -> int:
+        return self.place.number
+
+    def encode(self) -> dict[str, Any]:
+        own = {"file": self.place.file, "pos": self.place.pos, "gtid": self.gtid, "created": self.created}
+        return self._encoded(own, self.loaded)
+
+    @classmethod
+    def of(cls, offsets: Mapping[str, Any]) -> BinlogPosition:
+        """Decode the offsets of a position."""
+        return cls(
+            Place(offsets["file"], int(offsets["pos"])),
+            str(offsets.get("gtid", "")),
+            offsets.get("created"),
+            epoch=int(offsets.get("epoch", 1)),
+            loaded=int(offsets.get("loaded", 0)),
+            load=offsets.get("load"),
+        )
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+
+def log_position(position: Position | None) -> LogPosition | None:
+    """Decode a position in a database's log; None for a position of another source, or if there is none."""
+    if position is None:
+        return None
+    kinds: dict[str, type[LsnPosition] | type[BinlogPosition]] = {"postgres": LsnPosition, "mysql": BinlogPosition}
+    kind = kinds.get(position.source)
+    return kind.of(position.offsets) if kind else None
