@@ -211,7 +211,7 @@ def test_tables_are_fed(lakecdc: Lakecdc, spark_submit: FakeSpark, tmp_path: Pat
     assert len(spark_submit.calls[0]["spec"]["target"]) == 2
     # what is wrong is told before Spark is started
     ended = lakecdc("run", "ingest", "--config", config(tmp_path, **FILES))
-    assert ended.code == 4 and "there is no folder /nowhere" in ended.out and len(spark_submit.calls) == 1
+    assert ended.code == 4 and "the folder /nowhere does not exist" in ended.out and len(spark_submit.calls) == 1
 
 
 @pytest.mark.parametrize(

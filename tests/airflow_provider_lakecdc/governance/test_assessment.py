@@ -102,7 +102,7 @@ def test_policies_say_when_and_how(shop: Any) -> None:
     assert needs(found) == {("a", "compact_data_files"), ("c", "compact_data_files")}
     a, c = found.actions
     assert (a.benefit, a.options, a.due) == (24, {"min_input_files": 7}, None)
-    assert c.options == {"min_input_files": 3} and c.due and "waited" in c.due
+    assert c.options == {"min_input_files": 3} and c.due and "waiting for" in c.due
     assert [(each.table, each.job) for each in found.skipped] == [("shop.b", "compact_data_files")]
     assert f"from {begins} to {ends}" in found.skipped[0].reason
     # tables whose options differ have tasks of their own

@@ -109,7 +109,7 @@ def test_a_password_written_out_is_refused_without_repeating_it(spark_submit: Fa
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({**FILES, "path": "/gone/*.jsonl"}, "no folder /gone"),
+        ({**FILES, "path": "/gone/*.jsonl"}, "folder /gone does not exist"),
         ({"type": "mysql", "host": "h", "user": "u", "password": {"env": "NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE"),
     ],
 )
