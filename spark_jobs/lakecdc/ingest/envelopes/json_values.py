@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: a JSON object, its members as int, text, :class:`Number`, bool, None, lists and objects
 Object = dict[str, Any]
-_QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b"\":\\ -0"
+_QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b'":\\ -0'
 # bytes that may stand between a value and what follows it, and those behind a zero that make it another number
 _NAME_END = re.compile(rb"[ \t\r\n]*:")
 _BEFORE_NUMBER, _IN_NUMBER = tuple(b":,[ \t\r\n"), tuple(b"0123456789.eE")
