@@ -109,7 +109,7 @@ class Decoder:
             "partition": pa.string(),
             **dict.fromkeys(COUNTS, pa.int32()),
             "odd": pa.string(),
-            "message": pa.struct(list(messages.schema)),
+            "message": pa.struct([column.with_nullable(True) for column in messages.schema]),
             "source_table": pa.string(),
         }
         return pa.schema(list(fields.items()))
@@ -156,7 +156,8 @@ class Decoder:
         op, before, after = envelope.op, envelope.before, envelope.after or _NO_ROW
         table, odd = envelope.source_table or None, self._judge(envelope)
         if op is None:
-            if odd is None:
+            is_row = envelope.problem is not None and envelope.problem[0] == "unknown-type"
+            if odd is None or (is_row and not self._is_own(table, message.topic)):
                 return None, None
             return (place, _ODD, _NO_ROW, _NO_ROW, None, None, _NO_PLACE, None), odd
         if op == "x":
@@ -266,12 +267,11 @@ class Decoder:
                 columns[f"c{i}"] = pa.array(events.source_tables, pa.string())
                 continue
             tokens = [image.get(name) for image in events.images]
-            if name in self._large:
-                for place in self._find_placeholders(tokens):
-                    tokens[place] = None
-                    left_out.setdefault(place, []).append(name)
+            placeholders = self._find_placeholders(tokens) if name in self._large else []
+            for place in placeholders:
+                left_out.setdefault(place, []).append(name)
             columns[f"c{i}"], misfits = self._columns[name].convert(tokens)
-            events.set_aside(misfits, f"a value of the column {name}")
+            events.set_aside([place for place in misfits if place not in placeholders], f"a value of the column {name}")
         opened: pa.Array = pa.nulls(len(events.ops), pa.list_(pa.string()))
         if left_out:
             opened = pa.array([left_out.get(place) for place in range(len(events.ops))], pa.list_(pa.string()))
@@ -330,7 +330,9 @@ class Decoder:
         import pyarrow as pa
 
         count = len(events.ops)
-        together = pa.StructArray.from_arrays(messages.columns, messages.schema.names)
+        # of what is not set aside all are null
+        fields = [column.with_nullable(True) for column in messages.schema]
+        together = pa.StructArray.from_arrays(messages.columns, fields=fields)
         if events.odd:
             odd = pa.array([events.odd.get(place) for place in range(count)], pa.string())
             chosen = [number if place in events.odd else None for place, number in enumerate(events.messages)]

@@ -64,7 +64,7 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
     """
     fits = f"{made} IS NOT NULL"
     if field.names:
-        return f"{fits} AND {exact(Field(field.name, 'string'), text, made, kind=kind)}"
+        return f"{fits} AND CASE WHEN regexp_full_match({text}, '[0-9]{{1,20}}') THEN true ELSE {_is_text(kind)} END"
     if field.encoding == "base64":
         told = f"CASE WHEN {_is_word(text)} THEN true ELSE {_is_text(kind)} END"
         return f"{fits} AND to_base64({made}) = {text} AND {told}"

@@ -157,6 +157,8 @@ def test_plain_values_are_what_their_parsers_make_of_them(monkeypatch: pytest.Mo
     both = decoded()
     assert plain > 1400
     monkeypatch.setattr(parts.plain, "FORMATS", ())
-    assert both == decoded()
+    different = {CASES[place] for place, case in decoded().items() if repr(case) != repr(both.get(place))}
+    # the number is a zero without sign to DuckDB
+    assert different == {("double", "-0"), ("text", "-0")} and both.keys() == decoded().keys()
     # each column has values that are taken
     assert {CASES[place][0] for place in both} == {*NAMES}

@@ -30,9 +30,7 @@ def run(name: str, messages: list[Any], **rest: Any) -> list[Row]:
 
 
 def odd(name: str, message: Any, **rest: Any) -> str:
-    reason = run(name, [message], **rest)[0]["odd"]
-    assert reason is not None
-    return str(reason)
+    return str(next(row["odd"] for row in run(name, [message], **rest) if row["odd"] is not None))
 
 
 def flat(row: Row, **facts: Any) -> Row:
@@ -93,8 +91,12 @@ def test_values_of_another_type_that_say_the_same_are_taken(name: str) -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_columns_that_the_table_does_not_have(name: str) -> None:
     make = EACH[name]
-    assert "a new column z" in odd(name, make({**PLAIN, "z": 5})) or name == "canal-json"
-    assert run(name, [make({**PLAIN, "z": None})])[0]["k0"] == 1
+    if name == "canal-json":
+        # its messages list their columns
+        assert odd(name, make({**PLAIN, "z": None})) == "a message that is no plain row event"
+    else:
+        assert "a new column z" in odd(name, make({**PLAIN, "z": 5}))
+        assert run(name, [make({**PLAIN, "z": None})])[0]["k0"] == 1
     assert run(name, [make(PLAIN), make({"v": "y", "id": 2})])[1]["c2"] is None
 
 
@@ -168,7 +170,7 @@ def test_a_member_tells_the_order(value: Any) -> None:
     assert found[0]["pos"] == int(micros.get(value, value)) - 2**63
 
 
-@pytest.mark.parametrize("value", [None, "x", -1, 1.5, True, 2**63, "2024-01-02", {"a": 1}, "-5"])
+@pytest.mark.parametrize("value", [None, "x", -1, 1.5, True, 2**63, {"a": 1}, "-5"])
 def test_orders_of_another_form_are_odd(value: Any) -> None:
     fields = (Field("id", "bigint"),)
     odd("json", {"id": 1, "at": value}, fields=fields, ignored=("at",), order_by="at")
