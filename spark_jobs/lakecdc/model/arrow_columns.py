@@ -166,7 +166,7 @@ def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
             if not -limit < number < limit or value == "":
                 return None
             octets += number.to_bytes(16, "little", signed=True)
-        mask = pa.array(validity).buffers()[1]
+        mask = pa.array(validity, pa.bool_()).buffers()[1]
         return pa.Array.from_buffers(arrow, len(validity), [mask, pa.py_buffer(octets)])
 
     return quick

@@ -46,6 +46,13 @@ _MOST_DIGITS = 400
 _EXACT = Context(prec=2 * _MOST_DIGITS, traps=[Inexact, InvalidOperation])
 # in hours; Java's bound of an offset from UTC
 _LARGEST_OFFSET = 18
+# types that an encoding can have
+_ENCODED = {
+    "base64": ("binary",),
+    "epoch_days": ("date",),
+    **dict.fromkeys(("epoch_millis", "epoch_micros", "epoch_nanos"), ("timestamp_ntz", "timestamp")),
+    **dict.fromkeys(("time_millis", "time_micros", "time_nanos"), ("string",)),
+}
 _NANOSECONDS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
 _LONGEST_TIME_OF_DAY = 2**63 - 1
 
@@ -70,6 +77,17 @@ class ColumnType:
     encoding: str = "plain"
     scale: int = 0
     names: tuple[str, ...] = ()
+
+    @property
+    def has_parser(self) -> bool:
+        """Whether values of the type can be written in this way."""
+        if arrow_type(self.sql_type) is None:
+            return False
+        if self.names:
+            return self.sql_type == "string"
+        if self.encoding in ("decimal_bytes", "variable_decimal"):
+            return self.sql_type == "string" or bool(_DECIMAL.match(self.sql_type))
+        return self.encoding == "plain" or self.sql_type in _ENCODED[self.encoding]
 
     def parser(self) -> Parser:
         """Return the function that turns a token into the column's value; null stays null.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lakecdc.ingest.envelopes import canal, debezium, debezium_flat, dms, golden_gate, maxwell, plain
 from lakecdc.ingest.envelopes.json_values import UnreadableError, parse_json
-from lakecdc.ingest.envelopes.message import Envelope, Message, Rows
+from lakecdc.ingest.envelopes.message import Envelope, Message, Rows, refuse_bad_names
 
 _FORMATS: dict[str, Rows] = {
     "debezium-json": debezium.read,
@@ -34,6 +34,6 @@ def read_message(rows: Rows, message: Message) -> Iterator[Envelope]:
     """Read the rows that a message tells of; whatever the message holds, it ends in envelopes."""
     try:
         value = None if message.value is None else parse_json(message.value)
-        yield from rows(message, value)
+        yield from map(refuse_bad_names, rows(message, value))
     except UnreadableError as error:
         yield Envelope(None, source_table=message.topic, problem=(error.rule, str(error)))

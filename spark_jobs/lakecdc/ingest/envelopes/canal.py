@@ -21,7 +21,6 @@ from lakecdc.ingest.envelopes.message import (
     integer,
     member,
     names_of,
-    refuse_bad_names,
     text,
     times,
 )
@@ -81,7 +80,7 @@ class _Shared:
         image = as_object(row)
         before = image if op == "d" else as_object(old) if op == "u" else None
         after = None if op == "d" else image
-        problem = self._problem(row) or refuse_bad_names(before, after)
+        problem = self._problem(row)
         return self.envelope(
             op if problem is None else None,
             nth,

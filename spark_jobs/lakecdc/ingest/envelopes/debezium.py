@@ -8,7 +8,7 @@ number; Db2 by commit LSN and change LSN; other connectors by source time and pl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from lakecdc.ingest.envelopes.lsn import Lsn
@@ -17,14 +17,15 @@ from lakecdc.ingest.envelopes.message import (
     Keys,
     Message,
     Place,
+    as_integer,
     as_object,
+    as_text,
     dotted,
     first,
     integer,
     last_digits,
     member,
     placed,
-    refuse_bad_names,
     text,
     times,
     whole,
@@ -35,12 +36,14 @@ from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
 OLD_KEY = "__debezium.oldkey"
 ROW_OPS = ("r", "c", "u", "d")
 _OPS = (*ROW_OPS, "t")
+# an incremental snapshot's reads stand among the changes
+_NO_SNAPSHOT = ("false", "incremental")
 _COMMIT_LSN = re.compile(r'\["([0-9]+)"')
 
 
-def read(message: Message, value: Any) -> Iterator[Envelope]:
+def read(message: Message, value: Any) -> Iterable[Envelope]:
     """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
-    yield envelope(message, unwrapped(value), member(value, "schema"))
+    return (envelope(message, unwrapped(value), member(value, "schema")),)
 
 
 def envelope(message: Message, event: Any, schema: Any) -> Envelope:
@@ -51,20 +54,20 @@ def envelope(message: Message, event: Any, schema: Any) -> Envelope:
     linked = keys(message)
     if event is None:
         return Envelope("x", keys=linked, schema=schema)
-    op, before, after = text(event, "op"), as_object(member(event, "before")), as_object(member(event, "after"))
+    if type(event) is not dict:
+        event = {}
+    op, source = as_text(event.get("op")), event.get("source")
     known = op if op in _OPS else None
     problem = None
     if known is None and not _is_no_row_event(event, op):
         problem = "unknown-message", "its op is not one of Debezium's"
-    problem = problem or refuse_bad_names(before, after)
-    source = member(event, "source")
-    told = dotted(text(source, "schema") or text(source, "db"), text(source, "table"))
+    told = _source_table(source)
     return Envelope(
-        known if problem is None else None,
+        known,
         _place(source, op),
         told or (message.topic if known or problem else None),
-        before,
-        after,
+        as_object(event.get("before")),
+        as_object(event.get("after")),
         linked,
         schema,
         problem=problem,
@@ -98,20 +101,32 @@ def _is_no_row_event(event: Any, op: str | None) -> bool:
     )
 
 
+def _source_table(source: Any) -> str:
+    if type(source) is not dict:
+        return ""
+    schema, table = as_text(source.get("schema")), as_text(source.get("table"))
+    return dotted(as_text(source.get("db")) if schema is None else schema, table)
+
+
 def _place(source: Any, op: str | None) -> Place:
-    connector, lsn = text(source, "connector"), integer(source, "lsn")
-    position, ordinal = commit_lsn(text(source, "sequence")), lsn
+    if type(source) is not dict:
+        return Place(rank=RANK_READ if op == "r" else RANK_CHANGE)
+    get = source.get
+    connector, lsn, sequence = as_text(get("connector")), as_integer(get("lsn")), get("sequence")
+    position, ordinal = None if sequence is None else commit_lsn(as_text(sequence)), lsn
     if connector in ("mysql", "mariadb"):
         # the file's number and the position in it share one 64-bit coordinate
-        binlog = times(last_digits(text(source, "file")), 1 << 32, integer(source, "pos"))
-        position, ordinal = first(binlog, position), first(integer(source, "row"), lsn)
+        binlog = times(last_digits(as_text(get("file"))), 1 << 32, as_integer(get("pos")))
+        position, ordinal = first(binlog, position), first(as_integer(get("row")), lsn)
     if lsn is None:
-        numbers = Lsn(
-            text(source, "commit_lsn"), text(source, "change_lsn"), integer(source, "event_serial_no"), connector
-        )
-        position = first(position, integer(source, "commit_scn"), numbers.position)
-        ordinal = first(ordinal, integer(source, "scn"), numbers.ordinal)
-    position = first(position, lsn)
-    is_read = op == "r" or (text(source, "snapshot") or "false") not in ("false", "incremental")
-    time_us = first(integer(source, "ts_us"), times(integer(source, "ts_ms"), 1000))
-    return Place(placed(position), placed(ordinal), RANK_READ if is_read else RANK_CHANGE, time_us)
+        change = as_text(get("change_lsn")), as_integer(get("event_serial_no"))
+        numbers = Lsn(as_text(get("commit_lsn")), *change, connector)
+        position = first(position, as_integer(get("commit_scn")), numbers.position)
+        ordinal = first(ordinal, as_integer(get("scn")), numbers.ordinal)
+    snapshot = get("snapshot")
+    is_read = op == "r" or (snapshot is not None and as_text(snapshot) not in _NO_SNAPSHOT)
+    time_us = as_integer(get("ts_us"))
+    if time_us is None:
+        time_us = times(as_integer(get("ts_ms")), 1000)
+    rank = RANK_READ if is_read else RANK_CHANGE
+    return Place(placed(lsn if position is None else position), placed(ordinal), rank, time_us)

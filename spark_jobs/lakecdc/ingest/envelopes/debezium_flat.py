@@ -25,7 +25,6 @@ from lakecdc.ingest.envelopes.message import (
     last_digits,
     member,
     placed,
-    refuse_bad_names,
     text,
     times,
 )
@@ -52,7 +51,6 @@ def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
     op = "d" if text(event, "__deleted") == "true" else told if told in ("r", "c", "u", "d", "t") else None
     problem = None if op else ("unknown-message", "its __op is not one of Debezium's")
     row = {name: value for name, value in event.items() if not name.startswith(PREFIX)}
-    problem = problem or refuse_bad_names(row)
     return Envelope(
         op if problem is None else None,
         _place(event, told),

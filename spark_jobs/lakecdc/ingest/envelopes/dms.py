@@ -24,7 +24,6 @@ from lakecdc.ingest.envelopes.message import (
     dotted,
     instant,
     member,
-    refuse_bad_names,
     text,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
@@ -48,7 +47,6 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         image = as_object(member(event, "before-image"))
         before = old if image is None else image
     after = None if operation == "delete" else now
-    problem = problem or refuse_bad_names(before, after)
     committed = text(about, "commit-timestamp")
     moment = instant(text(about, "timestamp") if committed is None else committed)
     is_load = operation == "load"

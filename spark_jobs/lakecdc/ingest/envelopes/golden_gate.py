@@ -18,7 +18,6 @@ from lakecdc.ingest.envelopes.message import (
     last_digits,
     member,
     names_of,
-    refuse_bad_names,
     text,
 )
 
@@ -32,7 +31,6 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     op = _OPS.get((text(event, "op_type") or "").upper())
     before, after = as_object(member(event, "before")), as_object(member(event, "after")) if op != "d" else None
     problem = None if op else ("unknown-message", "its op_type is not one of I, U, D, T")
-    problem = problem or refuse_bad_names(before, after)
     yield Envelope(
         op if problem is None else None,
         Place(last_digits(text(event, "pos")) or 0, time_us=instant(text(event, "op_ts"))),

@@ -22,7 +22,6 @@ from lakecdc.ingest.envelopes.message import (
     last_digits,
     member,
     names_of,
-    refuse_bad_names,
     text,
     times,
     whole,
@@ -49,7 +48,6 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     after = None if op == "d" else row
     is_known = op is not None or kind in _NO_ROW_EVENTS
     problem = None if is_known else ("unknown-message", "its type is not one of Maxwell's")
-    problem = problem or refuse_bad_names(before, after)
     seconds, xid = integer(event, "ts"), integer(event, "xid")
     nth = first(integer(event, "xoffset"), _LAST_OF_TRANSACTION) or 0
     # binlog.000012:4567

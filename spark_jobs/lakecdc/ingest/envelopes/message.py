@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -89,7 +89,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
     :param op: ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); None for a message that is known not to
         be a row event, and for one with a problem.
-    :param problem: why the message cannot be read, as rule and reason.
+    :param problem: why the message cannot be read, as rule and reason; names of members are judged apart.
     :param source_table: ``schema.table`` or ``database.table``; the topic where the format does not tell it.
     :param before: the row before, or its key or changed columns only.
     :param after: the row after.
@@ -112,7 +112,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 #: reads the rows of a message of one format, given its parsed value (None for a null or missing one); raises
 #: UnreadableError for a message that is none of the format's
-Rows = Callable[[Message, Any], Iterator[Envelope]]
+Rows = Callable[[Message, Any], Iterable[Envelope]]
 
 
 def as_object(value: Any) -> Object | None:
@@ -131,18 +131,26 @@ def member(value: Any, *path: str) -> Any:
 
 def text(value: Any, *path: str) -> str | None:
     """Return a member as text: that of a number or of nested JSON too; None where there is none."""
-    found = member(value, *path)
-    if type(found) is str or found is None:
-        return found
-    return str(found) if isinstance(found, str) else to_text(found)
+    return as_text(member(value, *path))
+
+
+def as_text(value: Any) -> str | None:
+    """Return a value as text: that of a number or of nested JSON too; None for null."""
+    if type(value) is str or value is None:
+        return value
+    return str(value) if isinstance(value, str) else to_text(value)
 
 
 def integer(value: Any, *path: str) -> int | None:
     """Return a member that is a whole number of 64 bits, as a number or as text; else None."""
-    found = member(value, *path)
-    if type(found) is int:
-        return found if _LOWEST <= found <= _HIGHEST else None
-    return whole(text(found))
+    return as_integer(member(value, *path))
+
+
+def as_integer(value: Any) -> int | None:
+    """Return a value that is a whole number of 64 bits, or text that spells one; else None."""
+    if type(value) is int:
+        return value if _LOWEST <= value <= _HIGHEST else None
+    return None if value is None else whole(as_text(value))
 
 
 def whole(digits: str | None) -> int | None:
@@ -199,12 +207,13 @@ def names_of(value: Any) -> tuple[str, ...] | None:
     return tuple(str(name) for name in value) if isinstance(value, list) and None not in value else None
 
 
-def refuse_bad_names(*images: Object | None) -> tuple[str, str] | None:
-    """Return the problem of row images with a member whose name cannot be a column's; None without one."""
-    for image in images:
-        if image is not None and ("" in image or "\0" in "".join(image)):
-            return "bad-name", "a member has no name, or one with a null character"
-    return None
+def refuse_bad_names(envelope: Envelope) -> Envelope:
+    """Return the envelope, one with a problem if a member of a row image has a name that cannot be a column's."""
+    for image in (envelope.before, envelope.after):
+        if image is not None and envelope.problem is None and ("" in image or "\0" in "".join(image)):
+            reason = "a member has no name, or one with a null character"
+            return msgspec.structs.replace(envelope, op=None, problem=("bad-name", reason))
+    return envelope
 
 
 def _towards_zero(number: int, divisor: int) -> int:

@@ -22,7 +22,6 @@ from lakecdc.ingest.envelopes.message import (
     first,
     instant,
     integer,
-    refuse_bad_names,
     text,
 )
 
@@ -47,8 +46,6 @@ def _read(order_by: str | None, op: str, message: Message, value: Any) -> Iterat
     row = as_object(value)
     if row is None:
         raise UnreadableError("unknown-message", "the value is not a JSON object")
-    if problem := refuse_bad_names(row):
-        raise UnreadableError(*problem)
     place = Place(_position(row, order_by), time_us=message.timestamp_us)
     yield Envelope(op, place, message.topic, after=row, keys=keys)
 

@@ -174,7 +174,7 @@ def _fields_before(
         seen = tuple(Field(name, kind) for name, kind in known.types.items())
     elif told is not None:
         seen = told
-    elif native.reads(format_name):
+    elif format_name in native.FORMATS:
         seen = _sampled(messages, format_name, target, reading, known)
     else:
         seen = ()

@@ -46,8 +46,10 @@ def ordinal(commit: str, change: str, serial: str, number: Hexadecimal) -> str:
         f"(255 - {between}) * {1 << 44} + least({number(f'substr({change}, 10, 8)')}, {(1 << 28) - 1}) * {1 << 16}"
         f" + least({_slot(change, number)}, {(1 << 12) - 1}) * 16 + least(coalesce({serial}, 0), 15)"
     )
+    # the least of null and a number is the number
+    of_change = f"CASE WHEN {change} IS NULL THEN 0 ELSE coalesce({within}, 0) END"
     slot = f"least({_slot(commit, number)}, {(1 << 11) - 1}) * {1 << 52}"
-    return f"CASE WHEN length({commit}) = {_LENGTH} THEN {slot} + coalesce({within}, 0) END"
+    return f"CASE WHEN length({commit}) = {_LENGTH} THEN {slot} + {of_change} END"
 
 
 def _file(lsn: str, number: Hexadecimal) -> str:

@@ -13,6 +13,7 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 
 from lakecdc.ingest.change import Column
+from lakecdc.model.columns import ColumnType
 from lakecdc.sql import literal
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -56,6 +57,16 @@ class Field:
     def column(self) -> Column:
         """The column of the target table."""
         return Column(self.name, self.type)
+
+    @property
+    def column_type(self) -> ColumnType:
+        """How its values are parsed."""
+        return ColumnType(self.type, self.encoding, self.scale, self.names)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a database may leave the value out of an update, so that a placeholder stands for it."""
+        return bool(_LARGE.match(self.type))
 
     def with_type(self, sql_type: str) -> Field:
         """The same values in another type."""

@@ -171,9 +171,8 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
         # the table has one more, which the source has dropped
         "native": COLUMNS[:-1],
         "jvm: a new column extra": [*COLUMNS, field("extra", "string")],
-        "jvm: column price (decimal(12,2), decimal_bytes)": repriced,
     }
-    for engine, columns in cases.items():
+    for engine, columns in [*cases.items(), ("native", repriced)]:
         image, of = row(1, extra="x", price="E4g="), schema(columns)
         image = {c["field"]: image[c["field"]] for c in columns}
         native, jvm = both(spark, [message(10, "c", image, of)], TYPES, PRICED)
@@ -184,7 +183,7 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
 def test_messages_of_several_schemas(spark: SparkSession) -> None:
     # what differs says nothing of the columns
     native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(COLUMNS, 3))], TYPES)
-    assert native.engine == "native, 1 messages in the jvm: a message of another schema"
+    assert native.engine == "native"
     assert_same(native, jvm)
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
     native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
@@ -195,7 +194,7 @@ def test_messages_of_several_schemas(spark: SparkSession) -> None:
 def test_odd_messages_with_their_schema_are_set_aside(spark: SparkSession) -> None:
     lines = [*EVENTS, message(70, "u", row(1, born=10**9)), message(80, "u", row(2, name=[1]))]
     native, jvm = both(spark, lines, TYPES)
-    assert native.engine.startswith("native, 2 messages in the jvm: a value of the column")
+    assert native.engine == "native, 1 messages in the jvm: a value of the column born"
     assert native.rejections == jvm.rejections == 1
     assert_same(native, jvm)
 

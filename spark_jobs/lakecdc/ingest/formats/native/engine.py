@@ -13,16 +13,12 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.fold import FoldStats, is_open
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import facts, packing, sample, schemas
-from lakecdc.ingest.formats.native.decoding import Decoding
-from lakecdc.ingest.formats.native.envelopes import find_envelope, is_read
-from lakecdc.ingest.formats.native.exact import supports
+from lakecdc.ingest.formats.native.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.tasks import (
-    AGAIN,
     EVERY,
-    Care,
     DecodeTask,
     FoldTask,
     Read,
@@ -198,14 +194,14 @@ class Native:
 
 def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> str | None:
     """Why a table's batches are the JVM's from the start; None if they can be tried."""
-    if not is_read(format_name):
+    if format_name not in FORMATS:
         return f"format {format_name}"
     if importlib.util.find_spec("duckdb") is None:
         return "the Python package duckdb is missing"
     if not key:
         return "the table has no key"
     for one in fields:
-        if not supports(one):
+        if not one.column_type.has_parser:
             return f"column {one.name} ({one.type}, {one.encoding})"
     return None
 
@@ -276,7 +272,7 @@ def decode_native(
         except schemas.SchemaError as error:
             return Native(reason=str(error))
     # a message of which some rows are odd would be decoded twice
-    sets_aside = sets_aside and find_envelope(format_name).rows is None
+    sets_aside = sets_aside and format_name not in MANY_ROWS
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
@@ -291,7 +287,7 @@ def decode_native(
     if reason:
         made.release()
         return Native(reason=reason)
-    if scan and len(found.high_orders) < 2 and find_envelope(format_name).rows is None:
+    if scan and len(found.high_orders) < 2 and format_name not in MANY_ROWS:
         packed = tuple(replace(one, has_twins=False) for one in packed)
         last = packed[-1]
     newest = moment(found.newest) if found.newest is not None else None
@@ -326,7 +322,6 @@ def _run(
     *,
     every: bool,
     sets_aside: bool,
-    care: Care = Care.ALIKE,
 ) -> Gathered:
     """Run the tasks.
 
@@ -334,15 +329,10 @@ def _run(
     :param every: every event is wanted.
     """
     alone = scan is not None and scan.tasks == 1
-    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, care, sets_aside, marks, every)
+    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, sets_aside, marks, every)
     typed = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
     further = None if alone else groups
-    made = gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=groups is not None)
-    if made.told.odd != AGAIN:
-        return made
-    made.release()
-    care = Care(task.first_care + 1)
-    return _run(messages, decoding, scan, marks, groups, every=every, sets_aside=sets_aside, care=care)
+    return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=groups is not None)
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:

@@ -1,6 +1,6 @@
 """SQL of DuckDB that turns a JSON value's text into a column's value, and tells whether the text is exactly one.
 
-All values are read as text; what is not exact is the JVM's to judge.
+All values are read as text; what is not exact is left to :mod:`lakecdc.model.columns`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,6 @@ _OTHERS = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _MOMENTS = ("timestamp_ntz", "timestamp")
-#: types that an encoding other than ``plain`` and those of decimals can have
-_ENCODED = {
-    "base64": ("binary",),
-    "epoch_days": ("date",),
-    **dict.fromkeys(("epoch_millis", "epoch_micros", "epoch_nanos"), _MOMENTS),
-    **dict.fromkeys(("time_millis", "time_micros", "time_nanos"), ("string",)),
-}
 # years 0001 to 9999
 _DATE = r"(\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _CLOCK = r"[T ]([01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?"
@@ -45,32 +38,20 @@ _LONG_NUMBER = r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]?\d+)|[1-9]\d{19,}|
 _MOST_ZEROS = 37
 # digits after the point of numbers that tell their scale; the JVM judges more, and negative scales
 _MOST_VARIABLE_SCALE = 18
-_INSTANT = Field("", "timestamp")
 
 
-def supports(field: Field) -> bool:
-    """Tell whether the engine can decode a column."""
-    if field.encoding in ("decimal_bytes", "variable_decimal"):
+def is_told_by_text(field: Field) -> bool:
+    """Check whether SQL can turn texts into a column's values, and tell which are exact."""
+    if field.encoding == "decimal_bytes":
         decimal = _DECIMAL.match(field.type)
-        places = int(decimal[2]) if decimal else 37
-        fits = field.encoding != "decimal_bytes" or -_MOST_ZEROS <= field.scale <= places
-        return fits and (field.type == "string" or decimal is not None)
-    if field.names:
-        return field.type == "string"
-    if field.encoding != "plain":
-        return field.type in _ENCODED[field.encoding]
-    return field.type != "binary" and duck_type(field.type) is not None
+        return -_MOST_ZEROS <= field.scale <= (int(decimal[2]) if decimal else 37)
+    return field.column_type.has_parser and (field.type != "binary" or field.encoding == "base64")
 
 
 def duck_type(sql_type: str) -> str | None:
     """DuckDB's name of a Spark SQL type; None if the engine does not know it."""
     decimal = _DECIMAL.match(sql_type)
     return f"DECIMAL({decimal[1]},{decimal[2]})" if decimal else {**_INTEGERS, **_OTHERS}.get(sql_type)
-
-
-def may_be_left_out(field: Field) -> bool:
-    """Tell whether a database may leave the column's value out of an update, so that a placeholder stands for it."""
-    return field.type in ("string", "binary") or bool(_DECIMAL.match(field.type))
 
 
 def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str:
@@ -83,7 +64,7 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
     """
     fits = f"{made} IS NOT NULL"
     if field.names:
-        return f"{fits} AND {exact(Field(field.name, 'string'), text, made, kind=kind)}"
+        return f"{fits} AND CASE WHEN regexp_full_match({text}, '[0-9]{{1,20}}') THEN true ELSE {_is_text(kind)} END"
     if field.encoding == "base64":
         told = f"CASE WHEN {_is_word(text)} THEN true ELSE {_is_text(kind)} END"
         return f"{fits} AND to_base64({made}) = {text} AND {told}"
@@ -154,16 +135,6 @@ def _named(field: Field, text: str) -> str:
         named = f"WHEN {number} < {2**count}::HUGEINT THEN concat_ws(',', {', '.join(bits)})"
     is_name = f"NOT regexp_full_match({text}, '[0-9]{{1,20}}')"
     return f"CASE WHEN {is_name} THEN {text} {named} WHEN {text} IN ({listed}) THEN {text} END"
-
-
-def exact_instant(text: str) -> str:
-    """SQL that is true if a text is exactly a date and time."""
-    return exact(_INSTANT, text, value(_INSTANT, text))
-
-
-def instant(text: str) -> str:
-    """SQL of a date and time in microseconds since 1970, out of a text that is exactly one."""
-    return f"epoch_us({value(_INSTANT, text)})"
 
 
 def _is_integer(text: str) -> str:

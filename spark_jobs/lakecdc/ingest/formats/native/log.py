@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native import packing
-from lakecdc.ingest.formats.native.decoding import CHECKS
+from lakecdc.ingest.formats.native.decoder import CHECKS
 from lakecdc.ingest.formats.native.engine import Native, gathered
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping

@@ -1,146 +1,160 @@
-"""Messages that carry their schemas: the text around the payload is compared, not parsed, and tells the columns.
+"""Schemas that messages carry, and whether their table can be decoded by them.
 
-All messages of a table share that text, as long as its columns stay as they are. The messages of other schemas have no
-payload here, and are odd.
+All messages of a table have the same schema, as long as its columns stay as they are.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.formats import debezium_schema
+from lakecdc.ingest.envelopes import find_rows, read_message
+from lakecdc.ingest.envelopes.json_values import try_parse_json
+from lakecdc.ingest.envelopes.message import Message
+from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
-from lakecdc.ingest.formats.native.exact import supports
 from lakecdc.ingest.formats.values import Field
+from lakecdc.model.tokens import to_text
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
-#: column of messages in which the payload stands beside the whole value
+    from lakecdc.ingest.envelopes.message import Envelope
+    from lakecdc.ingest.formats.native.decoding import Decoding
+
+#: column of messages whose records stand beside them as JSON
 PAYLOAD = "payload"
 #: columns that stand beside those of a message
 BESIDE = (PAYLOAD, "key_text", "moved_text")
-_SPACE = " \t\r\n"
-# shorter ones are no row events
-_SHORTEST = 20
-_LONG = 2**40
+#: why messages are set aside
+OTHER_SCHEMA, OTHER_TYPES = "a message of another schema", "other types"
+#: messages among which the first one of the table is looked for
+LOOKED_AT = 1000
+_MOST_SCHEMAS = 64
+# bytes of a message around its schema and its payload, with white space
+_MOST_AROUND = 64
 
 
 class SchemaError(Exception):
     """The columns of a schema are not those that this engine can decode."""
 
 
-@dataclass(frozen=True)
-class Wrapping:
-    """What messages have around their payloads.
+class _Wrapped(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message that carries its schema."""
 
-    :param begin: their text up to the payload.
-    :param end: and behind it.
-    :param fields: columns of the schema in one of them.
-    """
+    schema: msgspec.Raw
+    payload: msgspec.Raw
 
-    begin: bytes
-    end: bytes
-    fields: tuple[Field, ...]
 
-    def unwrapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Messages with :data:`PAYLOAD`, null for those that have something else around it."""
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+
+
+class SchemaCheck:
+    """What compares the schemas of messages with the one that their table is decoded by."""
+
+    def __init__(self, decoding: Decoding) -> None:
+        self._of = decoding
+        self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
+        # by the schema's text; few are different
+        self._schemas: dict[bytes, bool] = {}
+        self._types: dict[str, str | None] = {}
+
+    def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
+        """Return the values of messages without their schemas, and which of them are of the schema that is expected.
+
+        That is None where none is expected; what cannot be taken out of its schema stays as it is.
+        """
         import pyarrow as pa
 
-        value = batch.column("value").cast(pa.binary())
-        return batch.append_column(pa.field(PAYLOAD, pa.string_view()), self._payloads(value))
+        if self._of.texts:
+            payloads = messages.column(PAYLOAD)
+            return payloads, payloads.is_valid().to_pylist()
+        values = messages.column("value")
+        if self._of.told is None:
+            return values, None
+        payloads, known = [], []
+        for value in values.cast(pa.binary()).to_pylist():
+            parts = None if value is None else _unwrap(value)
+            payloads.append(value if parts is None else parts[1])
+            known.append(parts is not None and self._is_expected(parts[0]))
+        return pa.array(payloads, pa.binary()), known
 
-    def _payloads(self, values: pa.Array) -> pa.Array:
-        """The payloads, uncopied."""
-        import numpy as np
-        import pyarrow as pa
+    def _is_expected(self, schema: bytes) -> bool:
+        known = self._schemas.get(schema)
+        if known is None:
+            if len(self._schemas) >= _MOST_SCHEMAS:
+                self._schemas.clear()
+            known = self._schemas[schema] = fields_of(schema, self._of.format) == self._of.told
+        return known
 
-        count, (_, bounds, letters) = len(values), values.buffers()
-        if not count or letters is None:
-            return pa.nulls(count, pa.string_view())
-        edges = np.frombuffer(bounds, np.int32)[values.offset : values.offset + count + 1].astype(np.int64)
-        length = edges[1:] - edges[:-1] - len(self.begin) - self._behind(values)
-        mine = _all_of(values, "starts_with", self.begin) & (length > _SHORTEST)
-        start = np.where(mine, edges[:-1] + len(self.begin), 0)
-        # Arrow's layout of views: length, first bytes, number of the buffer, place in it
-        views = np.zeros(count, [("length", "<i4"), ("first", "u1", 4), ("buffer", "<i4"), ("place", "<i4")])
-        views["length"], views["place"] = np.where(mine, length, 0), start
-        first = np.frombuffer(letters, np.uint8)[start[:, None] + np.arange(4)] if mine.any() else 0
-        views["first"] = np.where(mine[:, None], first, 0)
-        return pa.Array.from_buffers(
-            pa.string_view(), count, [pa.array(mine).buffers()[1], pa.py_buffer(views), letters]
-        )
-
-    def _behind(self, values: pa.Array) -> np.ndarray[Any, Any]:
-        """How many bytes stand behind the payload, the end of a line included; more than there are if others do."""
-        import numpy as np
-
-        found = np.full(len(values), _LONG)
-        for line_end in (b"", b"\n", b"\r\n"):
-            if (found == _LONG).any():
-                end = self.end + line_end
-                found[_all_of(values, "ends_with", end)] = len(end)
-        return found
-
-
-def _all_of(values: pa.Array, test: str, part: bytes) -> np.ndarray[Any, Any]:
-    import pyarrow.compute as pc
-
-    found: np.ndarray[Any, Any] = pc.fill_null(getattr(pc, test)(values, part), False).to_numpy(zero_copy_only=False)
-    return found
-
-
-def wrapping(messages: pa.RecordBatch) -> Wrapping | None:
-    """What is around the payload of the first message; None if there is no message, or no schema in it."""
-    import pyarrow.compute as pc
-
-    values = messages.column("value").filter(pc.is_valid(messages.column("value")))
-    try:
-        first = values[0].as_py() if len(values) else None
-        text = first.decode() if isinstance(first, bytes) else first or ""
-        members, places, place = {}, {}, 0
-        for before in "{,":
-            name, place = _DECODER.raw_decode(text, _skipped(text, _behind(text, place, before)))
-            begin = _skipped(text, _behind(text, place, ":"))
-            members[name], place = _DECODER.raw_decode(text, begin)
-            places[name] = (begin, place)
-        rest = text[_behind(text, place, "}") :].strip(_SPACE)
-        if rest or {*members} != {"schema", PAYLOAD} or not isinstance(members["schema"], dict):
+    def judge(self, envelope: Envelope) -> str | None:
+        """Return why an event with a schema of its own is set aside; None if it is not."""
+        if not isinstance(envelope.schema, dict):
             return None
-        begin, place = places[PAYLOAD]
-        end = text[place:].rstrip("\r\n")
-        return Wrapping(text[:begin].encode(), end.encode(), debezium_schema.fields(json.dumps(members["schema"])))
+        if not self._of.tells_types:
+            return OTHER_SCHEMA
+        text = to_text(envelope.schema)
+        if text not in self._types:
+            if len(self._types) >= _MOST_SCHEMAS:
+                self._types.clear()
+            self._types[text] = self._judge_types(text)
+        return self._types[text]
+
+    def _judge_types(self, text: str) -> str | None:
+        """Return why the columns cannot stay as they are with the types that a message tells."""
+        read = find_format(self._of.format)
+        if not {*json.loads(text)} <= self._known:
+            return "other columns"
+        fields = read.columns_of(text)
+        if not fields or read.doubted_of(text, self._of.fixed) is not None:
+            return OTHER_TYPES
+        fits = outgrown(self._of.fields, fields, self._of.fixed) is None and named_alike(self._of.fields, fields)
+        return None if fits else OTHER_TYPES
+
+
+def _unwrap(value: bytes) -> tuple[bytes, bytes] | None:
+    """Return the schema and the payload of a message; None for one that does not consist of both."""
+    try:
+        wrapped = _WRAPPED.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    schema, payload = bytes(wrapped.schema), bytes(wrapped.payload)
+    # more than that is a member that comes twice
+    return (schema, payload) if len(value.strip()) <= len(schema) + len(payload) + _MOST_AROUND else None
+
+
+def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...] | None:
+    """Return the columns of the schema that the first message of the table carries; None if there is none.
+
+    :param messages: the first ones.
+    """
+    import pyarrow as pa
+
+    if not decoding.has_schemas or decoding.told is not None:
+        return None
+    rows = find_rows(decoding.format)
+    for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).to_pylist():
+        parts = None if value is None else _unwrap(value)
+        envelopes = [] if parts is None else read_message(rows, Message(parts[1]))
+        if parts and any(e.op and (not e.source_table or decoding.is_own(e.source_table)) for e in envelopes):
+            return fields_of(parts[0], decoding.format)
+    return None
+
+
+def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
+    """Return the columns that a schema in Kafka Connect's notation tells; None if it is not one."""
+    document = try_parse_json(schema)
+    if not isinstance(document, dict):
+        return None
+    try:
+        return find_format(format_name).fields(schema.decode())
     except NO_SCHEMA:
         return None
-
-
-def _behind(text: str, place: int, letter: str) -> int:
-    place = _skipped(text, place)
-    if text[place : place + 1] != letter:
-        raise ValueError(letter)
-    return place + 1
-
-
-def _skipped(text: str, place: int) -> int:
-    while text[place : place + 1] in _SPACE and place < len(text):
-        place += 1
-    return place
-
-
-def _plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; one of two equal names is no JSON to Spark."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("two members of one name")
-    return found
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_plain_object)
 
 
 def to_json(fields: tuple[Field, ...]) -> str:
@@ -193,7 +207,7 @@ def encoded(
     for column in columns:
         one = seen[column.name].with_type(column.type) if column.name in seen else column
         one = one.with_encoding(encodings[column.name]) if column.name in encodings else one
-        if not supports(one):
+        if not one.column_type.has_parser:
             raise SchemaError(f"column {one.name} ({one.type}, {one.encoding})")
         found.append(one)
     return tuple(found)

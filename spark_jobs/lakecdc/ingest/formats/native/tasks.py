@@ -7,20 +7,20 @@ what several tasks have made of one group of keys; ``UnpackTask`` gives Spark th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native import facts, packing, placeholders
-from lakecdc.ingest.formats.native.decoding import CHECKS
+from lakecdc.ingest.formats.native.decoder import CHECKS
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.fold import last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, with_order
+from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.native.pieces import OddTextError
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
-from lakecdc.ingest.formats.native.schemas import BESIDE, SchemaError, to_json
+from lakecdc.ingest.formats.native.schemas import BESIDE, SchemaError, first_schema, to_json
 from lakecdc.ingest.order import Marks
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.formats.native.decoding import Decoding
 
-# rows of one Arrow batch out of DuckDB
-_ROWS = 65_536
 # rows at which a task folds what it holds, and rows of different keys at which it hands them on
 _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
 # bytes of rows at which it folds as well; what is left of half of them is handed on
@@ -39,34 +37,14 @@ _MANY_BYTES = 256 * 1024 * 1024
 
 #: group of events in a packed frame that are not folded
 EVERY = -1
-#: what a task says that has found out too late that it should have taken more care
-AGAIN = "again"
 #: why tasks cannot fold events, one of which the table may hold
 HELD = "values are left out behind events that the table may hold"
 #: yields tables of messages, given the rows that Spark hands to a task
 Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
 
 
-class Care(IntEnum):
-    """What a task is prepared for; each costs more than the one before."""
-
-    #: row images that are all alike, and nothing odd
-    ALIKE = 0
-    #: any row images; odd messages are set aside
-    ASIDE = 1
-    #: text that is no JSON as well
-    NO_JSON = 2
-
-
 class OddError(Exception):
-    """The batch is not for this engine.
-
-    :param care: with which it may be; None if with none.
-    """
-
-    def __init__(self, reason: str, care: Care | None = None) -> None:
-        super().__init__(reason)
-        self.care = care
+    """The batch is not for this engine."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +54,6 @@ class DecodeTask:
     :param read: reads the messages that the input names; None if it holds the messages themselves.
     :param grouping: how the keys of folded rows are told apart; None if none are wanted.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param care: to begin with.
     :param sets_aside: odd messages are set aside; without it, one of them makes the batch the JVM's.
     :param marks: how far the table has come, for events that leave values out.
     :param every: every event is wanted, in the group :data:`EVERY`.
@@ -86,7 +63,6 @@ class DecodeTask:
     read: Read | None
     grouping: Grouping | None
     alone: bool = False
-    care: Care = Care.ALIKE
     sets_aside: bool = False
     marks: Marks = Marks()
     every: bool = False
@@ -95,33 +71,11 @@ class DecodeTask:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
         settle()
         try:
-            yield from self._with_care(batches)
-        except OddError as error:
+            yield from self._packed(self._read(batches))
+        except (OddError, OddTextError, SchemaError) as error:
             yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
-
-    @property
-    def first_care(self) -> Care:
-        """With which it begins: where rows are handed on at once, or nothing can be read again, quick is no use."""
-        return self.care if self.read and not self.every else max(self.care, Care.ASIDE)
-
-    def _with_care(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        care = self.first_care
-        named = list(batches) if self.read else batches
-        while True:
-            handed_on = self.read is None
-            try:
-                for row in self._packed(self._read(named), care):
-                    handed_on = True
-                    yield row
-                return
-            except OddError as error:
-                if error.care is None:
-                    raise
-                if handed_on:
-                    raise OddError(AGAIN, error.care) from error
-                care = error.care
 
     def _read(self, named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.read is None:
@@ -130,118 +84,36 @@ class DecodeTask:
         for table in self.read(named):
             yield from table.to_batches()
 
-    def _packed(self, messages: Iterable[pa.RecordBatch], care: Care) -> Iterator[pa.RecordBatch]:
+    def _packed(self, messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stream = iter(messages)
+        first = next(stream, None)
+        if first is None:
+            return
+        decoding = self.decoding
+        schema = first_schema(first, decoding)
+        if schema is not None:
+            decoding = decoding.with_schema(schema)
+        decoding = decoding.with_names(first)
         with duckdb_of_its_own() as connection, connection.cursor() as beside:
-            stream = Stream(iter(messages))
-            if stream.first is None:
-                return
-            decoding = self.decoding
-            around = decoding.wrapping(stream.first)
-            if around is not None:
-                try:
-                    decoding = decoding.with_schema(around.fields)
-                except SchemaError as error:
-                    raise OddError(str(error)) from error
-                stream.unwrapped = around.unwrapped
-            decoding = decoding.with_names(stream.first)
-            told = "" if decoding.told is None else to_json(decoding.told)
             held = holders(
                 self.grouping,
                 decoding.epoch,
-                beside,
+                connection,
                 [field.name for field in decoding.fields],
                 every=self.every,
                 alone=self.alone,
                 partitioned=decoding.keyed,
-                schema=told,
-                marks=self.marks if decoding.leaves_out else None,
+                schema="" if decoding.told is None else to_json(decoding.told),
+                marks=self.marks if decoding.large_fields else None,
             )
-            for batch in decoded(connection, decoding, stream, care, sets_aside=self.sets_aside):
+            for batch in PartDecoder(decoding, beside).decode(chain([first], stream)):
+                odd = batch.column("odd")
+                if odd.null_count < len(odd) and not self.sets_aside:
+                    raise OddError(odd.drop_null()[0].as_py())
                 for one in held:
                     yield from one.add(batch)
             for one in held:
                 yield from one.rest()
-
-
-def decoded(
-    connection: duckdb.DuckDBPyConnection,
-    decoding: Decoding,
-    stream: Stream,
-    care: Care,
-    *,
-    sets_aside: bool = False,
-) -> Iterator[pa.RecordBatch]:
-    """Rows of the engine's layout, with the columns of the checks.
-
-    :param care: with which row images are looked at.
-    :param sets_aside: rows may be ``odd``.
-    :raises OddError: telling what is not for this engine.
-    """
-    import duckdb
-    import pyarrow as pa
-
-    first = next(batches := stream.batches())
-    try:
-        decoding.prepare(connection)
-        connection.register("first", pa.Table.from_batches([first]))
-        seen = decoding.first_columns(connection) if care == Care.ALIKE else None
-        connection.register("messages", pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
-        query = decoding.sql(seen, valid=care < Care.NO_JSON, asides=sets_aside and care > Care.ALIKE)
-        for batch in connection.execute(query).to_arrow_reader(_ROWS):
-            odd = batch.column("odd").drop_null()
-            if len(odd) and care == Care.ALIKE:
-                raise OddError(odd[0].as_py(), Care.ASIDE)
-            if len(odd) and not sets_aside:
-                raise OddError(odd[0].as_py())
-            yield batch.filter(batch.column("op").is_valid()) if batch.column("op").null_count else batch
-    except (duckdb.Error, OSError, UnicodeDecodeError) as error:
-        if stream.error is not None and not isinstance(stream.error, OddTextError):
-            raise stream.error from None
-        if not _is_of_data(error):
-            raise
-        most = Care.NO_JSON if sets_aside and stream.error is None else Care.ASIDE
-        more = Care(care + 1) if care < most else None
-        raise OddError(str(stream.error or "text that is no JSON"), more) from error
-
-
-def _is_of_data(error: Exception) -> bool:
-    """Whether DuckDB has failed at a value, which Arrow wraps once the first rows are out."""
-    import duckdb
-
-    if isinstance(error, OSError):
-        return error.errno is None and str(error).startswith(
-            ("Conversion Error", "Invalid Input Error", "Out of Range")
-        )
-    return isinstance(
-        error,
-        duckdb.ConversionException | duckdb.InvalidInputException | duckdb.OutOfRangeException | UnicodeDecodeError,
-    )
-
-
-@dataclass
-class Stream:
-    """Batches for DuckDB to pull; what fails there is kept, for its own errors say only that something did."""
-
-    source: Iterator[pa.RecordBatch]
-    first: pa.RecordBatch | None = field(init=False)
-    error: Exception | None = None
-    unwrapped: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
-
-    def __post_init__(self) -> None:
-        try:
-            self.first = next(self.source, None)
-        except OddTextError as error:
-            raise OddError(str(error)) from error
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them."""
-        assert self.first is not None
-        yield self.unwrapped(self.first)
-        try:
-            yield from map(self.unwrapped, self.source)
-        except Exception as error:
-            self.error = error
-            raise
 
 
 def holders(

@@ -1,25 +1,27 @@
-"""Whatever the native engine takes for a value of a column, the JVM takes for the same value."""
+"""Values of plain events, which DuckDB decodes, are those of all other events."""
 
 from __future__ import annotations
 
 import json
 import random
 from base64 import b64encode
-from dataclasses import replace
-from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any
 
-import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.ingest.formats import values
 from lakecdc.ingest.formats.messages import once
+from lakecdc.ingest.formats.native import parts
 from lakecdc.ingest.formats.native.decoding import Decoding
-from lakecdc.ingest.formats.native.exact import supports
+from lakecdc.ingest.formats.native.exact import is_told_by_text
+from lakecdc.ingest.formats.native.parts import PartDecoder
+from lakecdc.ingest.formats.native.plain import PlainEvents
 from lakecdc.ingest.formats.values import Field, placeholder_shapes
+from lakecdc.runtime.worker import TASK_MEMORY, duckdb_of_its_own
 
 FIELDS = (
     Field("base64", "binary", "base64"),
@@ -47,8 +49,6 @@ FIELDS = (
     Field("set", "string", "set", names=("x", "12", "it's")),
     Field("long_set", "string", "set", names=tuple(f"n{i}" for i in range(64))),
 )
-#: value, and whether it stands for "unchanged"
-Case = tuple[Any, bool]
 NAMES = [f.name for f in FIELDS]
 UNAVAILABLE = "__debezium_unavailable_value"
 
@@ -99,38 +99,15 @@ CASES = [(name, value) for name in NAMES for value in texts()]
 LINES = [message(place, *case) for place, case in enumerate(CASES)]
 
 
-@pytest.fixture(scope="module")
-def in_jvm(spark: SparkSession) -> dict[int, Case]:
-    """Value and openness of what the JVM takes, by the case's place."""
-    frame = spark.createDataFrame([(text, f'{{"v": {text}}}') for text in texts()], "written string, image string")
-    columns = []
-    for f in FIELDS:
-        one = replace(f, name="v")
-        unchanged, misfit = values.is_placeholder("v", one, UNAVAILABLE) or "false", values.misfit("v", one) or "false"
-        told = f"coalesce({unchanged}, false) AS open, coalesce({misfit}, false) AS misfit"
-        columns.append(f"struct({values.value('v', one)} AS value, {told}) AS `{f.name}`")
-    parsed = frame.selectExpr("written", f"{once('try_parse_json(image)')} AS v").selectExpr("written", *columns)
-    rows = {(name, r["written"]): r[name] for r in parsed.collect() for name in NAMES}
-    found = {place: rows[case] for place, case in enumerate(CASES)}
-    return {place: (one["value"], one["open"]) for place, one in found.items() if one["open"] or not one["misfit"]}
-
-
-def taken(quick: bool) -> dict[int, Case]:
-    """The same of the native engine."""
+def decoded() -> dict[int, tuple[Any, bool]]:
+    """Return each case's value and whether it stands for "unchanged"; what is set aside is left out."""
     decoding = Decoding((Field("id", "bigint"), *FIELDS), ("id",), "t", 1, UNAVAILABLE, (), False)
     messages = pa.table({"value": LINES, "arrival": pa.array(range(len(LINES)), pa.int64())})
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("messages", messages)
-        rows = connection.execute(decoding.sql(("id", *NAMES) if quick else None)).to_arrow_table().to_pylist()
+    with duckdb_of_its_own() as connection:
+        batches = list(PartDecoder(decoding, connection).decode(messages.to_batches()))
     columns = {name: f"c{place}" for place, name in enumerate(NAMES, 1)}
-    found = {}
-    for row in rows:
-        if row["odd"] is None:
-            value = row[columns[CASES[row["k0"]][0]]]
-            local = value.replace(tzinfo=None) if isinstance(value, datetime) else value
-            found[row["k0"]] = (local, bool(row["open"]))
-    return found
+    rows = [row for batch in batches for row in batch.to_pylist() if row["odd"] is None]
+    return {row["k0"]: (row[columns[CASES[row["k0"]][0]]], bool(row["open"])) for row in rows}
 
 
 def decimal(unscaled: int, scale: int, field: Field) -> str | Decimal | None:
@@ -163,11 +140,25 @@ def test_scales_of_every_sign_and_size_set_the_point(spark: SparkSession) -> Non
     assert different == {}
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_what_is_taken_is_what_the_jvm_takes(in_jvm: dict[int, Case], quick: bool) -> None:
-    assert all(supports(f) for f in FIELDS)
-    native = taken(quick)
+def test_plain_values_are_what_their_parsers_make_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(is_told_by_text(f) for f in FIELDS)
+    monkeypatch.setenv(TASK_MEMORY, "2048")
+    plain = 0
+    decode = PlainEvents.decode
+
+    def counted(*given: Any) -> pa.Table | None:
+        nonlocal plain
+        events = decode(*given)
+        plain += 0 if events is None else pc.sum(events["plain"]).as_py()
+        return events
+
+    monkeypatch.setattr(PlainEvents, "decode", counted)
+    monkeypatch.setattr(parts, "_LEAST_PLAIN", 0)
+    both = decoded()
+    assert plain > 1400
+    monkeypatch.setattr(parts.plain, "FORMATS", ())
+    different = {CASES[place] for place, case in decoded().items() if repr(case) != repr(both.get(place))}
+    # the number is a zero without sign to DuckDB
+    assert different == {("double", "-0"), ("text", "-0")} and both.keys() == decoded().keys()
     # each column has values that are taken
-    assert {CASES[place][0] for place in native} == {*NAMES} and len(native) > 1400
-    different = {CASES[i]: (value, in_jvm.get(i)) for i, value in native.items() if value != in_jvm.get(i)}
-    assert different == {}
+    assert {CASES[place][0] for place in both} == {*NAMES}

@@ -1,4 +1,4 @@
-"""What stands around payloads is compared to the byte, and only then are they what JSON says they are."""
+"""Messages that carry their schemas are decoded if it is the schema of the table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import pyarrow as pa
 import pytest
 
+from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.facts import Facts, merged
-from lakecdc.ingest.formats.native.schemas import SchemaError, encoded, from_json, to_json, wrapping
+from lakecdc.ingest.formats.native.schemas import SchemaCheck, SchemaError, encoded, first_schema, from_json, to_json
 from lakecdc.ingest.formats.values import Field
 
 ROW = '{"op":"c","after":{"id":1,"v":"é"}}'
@@ -17,36 +18,49 @@ BEGIN = f'{{"schema":{SCHEMA},"payload":'
 TOLD = (Field("id", "bigint"), Field("v", "binary", "base64"))
 
 
-def payloads(values: list[str | bytes | None], kind: pa.DataType | None = None) -> list[str | None] | None:
+DECODING = Decoding(TOLD, ("id",), "t", 1, "__gone", (), False)
+
+
+def payloads(values: list[str | bytes | None], kind: pa.DataType | None = None) -> list[tuple[bytes | None, bool]]:
     batch = pa.record_batch({"value": pa.array([None, *values], kind or pa.string())}).slice(1)
-    found = wrapping(batch)
-    return None if found is None else found.unwrapped(batch).column("payload").to_pylist()
+    found, expected = SchemaCheck(DECODING.with_schema(TOLD)).payloads(batch)
+    assert expected is not None
+    return [*zip(found.to_pylist(), expected, strict=True)]
 
 
 def test_payloads_of_one_schema() -> None:
-    whole = BEGIN + ROW + "}"
-    others = ["x", "", None, ROW, BEGIN, BEGIN + "}", whole + " ", whole.replace("bytes", "bytez"), f" {whole}"]
-    found = payloads([None, whole, whole + "\n", whole + "\r\n", *others, whole])
-    assert found == [None, ROW, ROW, ROW, *[None] * len(others), ROW]
-    assert payloads([whole.encode(), b"\xff"], pa.binary()) == [ROW, None]
+    whole, row = BEGIN + ROW + "}", ROW.encode()
     last = f'{{ "payload" : {ROW}, "schema": {SCHEMA} }}'
-    assert payloads([last, last + "\n", whole]) == [ROW, ROW, None]
-    messages = wrapping(pa.record_batch({"value": [whole]}))
-    assert messages is not None and messages.fields == TOLD == from_json(to_json(TOLD))
+    spaced = whole.replace('{"field":"id"', '{ "field": "id"')
+    for each in (whole, whole + "\n", f" {whole}\r\n", last, spaced):
+        assert payloads([each, each.encode().decode()]) == [(row, True)] * 2
+    assert payloads([whole.encode(), b"\xff"], pa.binary()) == [(row, True), (b"\xff", False)]
+    messages = pa.record_batch({"value": ["x", whole]})
+    assert first_schema(messages, DECODING) == TOLD == from_json(to_json(TOLD))
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        *(None, "", "x", "[]", ROW, BEGIN, BEGIN + ROW, BEGIN + ROW + "}x", BEGIN + ROW + ',"more":1}'),
-        f'{{"schema":null,"payload":{ROW}}}',
-        f'{{"schema":"s","payload":{ROW}}}',
-        # no JSON for Spark
-        BEGIN.replace('"type":"int64"', '"type":"int64","type":"int64"') + ROW + "}",
-    ],
-)
-def test_what_has_no_schema_around_it(first: str | None) -> None:
-    assert payloads([first, BEGIN + ROW + "}"] if first is not None else [None]) is None
+OTHERS = [
+    *("", "x", "[]", ROW, BEGIN, BEGIN + ROW, BEGIN + ROW + "}x", BEGIN + ROW + ',"more":1}'),
+    BEGIN.replace("bytes", "string") + ROW + "}",
+    f'{{"schema":null,"payload":{ROW}}}',
+    f'{{"schema":"s","payload":{ROW}}}',
+    # a member that comes twice, of the schema and of the message
+    BEGIN.replace('"type":"int64"', '"type":"int64","type":"int64"') + ROW + "}",
+    f'{{"schema":{SCHEMA},"schema":{SCHEMA},"payload":{ROW}}}',
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_messages_of_another_schema_are_not_expected(other: str) -> None:
+    assert [is_expected for _, is_expected in payloads([other, None])] == [False, False]
+    assert first_schema(pa.record_batch({"value": [other]}), DECODING) != TOLD
+
+
+def test_many_schemas_are_not_all_remembered() -> None:
+    check = SchemaCheck(DECODING.with_schema(TOLD))
+    for n in range(1000):
+        check.payloads(pa.record_batch({"value": [BEGIN.replace("{", f'{{"version":{n},', 2) + ROW + "}"]}))
+    assert len(check._schemas) <= 64
 
 
 def test_columns_of_a_table_as_a_schema_writes_them() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.formats.native import facts, packing, pieces, tasks
+from lakecdc.ingest.formats.native import facts, packing, parts, pieces, tasks
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import grouping
-from lakecdc.ingest.formats.native.tasks import Care, DecodeTask, FoldTask, UnpackTask
+from lakecdc.ingest.formats.native.tasks import DecodeTask, FoldTask, UnpackTask
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import Marks, order_key
 
@@ -37,15 +37,13 @@ def files(folder: Path, events: list[dict[str, Any]], count: int = 2) -> dict[st
     return numbers
 
 
-def run(
-    numbers: dict[str, int], cuts: int, *, folded: bool = True, care: Care = Care.ALIKE, marks: Marks = NEW
-) -> tuple[list[Any], Facts]:
+def run(numbers: dict[str, int], cuts: int, *, folded: bool = True, marks: Marks = NEW) -> tuple[list[Any], Facts]:
     """What Spark would do with the tasks."""
     planned = pieces.plan(numbers, cuts, 1 << 40)
     assert planned is not None
     alone = len(planned[0].tasks) == 1
     groups = grouping(["bucket(3, id)"], ["id"], ["bigint"], 1) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, alone, care, marks=marks, every=not folded)
+    decode = DecodeTask(DECODING, planned[0], groups, alone, marks=marks, every=not folded)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(len(planned[0].tasks))]
     rows = [row for one in inputs for row in decode([one])]
     if folded and not alone:
@@ -120,7 +118,7 @@ def test_what_updates_leave_out_is_told_by_the_newest_event_before_them(tmp_path
         events.append(event(lsn, op, image | left_out))
     rng.shuffle(events)
     numbers = files(tmp_path, events)
-    found, told = run(numbers, cuts, care=Care.ASIDE, marks=Marks(high=order_key(1, 0, 9)))
+    found, told = run(numbers, cuts, marks=Marks(high=order_key(1, 0, 9)))
     assert (told.odd, told.left_out) == (None, None)
     assert {row["key"]["id"]: int(row["order"][4:20], 16) for row in found} == last
     for row in found:
@@ -132,8 +130,6 @@ def test_what_updates_leave_out_is_told_by_the_newest_event_before_them(tmp_path
     left = sum("__gone" in (e["after"] or {}).values() for e in events if e["source"]["lsn"] in last.values())
     assert 0 < told.open == still < told.open + told.filled == left
     assert [order[:49] for order in told.first_orders.values()] == [order_key(1, 1, 1, 8, 5)[:49]]
-    # a quick look at the first events makes no difference
-    assert run(numbers, cuts)[1] in (told, Facts(odd=tasks.AGAIN))
 
 
 @pytest.mark.usefixtures("small")
@@ -143,18 +139,18 @@ def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
     assert len(found) == 50 and told.events["c"] == 50 and len({row["order"] for row in found}) == 50
 
 
-def test_quick_and_tolerant_reading_give_the_same(tmp_path: Path) -> None:
+def test_plain_events_are_decoded_as_all_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(n, "cud"[n % 3], {"id": n % 7, "v": f"[{n}", "n": n}) for n in range(60)]
     events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
     numbers = files(tmp_path, events)
-    quick, tolerant = run(numbers, 1), run(numbers, 1, care=Care.ASIDE)
-    assert quick == tolerant and quick[1].odd is None
+    plain = run(numbers, 1)
+    monkeypatch.setattr(parts.plain, "FORMATS", ())
+    assert run(numbers, 1) == plain and plain[1].odd is None
 
 
 ODD = {
     "a new column z": {"id": 1, "v": "x", "n": 1, "z": 5},
     "a value of the column n": {"id": 1, "v": "x", "n": 1.005},
-    "a value of the column v": {"id": 1, "v": {"a": 1.0}, "n": 1},
     "the key column id": {"id": 1.5, "v": "x", "n": 1},
 }
 
@@ -163,10 +159,7 @@ ODD = {
 @pytest.mark.parametrize("reason", ODD)
 def test_what_is_odd_is_told(tmp_path: Path, reason: str) -> None:
     plain = [event(n, "c", {"id": n, "v": "x", "n": 1}) for n in range(2, 60)]
-    found, told = run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2)
-    # rows that were handed on before cannot be taken back by the task; the driver then begins again
-    assert told.odd in (reason, tasks.AGAIN)
-    assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2, care=Care.ASIDE)[1].odd == reason
+    assert run(files(tmp_path, [*plain, event(60, "c", ODD[reason])]), 2)[1].odd == reason
 
 
 def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
@@ -179,18 +172,13 @@ def test_text_that_is_no_json_and_placeholders(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("cuts", [1, 3])
-def test_a_fold_stops_at_what_the_table_may_have_to_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: int
-) -> None:
-    monkeypatch.setattr(tasks, "_ROWS", 2048)
+def test_a_fold_stops_at_what_the_table_may_have_to_tell(tmp_path: Path, cuts: int) -> None:
     events = [event(n, "u", {"id": n, "v": "__gone" if n == 1 else "v", "n": n}) for n in range(1, 20_001)]
-    held: list[int] = []
-    monkeypatch.setattr(tasks.Held, "_hold", lambda _, batches: held.append(len(batches)))
     numbers = files(tmp_path, events, 1)
-    found, told = run(numbers, cuts, care=Care.ASIDE, marks=Marks(high=order_key(1, 1, 1, time=5, offset=9)))
+    found, told = run(numbers, cuts, marks=Marks(high=order_key(1, 1, 1, time=5, offset=9)))
     assert (told.odd, told.left_out) == (None, tasks.HELD)
     if cuts == 1:
-        assert not found and not held
+        assert not found
 
 
 @pytest.mark.usefixtures("small")
@@ -207,7 +195,7 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     planned = pieces.plan({path.as_uri(): 3}, cuts, 1 << 40)
     assert planned is not None and len(planned[0].tasks) == cuts
     groups = grouping([], ["id"], ["bigint"], 2) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, cuts == 1, Care.NO_JSON, True, every=not folded)
+    decode = DecodeTask(DECODING, planned[0], groups, cuts == 1, True, every=not folded)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(cuts)]
     rows = [row for one in inputs for row in decode([one])]
     if folded and cuts > 1:
@@ -219,23 +207,6 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     content = path.read_bytes()
     assert sorted(places.values()) == sorted(f"{line}\n" for line in odd.values())
     assert all(content[place:].startswith(value.encode()) for place, value in places.items())
-
-
-@pytest.mark.usefixtures("small")
-def test_a_task_takes_more_care_by_itself_until_it_has_handed_rows_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "_ROWS", 2048)
-    lines = [json.dumps(event(n, "c", {"id": n, "v": "x", "n": 1})) for n in range(2, 9_000)]
-    path = tmp_path / "x.jsonl"
-    for bad, told_again in ((0, False), (8_990, True)):
-        path.write_text("\n".join([*lines[:bad], "no JSON", *lines[bad:]]) + "\n")
-        planned = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
-        assert planned is not None
-        decode = DecodeTask(DECODING, planned[0], grouping([], ["id"], ["bigint"], 2), False, Care.ALIKE, True)
-        rows = list(decode([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
-        told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
-        assert (told.odd == tasks.AGAIN, told.aside) == ((True, 0) if told_again else (False, 1))
 
 
 def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Table:
@@ -255,6 +226,7 @@ def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Tabl
                 [[{"key": "__debezium.oldkey", "value": raw(old)}] if old else None for *_, old in rows], header
             ),
             "arrival": pa.array([n for n, *_ in rows], pa.int64()),
+            "timestamp": pa.nulls(len(rows), pa.timestamp("us", "UTC")),
         }
     )
 
@@ -268,16 +240,12 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
         (4, {"id": 7}, event(12, "c", {"id": 7, "v": "a", "n": 1}), {"id": 1}),
         (5, None, {"ts_ms": 3}, None),
     ]
-    found = []
-    for care in (Care.ALIKE, Care.ASIDE):
-        decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
-        task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True, care)
-        cells = list(task([]))
-        told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
-        unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
-        found.append((told, [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]))
-    assert found[0] == found[1]
-    told, changes = found[0]
+    decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
+    task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True)
+    cells = list(task([]))
+    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
+    unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
+    changes = [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]
     assert (told.odd, told.tables, told.keys, told.lone, told.events["x"]) == (None, ("s.t",), 3, 0, 1)
     assert sorted(told.high_orders) == ["t/0", "t/1"]
     assert [(r["op"], r["key"]["id"], r["old_key"]) for r in changes] == [
@@ -292,12 +260,12 @@ def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts:
     gone = {"id": 1, "v": "__gone", "n": 1}
     deleted, new = [event(1, "d", {"id": 1}), event(2, "u", gone)], [event(1, "c", {"id": 2}), event(2, "c", gone)]
     for events, why in ((deleted, "after the delete of its row"), (new, "no update of the same key")):
-        found, told = run(files(tmp_path, events), cuts, care=Care.ASIDE)
+        found, told = run(files(tmp_path, events), cuts)
         assert not found and told.odd is None and why in str(told.left_out)
     moved: list[tuple[int, Any, Any, dict[str, Any] | None]] = [(0, {"id": 1}, event(10, "u", gone), {"id": 7})]
     decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
     one = grouping([], ["id"], ["bigint"], 1)
-    (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), one, True, Care.ASIDE)([])
+    (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), one, True)([])
     assert "no update of the same key" in str(facts.from_json(cell["facts"][0].as_py()).left_out)
 
 
@@ -305,7 +273,7 @@ def test_a_delete_leaves_nothing_out() -> None:
     flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
     decoding = Decoding(FIELDS, ("id",), "t", 1, "__gone", format="debezium-flat-json")
     rows = messages([(0, {"id": 1}, flat, None)])
-    cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, Care.ASIDE, every=True)([]))
+    cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, every=True)([]))
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")
     (change,) = [r for cell in cells for b in unpack([cell.select(["packed"])]) for r in b.to_pylist()]
     assert (change["op"], change["open"], change["row"]) == ("d", None, None)
