@@ -103,4 +103,6 @@ def check_path(path: str) -> None:
     found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
     if not found.exists():
         what = "file or folder" if fixed == local else "folder"
-        raise InputError(f"source.path names {path}, but there is no {what} {found}.", hint="Correct source.path.")
+        raise InputError(
+            f"source.path is {path}, but the {what} {found} does not exist.", hint="Correct source.path."
+        )
