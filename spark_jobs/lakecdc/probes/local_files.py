@@ -103,6 +103,4 @@ def check_path(path: str) -> None:
     found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
     if not found.exists():
         what = "file or folder" if fixed == local else "folder"
-        raise InputError(
-            f"source.path is {path}, but the {what} {found} does not exist.", hint="Correct source.path."
-        )
+        raise InputError(f"source.path is {path}, but the {what} {found} does not exist.", hint="Correct source.path.")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.formats.native import facts, packing, parts, pieces, tasks
+from lakecdc.ingest.formats.native import facts, packing, pieces, tasks
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import grouping
@@ -144,7 +144,7 @@ def test_plain_events_are_decoded_as_all_others_are(tmp_path: Path, monkeypatch:
     events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
     numbers = files(tmp_path, events)
     plain = run(numbers, 1)
-    monkeypatch.setattr(parts.plain, "FORMATS", ())
+    monkeypatch.setattr("lakecdc.ingest.formats.native.plain.FORMATS", ())
     assert run(numbers, 1) == plain and plain[1].odd is None
 
 
