@@ -135,7 +135,7 @@ def columns(types: Mapping[str, str]) -> tuple[Field, ...]:
 def _column(name: str, mysql_type: str) -> Field:
     """A column, whose values are numbers of names if its type tells these."""
     listed = re.match(r"(enum|set)\s*\(", mysql_type, re.IGNORECASE)
-    names = tuple(found.replace("''", "'") for found in re.findall(r"'([^']*(?:''[^']*)*)'", mysql_type)) if listed else ()
+    names = tuple(name.replace("''", "'") for name in re.findall(r"'([^']*(?:''[^']*)*)'", mysql_type))
     if listed and names:
         return Field(name, "string", listed[1].lower(), names=names)
     return Field(name, sql_type(mysql_type))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # messages that are decoded one by one at once, and bytes of them: they are some ten times as large meanwhile
 _ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 # messages of which plain events are decoded at once, and their bytes
-_PLAIN_ROWS, _PLAIN_BYTES = 131_072, 64 * 1024 * 1024
+_PLAIN_ROWS, _PLAIN_BYTES = 131_072, 32 * 1024 * 1024
 _OF_A_TABLE = "rcudt"
 # of a part that is worth being looked through for plain events
 _LEAST_PLAIN = 0.3
