@@ -105,7 +105,7 @@ def test_without_a_configuration_they_say_what_to_set() -> None:
     found = parse()
     assert found["dags"] == {}
     assert isinstance(found["errors"], dict) and len(found["errors"]) == len(FILES)
-    assert all("set the environment variable LAKECDC_CONFIG" in text for text in found["errors"].values())
+    assert all("Set the environment variable LAKECDC_CONFIG" in text for text in found["errors"].values())
 
 
 def test_a_broken_configuration_is_their_import_error(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.uuid import generate_new_uuid
 
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from airflow_provider_lakecdc.governance import source_precheck
+from airflow_provider_lakecdc.governance.precheck import FirstLook
 from airflow_provider_lakecdc.observe.lineage_sources import place_name, source_names
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
@@ -44,8 +46,10 @@ ARGUMENTS: dict[str, Any] = {"task_id": "t", "catalog_conn_id": "lake", "look_fi
 
 
 @pytest.fixture
-def tell(spark_submit: FakeSpark, context: Context, lake: dict[str, str]) -> Tell:
+def tell(spark_submit: FakeSpark, context: Context, lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Tell:
     """Executes an operator over real tables and returns what the provider's extractors make of it."""
+    # nothing listens at the source's address
+    monkeypatch.setattr(source_precheck, "look", lambda *given, **how: FirstLook())
     for name in ("shop.orders", "shop.orders_history", "shop.versions"):
         FedTable(lake, name)
 

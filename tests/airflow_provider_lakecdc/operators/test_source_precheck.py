@@ -200,7 +200,7 @@ def test_a_folder_that_is_missing_fails_the_task_before_spark_is_started(
     spark_submit: FakeSpark, context: Any, orders: FedTable, tmp_path: Path
 ) -> None:
     source = {"type": "files", "path": f"{tmp_path}/gone/*.jsonl", "format": "debezium-json"}
-    with pytest.raises(JobBadInputError, match=f"no folder {tmp_path}/gone"):
+    with pytest.raises(JobBadInputError, match=f"folder {tmp_path}/gone does not exist"):
         ingest(source=source).execute(context)
     assert spark_submit.calls == []
 

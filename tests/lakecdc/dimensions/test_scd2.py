@@ -216,4 +216,4 @@ def test_what_does_not_fit_is_refused(lake: Lake, tmp_path: Path) -> None:
     assert "does not contain changes" in (dimension(other, f"{feed.table}_versions").reason or "")
     lake.sql(f"DELETE FROM lake.{feed.table}_history WHERE id = {history.events[0]['key']['id']}")
     feed.take(play(history, 5))
-    assert "have been removed" in (dimension(feed).reason or "")
+    assert "were removed" in (dimension(feed).reason or "")
