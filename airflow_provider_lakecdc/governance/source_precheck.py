@@ -52,12 +52,12 @@ def look(catalog: CatalogConnection, job: Submission, environment: Mapping[str, 
     """
     if job.spec.job not in _JOBS:
         return FirstLook()
-    positions = _positions(catalog, job.spec)
+    positions = _positions(catalog, job.spec) if may_skip else None
     state = _ask(job, environment, positions)
     if state.refusal is not None:
         failure = CLASSES[state.failure_class or "unknown"]
         raise failure(f"The source cannot be read: {state.refusal}", hint=_HINTS.get(failure.failure_class))
-    if not may_skip or not state.idle or not positions:
+    if not state.idle or not positions:
         return FirstLook()
     try:
         return _idle(catalog, job.spec, positions, state)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.model.columns import INTEGER_BYTES, MICROSECONDS_OF_A_DAY, ColumnType, arrow_type
-from lakecdc.model.tokens import MisfitError, Nested, Number, to_text
+from lakecdc.model.tokens import MisfitError, Number, as_token
 
 #: values of a column, as JSON is parsed; turned into Arrow, or None if some are not written in the usual way
 Quick = Callable[[Sequence[Any]], "pa.Array | None"]
@@ -73,7 +73,7 @@ class ArrowColumn:
         misfits = []
         for place, value in enumerate(values):
             try:
-                parsed.append(self._parse(Nested(to_text(value)) if isinstance(value, list | dict) else value))
+                parsed.append(self._parse(as_token(value)))
             except MisfitError:
                 parsed.append(None)
                 misfits.append(place)

@@ -45,6 +45,11 @@ def token(raw: bytes | memoryview) -> Any:
 _CONSTANTS = {"null": None, "true": True, "false": False}
 
 
+def as_token(value: Any) -> Any:
+    """Return a parsed value as a token: objects and arrays as their text."""
+    return Nested(to_text(value)) if isinstance(value, list | dict) else value
+
+
 def to_text(value: Any) -> str:
     """Return JSON text of a parsed value, without white space, its numbers as they were written."""
     if isinstance(value, Number):

@@ -22,8 +22,8 @@ from lakecdc.ingest.envelopes.message import (
     Place,
     as_object,
     dotted,
-    instant,
     member,
+    moment_of,
     text,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
@@ -48,7 +48,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         before = old if image is None else image
     after = None if operation == "delete" else now
     committed = text(about, "commit-timestamp")
-    moment = instant(text(about, "timestamp") if committed is None else committed)
+    moment = moment_of(text(about, "timestamp") if committed is None else committed)
     is_load = operation == "load"
     yield Envelope(
         op if problem is None else None,

@@ -14,9 +14,9 @@ from lakecdc.ingest.envelopes.message import (
     Message,
     Place,
     as_object,
-    instant,
     last_digits,
     member,
+    moment_of,
     names_of,
     text,
 )
@@ -33,7 +33,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     problem = None if op else ("unknown-message", "its op_type is not one of I, U, D, T")
     yield Envelope(
         op if problem is None else None,
-        Place(last_digits(text(event, "pos")) or 0, time_us=instant(text(event, "op_ts"))),
+        Place(last_digits(text(event, "pos")) or 0, time_us=moment_of(text(event, "op_ts"))),
         text(event, "table") or message.topic,
         before,
         after,

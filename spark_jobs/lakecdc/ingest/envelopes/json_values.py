@@ -29,6 +29,8 @@ _QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b'":\\ -0'
 _NAME_END = re.compile(rb"[ \t\r\n]*:")
 _BEFORE_NUMBER, _IN_NUMBER = tuple(b":,[ \t\r\n"), tuple(b"0123456789.eE")
 _MOST_DIGITS = 19
+# levels of nesting that plain Python can follow by calling itself, however deep it is already
+_DEEPEST = 100
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 # half of a surrogate pair, escaped; behind an odd number of backslashes it would be text
 _HALF = re.compile(rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})", re.IGNORECASE)
@@ -55,7 +57,10 @@ def parse_json(data: bytes | str) -> Any:
         if "\\ud" in text or "\\uD" in text:
             # it is not a character, and no UTF-8 holds it
             text = _HALF.sub(r"\1?", text)
-        return _EXACT.decode(text)
+        value = _EXACT.decode(text)
+        if text.count("[") + text.count("{") > _DEEPEST and _is_deep(value):
+            raise RecursionError
+        return value
     except (ValueError, RecursionError) as error:
         raise UnreadableError("not-json", f"the value is not JSON: {_reason(error)}") from None
 
@@ -76,7 +81,10 @@ def parse_each(values: pa.Array) -> Iterator[Any]:
     :param values: of type binary or string.
     """
     import numpy as np
+    import pyarrow as pa
 
+    if not (pa.types.is_binary(values.type) or pa.types.is_string(values.type)):
+        values = values.cast(pa.binary())
     _, bounds, letters = values.buffers()
     count = len(values)
     if letters is None:
@@ -98,7 +106,7 @@ def _parse(data: bytes, members: int, doubtful: bool) -> Any:
     if not doubtful:
         try:
             value = _QUICK.decode(data)
-            if _has_members(value, members):
+            if _has_members(value, members) and (members < _DEEPEST > data.count(b"[") or not _is_deep(value)):
                 return value
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
@@ -106,6 +114,15 @@ def _parse(data: bytes, members: int, doubtful: bool) -> Any:
         return parse_json(data)
     except UnreadableError as error:
         return error
+
+
+def _is_deep(value: Any, levels: int = _DEEPEST) -> bool:
+    """Check whether objects and arrays are nested too deeply."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return False
+    return levels == 0 or any(_is_deep(each, levels - 1) for each in value)
 
 
 def _has_members(value: Any, expected: int) -> bool:

@@ -64,12 +64,14 @@ class Lsn:
         return slot if self.change is None else slot + self._within(self.commit, self.change)
 
     def _within(self, commit: str, change: str) -> int:
-        files = (hexadecimal(commit[:8]) or 0) - (hexadecimal(change[:8]) or 0)
-        block, slot = hexadecimal(change[9:17]) or 0, hexadecimal(change[18:22]) or 0
+        last, of_change = hexadecimal(commit[:8]), hexadecimal(change[:8])
+        files = _MOST_FILES if last is None or of_change is None else min(last - of_change, _MOST_FILES)
+        block, slot = hexadecimal(change[9:17]), hexadecimal(change[18:22])
+        # what is not a number counts as the highest
         return (
-            (_MOST_FILES - min(files, _MOST_FILES) << 44)
-            + (min(block, _MOST_BLOCKS) << 16)
-            + (min(slot, _MOST_SLOTS) << 4)
+            (_MOST_FILES - files << 44)
+            + ((_MOST_BLOCKS if block is None else min(block, _MOST_BLOCKS)) << 16)
+            + ((_MOST_SLOTS if slot is None else min(slot, _MOST_SLOTS)) << 4)
             + min(self.serial or 0, 15)
         )
 

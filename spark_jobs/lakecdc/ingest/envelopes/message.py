@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from lakecdc.ingest.envelopes.json_values import Object, try_parse_json
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, try_parse_json
 from lakecdc.ingest.order import LAST_TIME, RANK_CHANGE, order_key
-from lakecdc.model.columns import parse_timestamp
-from lakecdc.model.tokens import MisfitError, to_text
+from lakecdc.model.columns import parse_number, parse_timestamp
+from lakecdc.model.tokens import MisfitError, Number, to_text
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _FIRST_MOMENT = -62_135_596_800_000_000
@@ -150,7 +150,14 @@ def as_integer(value: Any) -> int | None:
     """Return a value that is a whole number of 64 bits, or text that spells one; else None."""
     if type(value) is int:
         return value if _LOWEST <= value <= _HIGHEST else None
-    return None if value is None else whole(as_text(value))
+    if isinstance(value, Number):
+        try:
+            # such as 1.7e12
+            number = int(parse_number(value))
+        except MisfitError:
+            return None
+        return number if _LOWEST <= number <= _HIGHEST else None
+    return None if value is None else whole((as_text(value) or "").strip())
 
 
 def whole(digits: str | None) -> int | None:
@@ -182,6 +189,17 @@ def instant(moment: str | None) -> int | None:
         return parse_timestamp(moment, local=False)
     except MisfitError:
         return None
+
+
+def moment_of(text: str | None) -> int | None:
+    """Return the microseconds since 1970 of a moment that orders a message.
+
+    :raises UnreadableError: it is not a moment in ISO-8601.
+    """
+    moment = instant(text)
+    if text is not None and moment is None:
+        raise UnreadableError("no-order", f"its time {text!r} is not a moment in ISO-8601")
+    return moment
 
 
 def first(*numbers: int | None) -> int | None:

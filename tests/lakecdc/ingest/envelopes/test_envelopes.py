@@ -21,8 +21,11 @@ EPOCH = 1
 DIFFERENT = {
     ("rare", 2): "a read of a snapshot of SQL Server has no change, so that its ordinal is that of the commit alone",
     ("rare", 3): "so has a change without a change LSN",
-    ("rare", 13): "a position that is not a whole number is not a position",
     ("damaged ogg", 42): "a date with a month of one digit is not a moment",
+    ("damaged ogg", 50): "a damaged time is not passed over",
+    ("damaged ogg", 67): "a damaged time is not passed over",
+    ("damaged dms", 31): "a damaged time is not passed over, as the message would lose against every other",
+    ("damaged dms", 80): "a damaged time is not passed over, as the message would lose against every other",
 }
 
 

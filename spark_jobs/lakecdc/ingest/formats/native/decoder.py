@@ -14,7 +14,7 @@ from lakecdc.ingest.formats.native.schemas import OTHER_SCHEMA, SchemaCheck
 from lakecdc.ingest.formats.values import placeholder_shapes
 from lakecdc.ingest.order import LAST_TIME
 from lakecdc.model.arrow_columns import ArrowColumn
-from lakecdc.model.tokens import MisfitError, to_text
+from lakecdc.model.tokens import MisfitError, as_token, to_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -248,7 +248,7 @@ class Decoder:
             if was is None or was == tokens[place]:
                 continue
             try:
-                same = parse(was) == parse(tokens[place])
+                same = parse(as_token(was)) == parse(as_token(tokens[place]))
             except MisfitError:
                 same = False
             if not same:
@@ -306,7 +306,7 @@ class Decoder:
     def _coordinates(self, events: _Events) -> tuple[list[int], list[int], list[int | None]]:
         """Return positions, ordinals and source times; set aside events for which one of them is out of range."""
         # of unsigned numbers these are the order and the digits
-        turn = 2 * _SIGN if self._of.order_by is not None else 0
+        turn = 2 * _SIGN if self._of.format == "json" and self._of.order_by is not None else 0
         low = -_SIGN if turn else 0
         positions = [place.position - turn for place in events.places]
         ordinals = [place.ordinal for place in events.places]

@@ -93,8 +93,10 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
     if field.type == "date":
         return f"{fits} AND regexp_full_match({text}, '{_DATE}')"
     if field.type in _MOMENTS:
-        zone = "(Z|[+-](0\\d|1[0-7]):\\d\\d)?" if field.type == "timestamp" else ""
-        return f"regexp_full_match({text}, '{_DATE}{_CLOCK}{zone}') AND {fits}"
+        zone = "(Z|[+-](0\\d|1[0-7]):[0-5]\\d)?" if field.type == "timestamp" else ""
+        # an offset may lead out of the first year and the last
+        years = f"{text} BETWEEN '0001-01-02' AND '9999-12-31'"
+        return f"regexp_full_match({text}, '{_DATE}{_CLOCK}{zone}') AND {years} AND {fits}"
     return f"CASE WHEN {_is_strange(text)} THEN {_is_text(kind)} ELSE true END"
 
 

@@ -102,8 +102,11 @@ class PartDecoder:
         if left is not None:
             messages, values = messages.take(left), values.take(left)
             expected = None if expected is None else [expected[place] for place in left.to_pylist()]
-        rows = max(1, min(_ROWS, _BYTES * messages.num_rows // max(1, messages.nbytes)))
-        for start in range(0, messages.num_rows, rows):
+        start = 0
+        while start < messages.num_rows:
+            rows = _ROWS
+            while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
+                rows //= 2
             part = None if expected is None else expected[start : start + rows]
             # a million short-lived objects have no circles, which take as long to look for as to decode them
             gc.disable()
@@ -111,5 +114,6 @@ class PartDecoder:
                 events = self._decoder.decode(messages.slice(start, rows), values.slice(start, rows), part)
             finally:
                 gc.enable()
+            start += rows
             if events.num_rows:
                 yield events

@@ -90,9 +90,11 @@ class PlainEvents:
             return None if columns is None else self.connection.execute(self._sql(columns)).to_arrow_table()
         except (
             *(pa.ArrowInvalid, UnicodeDecodeError, duckdb.ConversionException, duckdb.InvalidInputException),
-            *(duckdb.OutOfRangeException, duckdb.OutOfMemoryException),
+            *(duckdb.OutOfRangeException, duckdb.OutOfMemoryException, duckdb.IOException),
         ):
             return None
+        finally:
+            self.connection.unregister("messages")
 
     def _first_columns(self) -> tuple[str, ...] | None:
         """Return the columns of the first row of the table, in their order; None if the table lacks one of them."""
@@ -169,7 +171,7 @@ class PlainEvents:
         for i, one in enumerate(self.decoding.fields):
             if one.name in keys:
                 key = keys[one.name]
-                conditions.append(f"({exact(one, f't{key}', f'k{key}')})")
+                conditions.append(f"t{key} IS NOT NULL AND ({exact(one, f't{key}', f'k{key}')})")
                 if one.name != self.decoding.source_column:
                     was = f"b.{name_literal(one.name)}"
                     conditions.append(f"(op != 'u' OR {was} IS NULL OR {was} = t{key})")

@@ -37,7 +37,7 @@ OTHER_SCHEMA, OTHER_TYPES = "a message of another schema", "other types"
 LOOKED_AT = 1000
 _MOST_SCHEMAS = 64
 # bytes of a message around its schema and its payload, with white space
-_MOST_AROUND = 64
+_MOST_AROUND = 32
 
 
 class SchemaError(Exception):

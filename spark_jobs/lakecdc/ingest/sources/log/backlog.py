@@ -34,6 +34,8 @@ class Backlog(Generic[F]):
         self._parking = Parking(spark, catalog)
         # parked rounds that are not needed any more, by target, up to a place
         self._taken: dict[str, int] = {}
+        # parked rounds that a table was rolled back to before, by target, up to a place
+        self._behind_a_gap: dict[str, int] = {}
         self.held: dict[str, int] = {}
         self.left_out: dict[str, int] = {}
         self.given_up: dict[str, Exception] = {}
@@ -64,6 +66,8 @@ class Backlog(Generic[F]):
         places = [at.number if at else 0, *(p.through for p in here)]
         # a table that was rolled back lacks what came before them
         gap = next((i for i, p in enumerate(here) if p.since not in (None, places[i])), len(here))
+        if here and gap == 0:
+            self._behind_a_gap[name] = here[-1].through
         return here[:gap]
 
     def events(self, name: str, parked: Parked) -> DataFrame:
@@ -89,6 +93,9 @@ class Backlog(Generic[F]):
             summary = found.summary_of(relation).to_json()
             parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, since=feed.reach)
             try:
+                if name in self._behind_a_gap:
+                    # the log is read anew, and would be parked a second time
+                    self._parking.forget(name, self._behind_a_gap.pop(name))
                 self._parking.park(name, parked, found.parkable(relation))
                 feed.parked.append(parked)
                 log.warning("%s: what the log has for it up to %s is parked", name, end.at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.sources.database import standing
@@ -11,7 +12,7 @@ from lakecdc.ingest.sources.postgres.catalog import read_table
 from lakecdc.ingest.sources.postgres.connect import asking
 from lakecdc.ingest.sources.postgres.log import publication_list
 from lakecdc.ingest.sources.postgres.owners import Owner
-from lakecdc.ingest.sources.postgres.slots import Publication
+from lakecdc.ingest.sources.postgres.slots import End, Publication
 from lakecdc.ingest.sources.postgres.start_checks import (
     check_position,
     check_publication,
@@ -25,7 +26,12 @@ from lakecdc.model.positions import LsnPosition, lsn_text
 # log that the source may keep for the slot before a run has to move it on
 _KEPT_BYTES = 64 * 1024**2
 _MESSAGES = 1000
-_LIMIT = "SET statement_timeout = '5s'"
+# -1 for no limit; servers before Postgres 13 have none
+_KEEP_SIZE = """
+SELECT pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size', true), '-1'))
+"""
+# a run that starts meanwhile waits for the lock no longer than that
+_LIMIT = "SET statement_timeout = '1500ms'"
 # transactions without a change of the published tables are a Begin and a Commit before Postgres 15, and nothing since
 _PEEK = """
 SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) NOT IN (ascii('B'), ascii('C')))
@@ -89,7 +95,7 @@ def _look_for_changes(
     slots.lock(session, source.slot)
     session.execute(_LIMIT)
     slot, end = slots.find_slot(session, source.slot), slots.log_end(session)
-    if slot is None or slot.active_pid is not None or slot.lost or slot.lag_bytes > _KEPT_BYTES:
+    if slot is None or slot.active_pid is not None or slot.lost or slot.lag_bytes > _most_kept(session):
         return SourceState()
     publication = Publication(session, where, source.publication_name)
     owner = owners.read(session, publication.name).get(slot.name)
@@ -106,8 +112,21 @@ def _look_for_changes(
     # a peek that was cut has not seen the end
     if found is None or found[0] >= _MESSAGES or found[1]:
         return SourceState()
-    idle = {table: position.idle_until(end.time) for table, position in positions.items()}
+    idle = {table: _moved(position, end) for table, position in positions.items()}
     return SourceState(idle=idle, facts={"slot_lag_bytes": slot.lag_bytes})
+
+
+def _most_kept(session: Session) -> int:
+    """Return how many bytes of log the slot may keep without a run: far less than where the server drops it."""
+    row = session.execute(_KEEP_SIZE).fetchone()
+    limit = None if row is None else row[0]
+    return _KEPT_BYTES if limit is None else min(_KEPT_BYTES, limit // 4)
+
+
+def _moved(position: Position, end: End) -> Position:
+    """Return the position of a table that has read the log to its end, where it found nothing."""
+    at = replace(LsnPosition.of(position.offsets), lsn=end.lsn)
+    return replace(position.idle_until(end.time), offsets=at.encode())
 
 
 def _is_as_before(
