@@ -151,7 +151,7 @@ def skipped_in_part(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found if one place, the bounds of files that have gone, and the trash are left out."""
     with monkeypatch.context() as patch:
         skip(patch, job_module, "sweep", 0)
-        skip(patch, rewrite_module, "_leave_no_entries", None)
+        skip(patch, rewrite_module, "_drop_entries", None)
         patch.setattr(job_module, "places", lambda *given: [p for p in places(*given) if p.kind != "quarantine"])
         failed = planted.erase()
     assert f"1 files of {planted.report.parent}" in (failed.reason or "")
