@@ -158,7 +158,7 @@ def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) 
     if old == "text":
         assert state(decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known), ("v",)) == [("5",)]
     else:
-        with pytest.raises(InputError, match="column 'v' is .* now"):
+        with pytest.raises(InputError, match="Cannot change column 'v' from"):
             decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known)
     spark.catalog.clearCache()
 

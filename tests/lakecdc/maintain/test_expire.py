@@ -72,7 +72,7 @@ def test_defaults_keep_the_last_days(lake: Lake) -> None:
     name = create(lake, 2)
     fill(lake, name, files=3, rows=10)
     report = run(lake, expire_snapshots, name)
-    assert report.outcome == "nothing" and "can go" in (report.reason or "")
+    assert report.outcome == "nothing" and "can expire" in (report.reason or "")
     assert len(snapshots(lake, name)) == 3
 
 

@@ -82,7 +82,7 @@ def test_a_moment_stands_for_the_snapshot_of_then(lake: Lake) -> None:
     report = run(lake, rollback_tables, name, to=moment)
     assert (head(lake, name), report.metrics["rows_before"], report.metrics["rows_after"]) == (first, 20, 10)
     assert report.metrics["next_ingestion"].startswith("starts over")
-    with pytest.raises(InputError, match="no snapshot '2020-01-01'"):
+    with pytest.raises(InputError, match="snapshot '2020-01-01' does not exist"):
         run(lake, rollback_tables, name, to="2020-01-01")
     with pytest.raises(InputError, match="No snapshot to roll back to is given"):
         run(lake, rollback_tables, name)

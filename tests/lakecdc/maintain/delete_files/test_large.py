@@ -70,7 +70,7 @@ def test_a_dropped_key_column_with_too_many_deletes_is_refused(lake: Lake, tight
     insert(lake, name, "SELECT id, id AS old, 'a' AS v FROM range(20)", files=2)
     change(lake, name, ["old"], "SELECT id AS old FROM range(5)")
     lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN old")
-    with pytest.raises(UnsupportedError, match="has been dropped"):
+    with pytest.raises(UnsupportedError, match="was dropped"):
         run(lake, name)
 
 
@@ -78,7 +78,7 @@ def test_too_many_pairs_for_the_exact_engine_are_refused(lake: Lake, tight: None
     name = create(lake, "id bigint", 3)
     insert(lake, name, "SELECT id FROM range(20)", files=2)
     change(lake, name, ["id"], "SELECT id FROM range(5)")
-    with pytest.raises(UnsupportedError, match="more than 1 pairs"):
+    with pytest.raises(UnsupportedError, match="supports 1 pairs"):
         run(lake, name, engine="exact")
     assert count(lake, name, 2) == 1
 

@@ -126,7 +126,7 @@ def test_a_catalog_with_a_table_that_cannot_be_loaded(another: Attic) -> None:
         ({"min_age": 2 * DAY}, "three days"),
         ({"delay": 3600.0}, "a day"),
         ({"longest_job": -1.0}, "longest_job"),
-        ({"run": "x"}, "restore or purge"),
+        ({"run": "x"}, "restore and purge"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, float], text: str) -> None:

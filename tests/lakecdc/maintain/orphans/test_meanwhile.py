@@ -98,7 +98,7 @@ def test_a_table_that_is_made_anew_meanwhile(attic: Attic, monkeypatch: pytest.M
         attic.sql(f"CREATE TABLE {{}}.{name} (id bigint) USING iceberg")
 
     meanwhile(monkeypatch, "after_orphans_are_taken", anew)
-    with pytest.raises(ConflictError, match="made anew"):
+    with pytest.raises(ConflictError, match="dropped and recreated"):
         attic.run(name)
     assert len([path for path in orphans if path.exists()]) == 2
     # the table of that name has another UUID, and the old one's files are at its location

@@ -115,7 +115,7 @@ def test_trash_is_deleted_when_its_time_is_over(attic: Attic) -> None:
     assert left == []
     assert attic.run(name, action="restore", run=done.metrics["run"]).metrics["files_restored"] == 1
     assert (folder / "data/next.parquet").read_bytes() == b"orphan data/next.parquet"
-    with pytest.raises(Exception, match="no run"):
+    with pytest.raises(Exception, match="does not exist or has no files left"):
         attic.run(name, action="restore", run=done.metrics["run"])
 
 
