@@ -7,26 +7,30 @@ are the parser's.
 from __future__ import annotations
 
 import binascii
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakecdc.model.columns import INTEGER_BYTES, MICROSECONDS_OF_A_DAY, ColumnType, arrow_type
+from lakecdc.model.columns import (
+    DECIMAL,
+    FIRST_DAY,
+    INTEGER_BYTES,
+    LAST_DAY,
+    MICROSECONDS_OF_A_DAY,
+    ColumnType,
+    arrow_type,
+)
 from lakecdc.model.tokens import MisfitError, Number, as_token
 
 #: values of a column, as JSON is parsed; turned into Arrow, or None if some are not written in the usual way
 Quick = Callable[[Sequence[Any]], "pa.Array | None"]
 
 _REFUSED = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 # years 0001 to 9999
 _DATE = r"(?:\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _MOMENT = rf"^{_DATE}[T ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{{1,6}})?"
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _MICROS = {"epoch_millis": 1_000, "epoch_micros": 1}
 # doubles hold each whole number up to this one
 _EXACT_INTEGERS = 1 << 53
@@ -34,25 +38,18 @@ _EXACT_INTEGERS = 1 << 53
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-37, 3.4e38
 
 
-@dataclass(frozen=True)
 class ArrowColumn:
     """A column whose values become Arrow.
 
     :param type: its type, and how the source writes its values.
     """
 
-    type: ColumnType
-    arrow: pa.DataType = field(init=False)
-    _quick: Quick = field(init=False)
-    _parse: Callable[[Any], Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        arrow = arrow_type(self.type.sql_type)
+    def __init__(self, type: ColumnType) -> None:
+        arrow = arrow_type(type.sql_type)
         if arrow is None:
-            raise KeyError(self.type.sql_type)
-        object.__setattr__(self, "arrow", arrow)
-        object.__setattr__(self, "_quick", _find_quick(self.type, arrow))
-        object.__setattr__(self, "_parse", self.type.parser())
+            raise KeyError(type.sql_type)
+        self.type, self.arrow = type, arrow
+        self._quick, self._parse = _find_quick(type, arrow), type.parser()
 
     def convert(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
         """Turn values into Arrow.
@@ -96,7 +93,7 @@ class ArrowColumn:
 
 def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
     """Return what turns values that are written in the usual way into Arrow."""
-    decimal = _DECIMAL.match(column.sql_type)
+    decimal = DECIMAL.match(column.sql_type)
     if column.names or column.encoding.startswith("time_"):
         return _none
     if column.encoding == "decimal_bytes" and decimal:
@@ -191,11 +188,11 @@ def _decode(value: Any) -> bytes:
 
 def _days(values: Sequence[Any]) -> pa.Array | None:
     days = pa.array(values, pa.int32())
-    return days.cast(pa.date32()) if _within(days, _FIRST_DAY, _LAST_DAY) else None
+    return days.cast(pa.date32()) if _within(days, FIRST_DAY, LAST_DAY) else None
 
 
 def _epoch(arrow: pa.DataType, micros: int) -> Quick:
-    low, high = _FIRST_DAY * MICROSECONDS_OF_A_DAY, (_LAST_DAY + 1) * MICROSECONDS_OF_A_DAY - 1
+    low, high = FIRST_DAY * MICROSECONDS_OF_A_DAY, (LAST_DAY + 1) * MICROSECONDS_OF_A_DAY - 1
 
     def quick(values: Sequence[Any]) -> pa.Array | None:
         numbers = pa.array(values, pa.int64())

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 #: bytes of an integer by type
 INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 MICROSECONDS_OF_A_DAY = 86_400_000_000
-# years 1 to 9999, in days since 1970
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+#: years 1 to 9999, in days since 1970
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 _DAY_ZERO = date(1970, 1, 1).toordinal()
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+#: precision and scale of a decimal type
+DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,6}))?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?:Z|[T ]00:00(?::00(?:\.0+)?)?Z?)?")
 _TIMESTAMP = re.compile(
@@ -86,7 +87,7 @@ class ColumnType:
         if self.names:
             return self.sql_type == "string"
         if self.encoding in ("decimal_bytes", "variable_decimal"):
-            return self.sql_type == "string" or bool(_DECIMAL.match(self.sql_type))
+            return self.sql_type == "string" or bool(DECIMAL.match(self.sql_type))
         return self.encoding == "plain" or self.sql_type in _ENCODED[self.encoding]
 
     def parser(self) -> Parser:
@@ -112,7 +113,7 @@ class ColumnType:
     def _plain(self) -> Callable[[Any], Any]:
         if self.sql_type in INTEGER_BYTES:
             return _integer(INTEGER_BYTES[self.sql_type])
-        if _DECIMAL.match(self.sql_type):
+        if DECIMAL.match(self.sql_type):
             return self._fitted
         return {
             "float": _float32,
@@ -128,7 +129,7 @@ class ColumnType:
     def _fitted(self, value: Any) -> Any:
         """Fit a number into the column: a decimal of its scale, or text without exponent."""
         number = value if isinstance(value, Decimal) else parse_number(value)
-        decimal = _DECIMAL.match(self.sql_type)
+        decimal = DECIMAL.match(self.sql_type)
         if decimal is None:
             return f"{number:f}"
         precision, scale = int(decimal[1]), int(decimal[2])
@@ -182,7 +183,7 @@ def arrow_type(sql_type: str) -> pa.DataType | None:
     """Return Arrow's type of a Spark SQL type, or None for one without parser."""
     import pyarrow as pa
 
-    decimal = _DECIMAL.match(sql_type)
+    decimal = DECIMAL.match(sql_type)
     if decimal:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     known = {
@@ -379,14 +380,14 @@ def _offset_minutes(text: str | None) -> int:
 
 
 def _within_years(micros: int) -> int:
-    if not _FIRST_DAY * MICROSECONDS_OF_A_DAY <= micros < (_LAST_DAY + 1) * MICROSECONDS_OF_A_DAY:
+    if not FIRST_DAY * MICROSECONDS_OF_A_DAY <= micros < (LAST_DAY + 1) * MICROSECONDS_OF_A_DAY:
         raise MisfitError("it is not within the years 1 to 9999")
     return micros
 
 
 def _epoch_days(value: Any) -> int:
     days = parse_integer(value)
-    if not _FIRST_DAY <= days <= _LAST_DAY:
+    if not FIRST_DAY <= days <= LAST_DAY:
         raise MisfitError("it is not within the years 1 to 9999")
     return days
 

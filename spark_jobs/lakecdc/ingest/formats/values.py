@@ -13,14 +13,13 @@ from base64 import b64encode
 from dataclasses import dataclass, replace
 
 from lakecdc.ingest.change import Column
-from lakecdc.model.columns import ColumnType
+from lakecdc.model.columns import DECIMAL, FIRST_DAY, LAST_DAY, MICROSECONDS_OF_A_DAY, ColumnType
 from lakecdc.sql import literal
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 # types whose values a database keeps out of line, so that they can be left out of an update's log
 _LARGE = re.compile(r"string|binary|decimal")
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _VARIABLE = (("scale", "int"), ("value", "string"))
 # digits behind the point that Postgres' numbers have at most; what claims more is none
 _MOST_ZEROS = 16383
@@ -29,8 +28,6 @@ _TIME_OF_DAY = (
     "format_string('%s%02d:%02d:%02d.%06d', CASE WHEN m < 0 THEN '-' ELSE '' END, abs(m) DIV 3600000000, "
     "abs(m) DIV 60000000 % 60, abs(m) DIV 1000000 % 60, abs(m) % 1000000)"
 )
-# years 1 to 9999, in days since 1970
-_FIRST_DAY, _LAST_DAY, _DAY = -719162, 2932896, 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Field:
 
     def with_encoding(self, encoding: str) -> Field:
         """The same column, its values written in another way; the type tells the scale."""
-        decimal = _DECIMAL.match(self.type)
+        decimal = DECIMAL.match(self.type)
         return replace(self, encoding=encoding, scale=int(decimal[2]) if decimal else 0)
 
 
@@ -131,7 +128,7 @@ def misfit(image: str, field: Field) -> str | None:
     if field.type in _INTEGERS:
         # a cast would cut the fraction off
         return f"({lost} OR coalesce({member(image, field.name, 'double')} != CAST({found} AS double), false))"
-    decimal = _DECIMAL.match(field.type)
+    decimal = DECIMAL.match(field.type)
     if decimal and not _is_wide(decimal):
         whole = member(image, field.name, "decimal(38,18)")
         return f"({lost} OR coalesce({whole} != {found}, false))"
@@ -182,7 +179,7 @@ def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
 
 def _plain(image: str, field: Field) -> str:
     sql_type, text = field.type, member(image, field.name, "string")
-    decimal = _DECIMAL.match(sql_type)
+    decimal = DECIMAL.match(sql_type)
     if decimal and _is_wide(decimal):
         return exact_decimal(text, sql_type)
     if sql_type in _INTEGERS or sql_type in ("double", "float", "boolean", "string") or decimal:
@@ -248,7 +245,7 @@ def _is_wide(decimal: re.Match[str]) -> bool:
 
 def exact_decimal(text: str, sql_type: str) -> str:
     """SQL of a number's text in a type; null if it would have to be rounded."""
-    decimal = _DECIMAL.match(sql_type)
+    decimal = DECIMAL.match(sql_type)
     if not decimal:
         return f"try_cast({text} AS {sql_type})"
     plain = _unrounded("t", sql_type, decimal[2])
@@ -267,7 +264,7 @@ def _cast(text: str, sql_type: str) -> str:
 
 def _plain_decimal(text: str, sql_type: str) -> str:
     """SQL of a type out of a number's text without exponent; null if it would have to be rounded."""
-    decimal = _DECIMAL.match(sql_type)
+    decimal = DECIMAL.match(sql_type)
     return _let(text, "t", _unrounded("t", sql_type, decimal[2])) if decimal else f"try_cast({text} AS {sql_type})"
 
 
@@ -295,11 +292,11 @@ def _unscaled(base64: str, scale: str) -> str:
 def _time(number: str, encoding: str, sql_type: str) -> str:
     kind, _, unit = encoding.partition("_")
     if unit == "days":
-        days = f"CASE WHEN n BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN date_from_unix_date(CAST(n AS int)) END"
+        days = f"CASE WHEN n BETWEEN {FIRST_DAY} AND {LAST_DAY} THEN date_from_unix_date(CAST(n AS int)) END"
         return f"CAST({_let(number, 'n', days)} AS {sql_type})"
     to_micros = {"millis": "try_multiply(n, 1000L)", "micros": "n", "nanos": "n DIV 1000"}[unit]
     # Postgres' infinity arrives as the ends of the range, which no timestamp of Iceberg's can hold
-    inside = f"m BETWEEN {_FIRST_DAY} * {_DAY} AND {_LAST_DAY + 1} * {_DAY} - 1"
+    inside = f"m BETWEEN {FIRST_DAY} * {MICROSECONDS_OF_A_DAY} AND {LAST_DAY + 1} * {MICROSECONDS_OF_A_DAY} - 1"
     # the lowest number has no positive one
     time_of_day = f"CASE WHEN m >= -{2**63 - 1} THEN {_TIME_OF_DAY} END"
     made = f"CASE WHEN {inside} THEN timestamp_micros(m) END" if kind == "epoch" else time_of_day

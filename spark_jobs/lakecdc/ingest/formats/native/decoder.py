@@ -14,7 +14,7 @@ from lakecdc.ingest.formats.native.schemas import OTHER_SCHEMA, SchemaCheck
 from lakecdc.ingest.formats.values import placeholder_shapes
 from lakecdc.ingest.order import LAST_TIME
 from lakecdc.model.arrow_columns import ArrowColumn
-from lakecdc.model.tokens import MisfitError, as_token, to_text
+from lakecdc.model.tokens import MisfitError, as_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +148,7 @@ class Decoder:
                         events.append(event)
             except UnreadableError as error:
                 odd[len(events)] = _reason(error.rule)
-                events.append((place, _ODD, _NO_ROW, _NO_ROW, None, None, _NO_PLACE, None))
+                events.append(_unread(place))
         return _Events(events, odd)
 
     def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
@@ -159,7 +159,7 @@ class Decoder:
             is_row = envelope.problem is not None and envelope.problem[0] == "unknown-type"
             if odd is None or (is_row and not self._is_own(table, message.topic)):
                 return None, None
-            return (place, _ODD, _NO_ROW, _NO_ROW, None, None, _NO_PLACE, None), odd
+            return _unread(place), odd
         if op == "x":
             return (place, op, _NO_ROW, _NO_ROW, None, envelope.keys, envelope.place, None), odd
         if not self._is_own(table, message.topic):
@@ -271,7 +271,8 @@ class Decoder:
             for place in placeholders:
                 left_out.setdefault(place, []).append(name)
             columns[f"c{i}"], misfits = self._columns[name].convert(tokens)
-            events.set_aside([place for place in misfits if place not in placeholders], f"a value of the column {name}")
+            # a decimal's placeholder is no decimal
+            events.set_aside(sorted({*misfits}.difference(placeholders)), f"a value of the column {name}")
         opened: pa.Array = pa.nulls(len(events.ops), pa.list_(pa.string()))
         if left_out:
             opened = pa.array([left_out.get(place) for place in range(len(events.ops))], pa.list_(pa.string()))
@@ -282,8 +283,7 @@ class Decoder:
         try:
             return [place for place, token in enumerate(tokens) if token in shapes]
         except TypeError:
-            texts = [to_text(token) if isinstance(token, list | dict) else token for token in tokens]
-            return [place for place, text in enumerate(texts) if text in shapes]
+            return [place for place, token in enumerate(map(as_token, tokens)) if token in shapes]
 
     def _order(self, events: _Events, messages: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the parts of the order key; set aside events that have no place in it."""
@@ -340,6 +340,11 @@ class Decoder:
         else:
             odd, message = pa.nulls(count, pa.string()), pa.nulls(count, together.type)
         return {"odd": odd, "message": message, "source_table": pa.array(events.source_tables, pa.string())}
+
+
+def _unread(place: int) -> _Event:
+    """Return what stands for a message that is not read as a row event."""
+    return place, _ODD, _NO_ROW, _NO_ROW, None, None, _NO_PLACE, None
 
 
 def _reason(rule: str) -> str:

@@ -6,11 +6,10 @@ All values are read as text; what is not exact is left to :mod:`lakecdc.model.co
 from __future__ import annotations
 
 import json
-import re
 
 from lakecdc.ingest.formats.values import Field
+from lakecdc.model.columns import DECIMAL
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
 _OTHERS = {
     "float": "FLOAT",
@@ -43,14 +42,14 @@ _MOST_VARIABLE_SCALE = 18
 def is_told_by_text(field: Field) -> bool:
     """Check whether SQL can turn texts into a column's values, and tell which are exact."""
     if field.encoding == "decimal_bytes":
-        decimal = _DECIMAL.match(field.type)
+        decimal = DECIMAL.match(field.type)
         return -_MOST_ZEROS <= field.scale <= (int(decimal[2]) if decimal else 37)
     return field.column_type.has_parser and (field.type != "binary" or field.encoding == "base64")
 
 
 def duck_type(sql_type: str) -> str | None:
     """DuckDB's name of a Spark SQL type; None if the engine does not know it."""
-    decimal = _DECIMAL.match(sql_type)
+    decimal = DECIMAL.match(sql_type)
     return f"DECIMAL({decimal[1]},{decimal[2]})" if decimal else {**_INTEGERS, **_OTHERS}.get(sql_type)
 
 
@@ -80,7 +79,7 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
     if field.type in _INTEGERS:
         # nearly every integer is written in one way, and comparing is cheaper than a regular expression
         return f"{fits} AND CASE WHEN {made}::VARCHAR = {text} THEN true ELSE {_is_integer(text)} END"
-    if _DECIMAL.match(field.type):
+    if DECIMAL.match(field.type):
         told = f"CASE WHEN {_is_short(text)} THEN true ELSE {_is_text(kind)} END"
         written = f"CASE WHEN {made}::VARCHAR = {text} THEN true ELSE {_is_decimal(field, text)} END"
         return f"{fits} AND {written} AND {told}"
@@ -144,7 +143,7 @@ def _is_integer(text: str) -> str:
 
 
 def _is_decimal(field: Field, text: str) -> str:
-    decimal = _DECIMAL.match(field.type)
+    decimal = DECIMAL.match(field.type)
     places = f"(\\.\\d{{1,{decimal[2]}}})?" if decimal and int(decimal[2]) else ""
     return f"regexp_full_match({text}, '-?\\d+{places}')"
 

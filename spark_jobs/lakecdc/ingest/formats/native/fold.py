@@ -57,8 +57,3 @@ def taken(table: pa.Table, places: pa.Table) -> pa.Table:
 def columns(table: pa.Table, prefix: str) -> list[str]:
     """Numbered columns, such as ``k0`` and ``k1``."""
     return [name for name in table.column_names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
-
-
-def text_literal(text: str) -> str:
-    """Return a text as SQL of DuckDB."""
-    return "'" + text.replace("'", "''") + "'"

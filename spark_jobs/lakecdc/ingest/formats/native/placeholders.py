@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.native.fold import ORDER, columns, last_places, sorted_by_key, taken, text_literal
+from lakecdc.ingest.formats.native.exact import text_literal
+from lakecdc.ingest.formats.native.fold import ORDER, columns, last_places, sorted_by_key, taken
 from lakecdc.ingest.formats.native.layout import COUNTS, ORDER_PARTS
 
 if TYPE_CHECKING:

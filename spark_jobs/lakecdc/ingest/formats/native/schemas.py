@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -60,9 +61,9 @@ class SchemaCheck:
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
         self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
-        # by the schema's text; few are different
-        self._schemas: dict[bytes, bool] = {}
-        self._types: dict[str, str | None] = {}
+        # few schemas are different
+        self._is_expected = lru_cache(_MOST_SCHEMAS)(self._compare_schema)
+        self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
         """Return the values of messages without their schemas, and which of them are of the schema that is expected.
@@ -84,13 +85,8 @@ class SchemaCheck:
             known.append(parts is not None and self._is_expected(parts[0]))
         return pa.array(payloads, pa.binary()), known
 
-    def _is_expected(self, schema: bytes) -> bool:
-        known = self._schemas.get(schema)
-        if known is None:
-            if len(self._schemas) >= _MOST_SCHEMAS:
-                self._schemas.clear()
-            known = self._schemas[schema] = fields_of(schema, self._of.format) == self._of.told
-        return known
+    def _compare_schema(self, schema: bytes) -> bool:
+        return fields_of(schema, self._of.format) == self._of.told
 
     def judge(self, envelope: Envelope) -> str | None:
         """Return why an event with a schema of its own is set aside; None if it is not."""
@@ -98,14 +94,9 @@ class SchemaCheck:
             return None
         if not self._of.tells_types:
             return OTHER_SCHEMA
-        text = to_text(envelope.schema)
-        if text not in self._types:
-            if len(self._types) >= _MOST_SCHEMAS:
-                self._types.clear()
-            self._types[text] = self._judge_types(text)
-        return self._types[text]
+        return self._judge_types(to_text(envelope.schema))
 
-    def _judge_types(self, text: str) -> str | None:
+    def _compare_types(self, text: str) -> str | None:
         """Return why the columns cannot stay as they are with the types that a message tells."""
         read = find_format(self._of.format)
         if not {*json.loads(text)} <= self._known:
