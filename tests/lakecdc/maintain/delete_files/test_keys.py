@@ -213,7 +213,7 @@ def test_dropped_keys_that_no_reader_applies_are_refused(lake: Lake) -> None:
     lake.sql(f"ALTER TABLE lake.{placed} DROP PARTITION FIELD place")
     lake.sql(f"ALTER TABLE lake.{placed} DROP COLUMN place")
     for name, reason in [(namesakes, "a namesake of another key column"), (placed, "a partition column")]:
-        with pytest.raises(UnsupportedError, match=f"was dropped from the table and was {reason}"):
+        with pytest.raises(UnsupportedError, match=f"has been dropped from the table and was {reason}"):
             run(lake, name)
         with pytest.raises(Py4JJavaError):
             spark_rows(lake, name)
