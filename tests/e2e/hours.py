@@ -127,7 +127,7 @@ class Hours:
 def one_by_one(tasks: list[dict[str, Any]]) -> bool:
     """Tell whether each has begun after the one before it had ended."""
     pairs = zip(tasks, tasks[1:], strict=False)
-    return len(tasks) >= 3 and all(before["end_date"] <= after["start_date"] for before, after in pairs)
+    return len(tasks) > 1 and all(before["end_date"] <= after["start_date"] for before, after in pairs)
 
 
 def _over(run: dict[str, Any]) -> bool:
