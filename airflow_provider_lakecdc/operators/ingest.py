@@ -31,8 +31,8 @@ class IngestOperator(SourceJobOperator):
         new ones replace them in one commit. Only for sources of type ``postgres`` and ``mysql``.
     :param max_batches: micro-batches per run; 0 means until the source's end at the start.
     :param parallel_tables: tables that are written in parallel.
-    :param decode_engine: ``auto`` decodes messages and folds database logs inside the tasks, and leaves to the JVM what
-        they cannot judge; ``jvm`` uses only the JVM. The rows are the same.
+    :param decode_engine: ``auto`` folds and writes changes inside the tasks where it can; ``jvm`` leaves that to Spark
+        and Iceberg's writer. The rows are the same.
     :param max_delete_files: limit of equality-delete files at which a table of mode ``upsert`` takes no further batch
         until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 means no limit.
     :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:

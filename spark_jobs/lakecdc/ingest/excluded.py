@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lakecdc.contract.target import Target
-from lakecdc.ingest.formats.dms_json import OLD_PREFIX
+from lakecdc.ingest.envelopes.dms import OLD_PREFIX
 
 #: formats whose messages are the row, perhaps in a ``payload`` beside its schema
 _FLAT = ("json", "debezium-flat-json")

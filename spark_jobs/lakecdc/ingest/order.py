@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 _Place = TypeVar("_Place", bound=Hashable)
@@ -69,14 +70,14 @@ def time_of(order: str) -> int:
     return int(order[_TIME : _TIME + 12], 16)
 
 
+def moment(micros: int) -> datetime:
+    """Return microseconds since 1970 as a moment in UTC, whatever the zone of this process."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
 def is_change(order: str) -> bool:
     """Whether an event is a change, not a read of a snapshot."""
     return order[_TIME - 1] == f"{RANK_CHANGE:x}"
-
-
-def is_change_sql(order: str) -> str:
-    """The same as a Spark SQL condition."""
-    return f"substr({order}, {_TIME}, 1) = '{RANK_CHANGE:x}'"
 
 
 def is_higher(order: str, than: str) -> bool:
@@ -114,11 +115,6 @@ def rises(order: str) -> bool:
     That of the record alone, which stands for both then, falls where transactions overlap.
     """
     return order[4:20] != order[20:36]
-
-
-def rises_sql(order: str) -> str:
-    """The same as a Spark SQL condition."""
-    return f"substr({order}, 5, 16) != substr({order}, 21, 16)"
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class ArrowColumn:
 def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
     """Return what turns values that are written in the usual way into Arrow."""
     decimal = DECIMAL.match(column.sql_type)
-    if column.names or column.encoding.startswith("time_"):
+    if column.names or column.is_converted or column.encoding.startswith("time_"):
         return _none
     if column.encoding == "decimal_bytes" and decimal:
         return _scaled_decimals(arrow, int(decimal[1]), int(decimal[2]) - column.scale)

@@ -13,7 +13,7 @@ import binascii
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,8 @@ _FLOAT_WORDS = {"nan": "nan", **dict.fromkeys(("inf", "infinity", "+inf", "+infi
 _FLOAT_WORDS |= dict.fromkeys(("-inf", "-infinity"), "-inf")
 # no type holds more digits; longer numbers are refused before any arithmetic, which would take seconds
 _MOST_DIGITS = 400
+# digits behind the point that Postgres' numbers have at most
+_MOST_PLACES = 16_383
 _EXACT = Context(prec=2 * _MOST_DIGITS, traps=[Inexact, InvalidOperation])
 # in hours; Java's bound of an offset from UTC
 _LARGEST_OFFSET = 18
@@ -84,11 +86,32 @@ class ColumnType:
         """Whether values of the type can be written in this way."""
         if arrow_type(self.sql_type) is None:
             return False
-        if self.names:
-            return self.sql_type == "string"
+        return self.sql_type == "string" if self.names else True
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether the column has another type than its encoding writes."""
+        return self._own_type is not None
+
+    @property
+    def _own_type(self) -> str | None:
+        """Type that the encoding writes, where the column has another one."""
+        if self.names or self.encoding == "plain":
+            return None
         if self.encoding in ("decimal_bytes", "variable_decimal"):
-            return self.sql_type == "string" or bool(DECIMAL.match(self.sql_type))
-        return self.encoding == "plain" or self.sql_type in _ENCODED[self.encoding]
+            return None if self.sql_type == "string" or DECIMAL.match(self.sql_type) else "string"
+        own = _ENCODED[self.encoding]
+        return None if self.sql_type in own else own[0]
+
+    def _converted(self, own_type: str) -> Parser:
+        """Return what parses values of another type, which the column takes as their text."""
+        own, plain = replace(self, sql_type=own_type).parser(), replace(self, encoding="plain").parser()
+
+        def parse(value: Any) -> Any:
+            parsed = own(value)
+            return None if parsed is None else plain(_text_of(parsed, own_type, self.sql_type))
+
+        return parse
 
     def parser(self) -> Parser:
         """Return the function that turns a token into the column's value; null stays null.
@@ -97,6 +120,8 @@ class ColumnType:
         """
         if self.names:
             return _not_null(self._named)
+        if self._own_type is not None:
+            return self._converted(self._own_type)
         by_encoding: dict[str, Callable[[Any], Any]] = {
             "base64": parse_base64,
             "decimal_bytes": self._decimal_bytes,
@@ -172,6 +197,26 @@ class ColumnType:
         if str(value) in self.names:
             return str(value)
         raise MisfitError(f"the column has no value of the number {number}")
+
+
+def _text_of(value: Any, own_type: str, sql_type: str) -> Any:
+    """Return the text of a value for a column of another type."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise MisfitError("its bytes are not UTF-8 text") from None
+    if own_type == "date":
+        return str(date.fromordinal(value + _DAY_ZERO))
+    if own_type == "timestamp_ntz":
+        seconds, micros = divmod(value, 1_000_000)
+        days, seconds = divmod(seconds, 86_400)
+        day = str(date.fromordinal(days + _DAY_ZERO))
+        if sql_type == "date":
+            return day
+        fraction = f".{micros:06d}".rstrip("0") if micros else ""
+        return f"{day} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+    return Number(value) if own_type == "string" and _NUMBER.fullmatch(value) else value
 
 
 class _VariableDecimal(msgspec.Struct, forbid_unknown_fields=True):
@@ -310,8 +355,8 @@ def _double(value: Any) -> float:
     nearest = float(number)
     if nearest in (float("inf"), float("-inf")) or (number and not nearest):
         raise MisfitError("its size is out of a double's range")
-    # a source that counts in integers does not expect its last digits to change
-    if str(value).lstrip("+-").isdigit() and Decimal(nearest) != number:
+    # a source that counts in integers does not expect its last digits to change, one that writes doubles so does
+    if str(value).lstrip("+-").isdigit() and number not in (Decimal(nearest), Decimal(repr(nearest))):
         raise MisfitError("a double cannot hold its last digits")
     return nearest if number else float(value)
 
@@ -422,7 +467,7 @@ def _micros(value: Any, nanoseconds: int) -> int:
 
 def _unscaled(value: Any, scale: int) -> Decimal:
     octets = parse_base64(value)
-    if not octets or len(octets) > _MOST_DIGITS // 3 or abs(scale) > _MOST_DIGITS:
+    if not octets or len(octets) > _MOST_DIGITS // 3 or abs(scale) > _MOST_PLACES:
         raise MisfitError("it is not a number that any type holds")
     number = int.from_bytes(octets, "big", signed=True)
     return Decimal(number).scaleb(-scale, context=_EXACT)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+
+# of a thousand levels, with room for each level's calls
+_DEEP_CALLS = 20_000
 
 
 class Number(str):
@@ -52,11 +58,30 @@ def as_token(value: Any) -> Any:
 
 def to_text(value: Any) -> str:
     """Return JSON text of a parsed value, without white space, its numbers as they were written."""
+    try:
+        return _text(value)
+    except RecursionError:
+        with deep_calls():
+            return _text(value)
+
+
+@contextmanager
+def deep_calls() -> Iterator[None]:
+    """Let functions call themselves for each level of a value that is nested more deeply than usual."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEP_CALLS))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _text(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        members = (f"{json.dumps(name, ensure_ascii=False)}:{to_text(each)}" for name, each in value.items())
+        members = (f"{json.dumps(name, ensure_ascii=False)}:{_text(each)}" for name, each in value.items())
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(to_text, value)) + "]"
+        return "[" + ",".join(map(_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

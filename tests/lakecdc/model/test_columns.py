@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import INTEGER_BYTES, ColumnType, arrow_type
 from lakecdc.model.tokens import MisfitError, token
 from tests.lakecdc.model.corpus import VALUES
@@ -172,3 +173,35 @@ def test_bytes_survive_base64(octets: bytes) -> None:
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_doubles_are_the_nearest_number(number: float) -> None:
     assert parsed(ColumnType("double"), repr(number)) == number
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "encoding", "value", "expected"),
+    [
+        ("string", "epoch_days", 19782, "2024-02-29"),
+        ("timestamp", "epoch_days", 1, 86_400_000_000),
+        ("string", "epoch_millis", -1, "1969-12-31 23:59:59.999"),
+        ("string", "epoch_micros", 60_000_000, "1970-01-01 00:01:00"),
+        ("date", "epoch_millis", -1, -1),
+        ("string", "base64", "w6k=", "é"),
+        ("double", "decimal_bytes", "BNI=", 12.34),
+        ("bigint", "decimal_bytes", "ZA==", 1),
+        ("string", "epoch_days", None, None),
+    ],
+)
+def test_columns_of_another_type_than_their_encoding_take_its_text(
+    sql_type: str, encoding: str, value: Any, expected: Any
+) -> None:
+    column = ColumnType(sql_type, encoding, 2)
+    assert column.is_converted and column.parser()(value) == expected
+    converted, misfits = ArrowColumn(column).convert([value])
+    assert (converted.cast(ArrowColumn(ColumnType(sql_type)).arrow).to_pylist() == [None]) == (value is None)
+    assert misfits == []
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "encoding", "value"),
+    [("string", "base64", "/w=="), ("bigint", "decimal_bytes", "BNI="), ("boolean", "epoch_days", 1)],
+)
+def test_values_that_another_type_cannot_hold_are_misfits(sql_type: str, encoding: str, value: Any) -> None:
+    assert ArrowColumn(ColumnType(sql_type, encoding, 2)).convert([value])[1] == [0]

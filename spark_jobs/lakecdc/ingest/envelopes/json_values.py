@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lakecdc.model.tokens import Number
+from lakecdc.model.tokens import Number, deep_calls
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +29,8 @@ _QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b'":\\ -0'
 _NAME_END = re.compile(rb"[ \t\r\n]*:")
 _BEFORE_NUMBER, _IN_NUMBER = tuple(b":,[ \t\r\n"), tuple(b"0123456789.eE")
 _MOST_DIGITS = 19
-# levels of nesting that plain Python can follow by calling itself, however deep it is already
-_DEEPEST = 100
+# levels of nesting that plain Python follows by calling itself however deep it is already, and that are read at most
+_SHALLOW, _DEEPEST = 100, 1000
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 # half of a surrogate pair, escaped; behind an odd number of backslashes it would be text
 _HALF = re.compile(rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})", re.IGNORECASE)
@@ -57,9 +57,12 @@ def parse_json(data: bytes | str) -> Any:
         if "\\ud" in text or "\\uD" in text:
             # it is not a character, and no UTF-8 holds it
             text = _HALF.sub(r"\1?", text)
-        value = _EXACT.decode(text)
-        if text.count("[") + text.count("{") > _DEEPEST and _is_deep(value):
-            raise RecursionError
+        if text.count("[") + text.count("{") <= _SHALLOW:
+            return _EXACT.decode(text)
+        with deep_calls():
+            value = _EXACT.decode(text)
+            if _is_deep(value, _DEEPEST):
+                raise RecursionError
         return value
     except (ValueError, RecursionError) as error:
         raise UnreadableError("not-json", f"the value is not JSON: {_reason(error)}") from None
@@ -106,7 +109,9 @@ def _parse(data: bytes, members: int, doubtful: bool) -> Any:
     if not doubtful:
         try:
             value = _QUICK.decode(data)
-            if _has_members(value, members) and (members < _DEEPEST > data.count(b"[") or not _is_deep(value)):
+            if _has_members(value, members) and (
+                members < _SHALLOW > data.count(b"[") or not _is_deep(value, _SHALLOW)
+            ):
                 return value
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
@@ -116,7 +121,7 @@ def _parse(data: bytes, members: int, doubtful: bool) -> Any:
         return error
 
 
-def _is_deep(value: Any, levels: int = _DEEPEST) -> bool:
+def _is_deep(value: Any, levels: int) -> bool:
     """Check whether objects and arrays are nested too deeply."""
     if isinstance(value, dict):
         value = value.values()

@@ -1,26 +1,35 @@
-"""The formats of change events, declared by name: every one turns messages into envelopes."""
+"""The formats of change events, declared by name."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Format
 
-_MODULES = {
-    "debezium-json": "debezium_json",
-    "debezium-flat-json": "debezium_flat_json",
-    "debezium-avro": "debezium_avro",
-    "canal-json": "canal_json",
-    "maxwell-json": "maxwell_json",
-    "ogg-json": "ogg_json",
-    "dms-json": "dms_json",
-    "json": "plain_json",
-}
 
-
+@cache
 def find_format(name: str) -> Format:
-    """A format by the name that specs give it."""
-    found: Format = import_module(f"{__name__}.{_MODULES[name]}").FORMAT
-    return found
+    """Return a format by the name that specs give it.
+
+    :raises KeyError: there is no such format.
+    """
+    from lakecdc.ingest.formats import canal_types, debezium_avro, debezium_schema
+    from lakecdc.ingest.formats.envelope import Format
+
+    debezium = Format(debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True, wraps=True)
+    flat = Format(debezium_schema.flat_fields, placeholders=True, tombstones=True, row_keys=True, wraps=True)
+    avro = Format(
+        debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True, in_json=debezium_avro.in_json
+    )
+    return {
+        "debezium-json": debezium,
+        "debezium-flat-json": flat,
+        "debezium-avro": avro,
+        "canal-json": Format(canal_types.fields, doubts=canal_types.doubts),
+        "maxwell-json": Format(),
+        "ogg-json": Format(),
+        "dms-json": Format(),
+        "json": Format(tombstones=True),
+    }[name]

@@ -1,4 +1,4 @@
-"""Odd messages of a batch, set aside by the native engine and decoded in the JVM, and the batch put together again."""
+"""Odd messages of a batch, set aside by the native engine and decoded one by one, and the batch put together again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.source_tables import feeds
+from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import highest, joined
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.formats.decoded import Decoded
-    from lakecdc.ingest.formats.native import Native
     from lakecdc.ingest.formats.survey import Survey
-    from lakecdc.ingest.formats.values import Field
 
 
 class ApartError(Exception):
@@ -65,11 +64,11 @@ def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, r
         raise ApartError
 
 
-def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
-    """What both engines have made of a batch.
+def together(plain: Decoded, odd: Decoded, changes: DataFrame | None) -> Decoded:
+    """Put together what was decoded at once and what was decoded one by one.
 
-    :param plain: what the native engine has told of the others.
-    :param made: the others, event by event if one of the odd ones is to be applied.
+    :param plain: what is known of the former.
+    :param changes: of these, event by event if one of the odd ones is to be applied.
     """
     both = replace(
         plain,
@@ -87,16 +86,24 @@ def together(plain: Decoded, odd: Decoded, made: Native) -> Decoded:
         return both
     if odd.changes is None:
         return both
-    changes = with_late(odd.changes)
-    if made.changes is not None and made.events:
-        changes = union([_with_columns(made.changes, odd.columns), changes])
-    return replace(both, columns=odd.columns, changes=changes, folded=False, packed=None, every_event=None)
+    found = with_late(odd.changes.drop("partition"))
+    if changes is not None:
+        found = union([with_columns(changes, odd.columns), found])
+    return replace(both, columns=odd.columns, changes=found, folded=False, packed=None, every_event=None)
 
 
-def _with_columns(changes: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """A change frame whose rows have these columns; those that they lack are null."""
+def with_columns(changes: DataFrame, columns: Sequence[Column | Field]) -> DataFrame:
+    """Return a change frame whose rows have these columns; those that they lack are null."""
     there = set(changes.select("row.*").columns)
     values = [
         (F.col("row").getField(c.name) if c.name in there else F.lit(None).cast(c.type)).alias(c.name) for c in columns
     ]
     return changes.withColumn("row", F.when(F.col("row").isNotNull(), F.struct(*values)))
+
+
+def with_told(fields: Sequence[Field], columns: Sequence[Column]) -> tuple[Field, ...]:
+    """Return the columns of a table with the types that messages have told, and those that it lacks."""
+    told = {c.name: c.type for c in columns}
+    known = tuple(f.with_type(told[f.name]) if told.get(f.name, f.type) != f.type else f for f in fields)
+    names = {f.name for f in fields}
+    return (*known, *(Field(c.name, c.type) for c in columns if c.name not in names))

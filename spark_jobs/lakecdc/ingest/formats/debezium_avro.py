@@ -17,49 +17,53 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.formats import debezium_json, debezium_schema
+from lakecdc.ingest.formats import debezium_schema
 from lakecdc.ingest.formats.avro_registry import id_headers
 from lakecdc.ingest.formats.avro_schema import AvroSchema
-from lakecdc.ingest.formats.envelope import Format, InJson, Reading
+from lakecdc.ingest.formats.envelope import InJson
 from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.ingest.formats.avro_registry import Registry
+    from lakecdc.ingest.formats.envelope import Reading
 
-#: column of a message frame whose records have been decoded by the reader of their files
-DECODED = "e"
 _PARTS = ("value", "key", "moved")
 _NO_ID = "not-avro: the value does not begin with the id of a schema"
 
 
-def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
-    """See :class:`lakecdc.ingest.formats.envelope.Format`."""
-    if DECODED in messages.columns:
-        return debezium_json.enveloped(messages, reading)
-    assert reading.registry is not None
-    return debezium_json.enveloped(_decoded(messages, reading.registry), reading)
-
-
-def in_json(messages: DataFrame, reading: Reading) -> InJson | None:
-    """See :class:`lakecdc.ingest.formats.envelope.Format`; None unless all values are of one schema of a registry."""
-    if DECODED in messages.columns:
-        return None
+def in_json(messages: DataFrame, reading: Reading) -> InJson:
+    """Return messages with their records as JSON beside them."""
     assert reading.registry is not None
     named, schemas, ids = _with_records(messages, reading.registry)
     good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
-    if len(ids["value"]) != 1:
-        return None
     texts = {part: _text(part, ids[part], good) for part in _PARTS}
+    # the converter of headers may be another one
     moved = F.coalesce(texts["moved"], F.expr("CASE WHEN moved_id IS NULL THEN CAST(moved AS string) END"))
+    # thousands of them would be too much for an expression
+    bad = [(n, f"unknown-schema: {reason}") for n, reason in schemas.items() if isinstance(reason, str)]
+    if bad:
+        reasons = local_relation(messages.sparkSession, bad, "value_id bigint, bad_schema string")
+        named = named.join(F.broadcast(reasons), "value_id", "left")
+    else:
+        named = named.withColumn("bad_schema", F.lit(None).cast("string"))
+    broken = F.concat(F.lit("not-avro: the bytes do not fit schema "), F.col("value_id").cast("string"))
+    unreadable = F.when(F.col("value_id").isNull(), F.lit(_NO_ID)).otherwise(
+        F.coalesce("bad_schema", F.when(F.col("payload").isNull(), broken))
+    )
     told = named.select(
         *messages.columns,
         texts["value"].alias("payload"),
         texts["key"].alias("key_text"),
         moved.alias("moved_text"),
+        _by_id({n: F.lit(good[n].connect) for n in ids["value"]}, F.lit(None).cast("string")).alias("schema_text"),
+        "value_id",
+        "bad_schema",
     )
-    return InJson(told, debezium_schema.fields(good[ids["value"][0]].connect))
+    told = told.withColumn("unreadable", unreadable).drop("value_id", "bad_schema")
+    one = len(ids["value"]) == 1
+    return InJson(told, debezium_schema.fields(good[ids["value"][0]].connect) if one else None)
 
 
 def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> Column:
@@ -89,31 +93,6 @@ def _with_records(
     good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
     records = {_record(part, n): _from_avro(part, n, good[n], registry) for part in _PARTS for n in ids[part]}
     return named.withColumns(records), schemas, ids
-
-
-def _decoded(messages: DataFrame, registry: Registry) -> DataFrame:
-    """The messages with everything that :func:`debezium_json.enveloped` takes."""
-    named, schemas, ids = _with_records(messages, registry)
-    good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
-    variants = {part: _variant(part, ids[part], good) for part in _PARTS}
-    told = named.withColumns(
-        {
-            DECODED: _once(variants["value"]),
-            "own_key": variants["key"],
-            # the converter of headers may be another one
-            "old_key": F.coalesce(variants["moved"], F.expr("try_parse_json(CAST(moved AS string))")),
-            "row_schema": _by_id({n: F.lit(good[n].connect) for n in ids["value"]}, F.lit(None).cast("string")),
-        }
-    )
-    # thousands of them would be too much for an expression
-    bad = [(n, f"unknown-schema: {reason}") for n, reason in schemas.items() if isinstance(reason, str)]
-    reasons = local_relation(messages.sparkSession, bad, "value_id bigint, bad_schema string")
-    told = told.join(F.broadcast(reasons), "value_id", "left")
-    broken = F.concat(F.lit("not-avro: the bytes do not fit schema "), F.col("value_id").cast("string"))
-    unreadable = F.when(F.col("value_id").isNull(), F.lit(_NO_ID)).otherwise(
-        F.coalesce("bad_schema", F.when(F.col(DECODED).isNull(), broken))
-    )
-    return told.withColumn("unreadable", unreadable)
 
 
 def _id(part: str, size: int) -> Column:
@@ -172,16 +151,8 @@ def _from_avro(part: str, number: int, schema: AvroSchema, registry: Registry) -
 
 
 def _once(value: Column) -> Column:
-    """As :func:`lakecdc.ingest.formats.messages.once`."""
+    """Return a value that is evaluated once per row, see :func:`lakecdc.ingest.formats.messages.once`."""
     return F.when(F.monotonically_increasing_id() >= 0, value)
-
-
-def _variant(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> Column:
-    found = []
-    for number in ids:
-        record = F.col(_record(part, number))
-        found.append(F.when(schemas[number].is_there(record), F.to_variant_object(schemas[number].plain(record))))
-    return F.coalesce(*found) if found else F.expr("CAST(NULL AS variant)")
 
 
 def _by_id(values: Mapping[int, Column], otherwise: Column) -> Column:
@@ -189,6 +160,3 @@ def _by_id(values: Mapping[int, Column], otherwise: Column) -> Column:
     for number, value in values.items():
         found = F.when(F.col("value_id") == number, value).otherwise(found)
     return found
-
-
-FORMAT = Format(envelopes, debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True, in_json=in_json)

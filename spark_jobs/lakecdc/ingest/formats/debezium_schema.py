@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from lakecdc.ingest.envelopes.debezium_flat import PREFIX
 from lakecdc.ingest.formats.values import Field
 
 #: what reading a text as a schema raises that is none
@@ -52,6 +53,15 @@ def fields(schema: str) -> tuple[Field, ...]:
     members = document.get("fields") or []
     image = next((m for m in members if m.get("field") == "after"), document)
     return tuple(field(m) for m in image.get("fields") or [])
+
+
+def flat_fields(schema: str) -> tuple[Field, ...]:
+    """The columns of a flattened row.
+
+    :param schema: JSON of its schema.
+    """
+    members = json.loads(schema).get("fields") or []
+    return tuple(field(m) for m in members if not m["field"].startswith(PREFIX))
 
 
 def field(schema: dict[str, Any]) -> Field:

@@ -1,23 +1,25 @@
-"""From messages to the changes of one table, with the native engine where it can, else in the JVM."""
+"""From messages to the changes of one table, with the native engine where it can, else one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats import find_format, native
-from lakecdc.ingest.formats.asides import ApartError, Besides, together
+from lakecdc.ingest.formats.asides import ApartError, Besides, together, with_columns, with_told
 from lakecdc.ingest.formats.changes import REJECTED
-from lakecdc.ingest.formats.decode_in_jvm import ROWS, decode_in_jvm
+from lakecdc.ingest.formats.decode_messages import decode_messages
 from lakecdc.ingest.formats.decoded import Decoded
+from lakecdc.ingest.formats.envelope_frame import envelope_frame, in_json
+from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
 from lakecdc.ingest.formats.source_tables import feeds, only_source, shards_mix
-from lakecdc.ingest.formats.survey import merge_fields, survey
+from lakecdc.ingest.formats.survey import ROWS, survey
 from lakecdc.ingest.formats.table_fields import typed_field, wanted_fields
-from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.values import Field, merge_fields
 from lakecdc.ingest.order import EVENT_DIGITS, Marks
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Known
-    from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
 
 # formats whose schemas tell all columns, to the native engine as well
@@ -48,10 +50,9 @@ def decode(
     """
     messages = cache(messages)
     reading = replace(reading, only_added=target.mode == "append")
-    made = _try_native(messages, format_name, target, reading, known, adopt=adopt)
-    if isinstance(made, str):
-        in_jvm = decode_in_jvm(messages(), format_name, target, reading, known, adopt=adopt)
-        made = replace(in_jvm, engine=f"jvm: {made}")
+    made = _BatchDecoder(messages, format_name, target, reading, known, adopt=adopt).decode()
+    if made.changes is not None and "partition" in made.changes.columns:
+        made = replace(made, changes=made.changes.drop("partition"))
     origin = _origin(messages, format_name, reading)
     if not made.folded:
         return replace(made, origin=origin)
@@ -63,7 +64,8 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
     """How the messages of events are found again, for the few of which that is wanted."""
 
     def find(events: DataFrame) -> DataFrame:
-        envelopes = find_format(format_name).envelopes(messages(), reading).where(F.col("op").isin(*ROWS))
+        reader = EnvelopeReader(format_name, reading, ())
+        envelopes = envelope_frame(in_json(messages(), format_name, reading), reader).where(F.col("op").isin(*ROWS))
         at_place = F.substring("order", 1, EVENT_DIGITS) == F.substring("asked", 1, EVENT_DIGITS)
         found = envelopes.join(F.broadcast(events.withColumnRenamed("order", "asked")), at_place)
         # the engines count the records of a file in different ways
@@ -72,127 +74,211 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
     return find
 
 
-def _try_native(
-    messages: Messages, format_name: str, target: Target, reading: Reading, known: Known, *, adopt: bool
-) -> Decoded | str:
-    """What the native engine makes of a batch, the JVM of what is odd in it; or why all of it is the JVM's."""
-    if known.engine != "auto":
-        return "asked for"
-    if target.fold_case:
-        return "fold_case"
-    if target.on_dropped_column != "keep" and (target.source_tables or format_name not in _WITH_SCHEMAS):
-        return "on_dropped_column"
-    prepared = None
-    to_json = find_format(format_name).in_json
-    if to_json is not None:
-        prepared = to_json(messages(), reading)
-        if prepared is None:
-            return "records that are not of one schema of a registry"
-    fields = _fields_before(messages, format_name, target, reading, known, prepared.told if prepared else None)
-    reason = native.refusal(format_name, fields, target.key)
-    if reason is None and not set(target.key) <= {f.name for f in fields}:
-        reason = "the key columns are not known yet"
-    if reason is not None:
-        return reason
-    folds = target.keyed and known.folds and not (target.history_table and target.clean)
-    every = bool(target.history_table) or not folds
+class _BatchDecoder:
+    """What decodes one batch for one table; see :func:`decode`."""
 
-    def run(*, every: bool, folds: bool) -> native.Native:
+    def __init__(
+        self,
+        messages: Messages,
+        format_name: str,
+        target: Target,
+        reading: Reading,
+        known: Known,
+        *,
+        adopt: bool,
+    ) -> None:
+        self._messages, self._format, self._target = messages, format_name, target
+        self._reading, self._known, self._adopt = reading, known, adopt
+        self._marks = Marks(None if shards_mix(target) else known.marks, known.high_order)
+        self._prepared: InJson | None = None
+
+    def decode(self) -> Decoded:
+        """Decode the batch, all that is plain in it at once."""
+        made = self._refusal() or self._native(self._fields_before())
+        if isinstance(made, Decoded):
+            return made
+        messages = self._prepared.messages if self._prepared else self._messages()
+        found = decode_messages(messages, self._format, self._target, self._reading, self._known, adopt=self._adopt)
+        if self._known.engine != "auto":
+            return replace(found, engine=f"jvm: {made}")
+        return replace(self._folded(found), engine=f"one by one: {made}")
+
+    @property
+    def _folds(self) -> bool:
+        target = self._target
+        return target.keyed and self._known.folds and not (target.history_table and target.clean)
+
+    def _refusal(self) -> str | None:
+        """Return why no message of the batch is decoded at once; None if that can be tried."""
+        target = self._target
+        to_json = find_format(self._format).in_json
+        if to_json is not None:
+            self._prepared = to_json(self._messages(), self._reading)
+        if self._known.engine != "auto":
+            return "asked for"
+        if target.fold_case:
+            return "fold_case"
+        if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):
+            return "on_dropped_column"
+        if self._prepared and self._prepared.told is None:
+            return "records that are not of one schema of a registry"
+        return None
+
+    def _native(self, fields: tuple[Field, ...], *, again: bool = False) -> Decoded | str:
+        """Decode what is plain at once and the rest one by one; return why not, if that cannot be.
+
+        :param fields: columns of the table.
+        :param again: messages that had been set aside have told these.
+        """
+        reason = native.refusal(self._format, fields, self._target.key)
+        if reason is None and not set(self._target.key) <= {f.name for f in fields}:
+            reason = "the key columns are not known yet"
+        if reason is not None:
+            return reason
+        every = bool(self._target.history_table) or not self._folds
+        made = self._run(fields, every=every, folds=self._folds)
+        if made.reason is not None:
+            return made.reason
+        found, besides = self._plain(made, fields)
+        if made.aside is None:
+            return found
+        try:
+            odd = decode_messages(
+                made.aside,
+                self._format,
+                self._target,
+                self._reading,
+                self._known,
+                adopt=self._adopt,
+                besides=besides,
+            )
+        except ApartError:
+            return str(made.why)
+        seen = with_told(fields, odd.columns) if odd.accepted else fields
+        if seen != fields and not again:
+            # with the columns that they tell, most of what was set aside is plain
+            return self._native(seen, again=True)
+        found = replace(found, engine=f"native, {made.asides} messages one by one: {made.why}")
+        if odd.accepted and odd.changes is not None and not odd.truncate_order and seen == fields:
+            both = self._run(fields, every=every, folds=self._folds, more=with_columns(odd.changes, fields))
+            if both.reason is None:
+                return replace(together(found, odd, None), columns=odd.columns, **_rows(both))
+        leaves_out = made.packed is not None and made.packed.facts.leaves_out
+        if made.folded and (odd.accepted or odd.truncate_order or (odd.rejections and leaves_out)):
+            # the last event of a key is not enough: an odd one may be newer, complete it, or have to come before it
+            made = self._run(fields, every=True, folds=False)
+            if made.events:
+                found = replace(found, changes=made.changes, packed=made.packed, every_event=None, folded=False)
+        return together(found, odd, made.changes if made.events else None)
+
+    def _run(
+        self, fields: tuple[Field, ...], *, every: bool, folds: bool, more: DataFrame | None = None
+    ) -> native.Native:
+        target, prepared = self._target, self._prepared
         return native.decode_native(
-            (lambda: prepared.messages) if prepared else messages,
-            format_name,
+            (lambda: prepared.messages) if prepared else self._messages,
+            self._format,
             fields,
             target.key,
             target.source_name,
-            reading,
-            Marks(None if shards_mix(target) else known.marks, known.high_order),
+            self._reading,
+            self._marks,
             every=every,
             folds=folds,
             # the columns of a new table are those of all its messages
-            sets_aside=bool(known.types),
+            sets_aside=bool(self._known.types),
             ignored=target.exclude_columns,
             encodings=target.encodings,
             told=prepared.told if prepared else None,
-            scan=None if prepared else known.scan,
-            partition_by=known.partition_by,
+            scan=None if prepared else self._known.scan,
+            partition_by=self._known.partition_by,
             wants=target.wants if target.source_tables else None,
             source_column=target.source_column,
             fixed=tuple(target.columns),
             named=target.source_table is not None,
+            more=more,
         )
 
-    made = run(every=every, folds=folds)
-    if made.reason is not None:
-        return made.reason
-    topics = frozenset(place.rpartition("/")[0] for place in made.high_orders or {})
-    told = {f.name for f in made.schema or fields} | {target.source_column}
-    fields = tuple(f for f in made.fields if f.name in told)
-    found = Decoded(
-        tuple(f.column for f in fields),
-        target.key,
-        made.changes if made.events else None,
-        newest=made.newest,
-        events=made.events,
-        high_orders=made.high_orders,
-        stretches=made.stretches,
-        folded=made.folded,
-        engine="native",
-        packed=made.packed if made.events else None,
-        every_event=made.every_event if made.events else None,
-        source_table=only_source(target, made.tables, topics),
-        told=tuple(f.name for f in made.schema or () if f.name not in target.exclude_columns) if made.events else (),
-    )
-    if made.aside is None:
-        return found
-    besides = Besides(fields, made.tables, topics, made.schema)
-    try:
-        odd = decode_in_jvm(made.aside, format_name, target, reading, known, adopt=adopt, besides=besides)
-    except ApartError:
-        return str(made.why)
-    leaves_out = made.packed is not None and made.packed.facts.leaves_out
-    if made.folded and (odd.accepted or odd.truncate_order or (odd.rejections and leaves_out)):
-        # the last event of a key is not enough: an odd one may be newer, complete it, or have to come before it
-        made = run(every=True, folds=False)
-        if made.events:
-            found = replace(found, changes=made.changes, packed=made.packed, every_event=None, folded=False)
-    return together(replace(found, engine=f"native, {made.asides} messages in the jvm: {made.why}"), odd, made)
+    def _plain(self, made: native.Native, fields: tuple[Field, ...]) -> tuple[Decoded, Besides]:
+        """Return what has been decoded at once, and what it tells of the messages that were set aside."""
+        topics = frozenset(place.rpartition("/")[0] for place in made.high_orders or {})
+        told = {f.name for f in made.schema or fields} | {self._target.source_column}
+        fields = tuple(f for f in made.fields if f.name in told)
+        excluded = self._target.exclude_columns
+        found = Decoded(
+            tuple(f.column for f in fields),
+            self._target.key,
+            newest=made.newest,
+            events=made.events,
+            high_orders=made.high_orders,
+            stretches=made.stretches,
+            engine="native",
+            source_table=only_source(self._target, made.tables, topics),
+            told=tuple(f.name for f in made.schema or () if f.name not in excluded) if made.events else (),
+            **_rows(made),
+        )
+        return found, Besides(fields, made.tables, topics, made.schema)
+
+    def _folded(self, found: Decoded) -> Decoded:
+        """Return a batch that was decoded one by one with its changes as tasks fold and write them, where they can."""
+        target = replace(self._target, key=found.key)
+        if not (found.accepted and found.changes is not None and found.key) or found.truncate_order:
+            return found
+        fields = tuple(Field(c.name, c.type) for c in found.columns)
+        every = bool(target.history_table) or not self._folds
+        packed = native.pack_changes(
+            found.changes,
+            native.changes_of(fields, found.key, self._format, self._reading.epoch),
+            self._marks,
+            self._known.partition_by,
+            every=every,
+            folds=self._folds,
+        )
+        if packed is None:
+            return found
+        last = packed[-1]
+        first = packed[0] if len(packed) > 1 else None
+        return replace(found, changes=last.changes, packed=last, folded=last.folded, every_event=first)
+
+    def _fields_before(self) -> tuple[Field, ...]:
+        """The columns as the table has them; of a new table, those of the first messages."""
+        target, known = self._target, self._known
+        if known.types:
+            seen = tuple(Field(name, kind) for name, kind in known.types.items())
+        elif self._prepared is not None and self._prepared.told is not None:
+            seen = self._prepared.told
+        elif self._format in native.FORMATS:
+            seen = self._sampled()
+        else:
+            seen = ()
+        return tuple(typed_field(f, target, known.types) for f in wanted_fields(seen, target)) if seen else ()
+
+    def _sampled(self) -> tuple[Field, ...]:
+        """The columns that the first messages tell; none if these are of several unwanted tables."""
+        target, scan = self._target, self._known.scan
+        if scan:
+            sampled = scan.fields(_SAMPLE, self._format, partial(feeds, target), shards=bool(target.source_tables))
+            if sampled is not None:
+                return sampled
+        reader = EnvelopeReader(self._format, self._reading, target.columns)
+        found = survey(self._messages().limit(_SAMPLE), reader)
+        routed = self._reading.routed
+        mine = [
+            s
+            for s in found
+            if s.events and (not s.source_table or feeds(target, s.source_table, s.topics if routed else ()))
+        ]
+        many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
+        return () if many else merge_fields(s.fields for s in mine)
 
 
-def _fields_before(
-    messages: Messages,
-    format_name: str,
-    target: Target,
-    reading: Reading,
-    known: Known,
-    told: tuple[Field, ...] | None,
-) -> tuple[Field, ...]:
-    """The columns as the table has them; of a new table, those of the first messages.
-
-    :param told: columns of the schema of all messages, if it is known.
-    """
-    if known.types:
-        seen = tuple(Field(name, kind) for name, kind in known.types.items())
-    elif told is not None:
-        seen = told
-    elif format_name in native.FORMATS:
-        seen = _sampled(messages, format_name, target, reading, known)
-    else:
-        seen = ()
-    return tuple(typed_field(f, target, known.types) for f in wanted_fields(seen, target)) if seen else ()
-
-
-def _sampled(messages: Messages, format_name: str, target: Target, reading: Reading, known: Known) -> tuple[Field, ...]:
-    """The columns that the first messages tell; none if these are of several tables that are not wanted together."""
-    if known.scan:
-        sampled = known.scan.fields(_SAMPLE, format_name, partial(feeds, target), shards=bool(target.source_tables))
-        if sampled is not None:
-            return sampled
-    read = find_format(format_name)
-    found = survey(read.envelopes(messages().limit(_SAMPLE), reading), read, keys=False)
-    mine = [
-        s
-        for s in found
-        if s.events and (not s.source_table or feeds(target, s.source_table, s.topics if reading.routed else ()))
-    ]
-    many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
-    return () if many else merge_fields(s.fields for s in mine)
+def _rows(made: native.Native) -> dict[str, Any]:
+    """Return the changes of a batch, if it has any, as fields of :class:`Decoded`."""
+    if not made.events:
+        return {"changes": None, "packed": None, "every_event": None, "folded": made.folded}
+    return {
+        "changes": made.changes,
+        "packed": made.packed,
+        "every_event": made.every_event,
+        "folded": made.folded,
+    }

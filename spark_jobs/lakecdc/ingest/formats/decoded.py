@@ -50,7 +50,7 @@ class Decoded:
     :param changes: the change frame, persisted; None if there is no event, or none that tells a new table's columns.
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
     :param rejections: how many.
-    :param accepted: rows of ``changes``, if the JVM has decoded them.
+    :param accepted: rows of ``changes``, if they were decoded one by one.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
@@ -58,7 +58,7 @@ class Decoded:
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
-    :param engine: what decoded the batch, ``native``, or ``jvm`` and why, or both with how many messages and why.
+    :param engine: what decoded the batch, ``native``, ``one by one`` and why, or both with how many messages and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     :param packed: the batch as the native engine's tasks have made it.

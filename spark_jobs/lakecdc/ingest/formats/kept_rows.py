@@ -21,9 +21,8 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.changes import EXACT_JSON, REJECTED, exact_json, listed, no_key, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
-from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS
+from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS, moment
 from lakecdc.ingest.sources.text_values import finite
 from lakecdc.sql import canonical, parsed_type, quoted_column, sql_type
 

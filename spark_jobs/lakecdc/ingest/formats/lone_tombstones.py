@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.formats.event_rows import PLACED
 from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 def placed(
     envelopes: DataFrame, marks: Mapping[str, str] | None, high_order: str | None, reading: Reading
 ) -> DataFrame | None:
-    """The tombstones that no delete event explains, with an order key.
+    """Return the tombstones that no delete event explains, with an order key.
 
-    :param envelopes: all envelopes of the batch.
+    :param envelopes: all envelopes of the batch, see ``envelope_frame``.
     :param marks: highest order key applied by ``topic/partition``, for tombstones that come first in their partition.
     :param high_order: highest order key applied at all, where there are no marks.
-    :return: their envelopes; None if there are none.
+    :return: these messages with the order key in ``placed``; None if there are none.
     """
     named = envelopes.where("topic IS NOT NULL AND offset IS NOT NULL")
     tombstones = named.where("op = 'x' AND key IS NOT NULL")
@@ -46,5 +47,6 @@ def placed(
     last = F.coalesce(F.max(F.when(F.col("op") != "x", F.col("order"))).over(before), first)
     offset = F.lpad(F.lower(F.hex("offset")), ARRIVAL_DIGITS, "0")
     order = F.concat(F.substring(last, 1, EVENT_DIGITS), offset)
-    behind = there.withColumn("order", F.when(F.col("op") == "x", F.greatest(order, last)).otherwise(F.col("order")))
-    return behind.where("op = 'x' AND key IS NOT NULL").join(deletes, ["topic", "partition", "key"], "left_anti")
+    behind = there.withColumn(PLACED, F.greatest(order, last)).where("op = 'x' AND key IS NOT NULL")
+    alone = behind.join(deletes, ["topic", "partition", "key"], "left_anti")
+    return alone.drop("op", "source_table", "order", "source_time")

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import InputError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.survey import Survey
 
@@ -100,10 +96,3 @@ def topics_of(target: Target, chosen: Sequence[Survey], found: Sequence[Survey])
     stem = target.source_name.rpartition(".")[2]
     alike = {t for s in found for t in s.topics if t.rpartition(".")[2] == stem}
     return sorted((mine | alike) - others)
-
-
-def of_tables(chosen: Sequence[Survey]) -> Expression:
-    """Column condition: the message is of one of these source tables."""
-    names = [s.source_table for s in chosen if s.source_table]
-    condition = F.col("source_table").isin(names) if names else F.lit(False)
-    return condition | F.col("source_table").isNull() if any(s.source_table is None for s in chosen) else condition

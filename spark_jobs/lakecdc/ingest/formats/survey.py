@@ -1,32 +1,30 @@
-"""One look through a batch's envelopes: which tables, which columns, how far the source got."""
+"""Measure the messages of a batch in one pass: which tables, which columns, how far the source got."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
+import msgspec
 
 from lakecdc.iceberg.widening import common
-from lakecdc.ingest.formats.envelope import NO_VARIANT
-from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import Stretch, highest, is_change_sql, joined, rises_sql
+from lakecdc.ingest.formats.envelope_reader import EnvelopeReader, Read
+from lakecdc.ingest.formats.native.decoder import partitions
+from lakecdc.ingest.formats.values import Field, json_type, merge_fields
+from lakecdc.ingest.order import Stretch, highest, is_change, joined, moment, rises
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
-    from lakecdc.ingest.formats.envelope import Format
-
-_IMAGES = ("after", "before")
-# 16384 offsets are looked at together: with more than 128 groups Spark would sort what it aggregates
+#: ops of row events
+ROWS = ("r", "c", "u", "d")
+# 16384 offsets are looked at together
 _STRETCH_BITS = 14
-_STRETCH = ("first_change", "newest_change", "high_change")
-# the schema of no value at all
-_NOTHING = "VOID"
-_PLAIN = {"BIGINT": "bigint", "BOOLEAN": "boolean", "STRING": "string", "DOUBLE": "double"}
+# columns by name, and their Spark SQL types
+_Types = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,138 +63,160 @@ class Survey:
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
 
 
-def survey(envelopes: DataFrame, read: Format, *, keys: bool = True) -> list[Survey]:
-    """Measure an envelope frame in one pass, by source table.
+class _Stretch(msgspec.Struct):
+    """Rising changes of some offsets: order keys of the first one, the newest one and the highest one."""
 
-    :param envelopes: see ``envelope``.
-    :param read: their format.
+    first: str
+    newest: str
+    high: str
+    moment: tuple[int, int]
+
+
+class _Part(msgspec.Struct):
+    """What a task has seen of one source table; see :class:`Survey`.
+
+    :param after: types of the members of row images that no schema tells.
+    :param before: the same of images of rows that are gone.
+    :param schemas: texts of schemas, and the highest order key with each.
+    """
+
+    source_table: str | None
+    after: _Types = {}
+    before: _Types = {}
+    key: _Types = {}
+    schemas: dict[str, str] = {}
+    key_names: set[tuple[str, ...]] = set()
+    events: int = 0
+    problems: int = 0
+    tombstones: int = 0
+    truncate_order: str | None = None
+    newest: int | None = None
+    high_orders: dict[str, str] = {}
+    topics: set[str] = set()
+    stretches: dict[str, list[_Stretch]] = {}
+
+
+_PARTS = msgspec.msgpack.Decoder(list[_Part])
+
+
+def survey(messages: DataFrame, reader: EnvelopeReader, *, keys: bool = False) -> list[Survey]:
+    """Measure a message frame in one pass, by source table.
+
     :param keys: whether the members of the messages' keys are wanted.
     """
-    own_key = "record_key" if keys and read.row_keys else NO_VARIANT
-    wanted = (own_key, "key_names" if keys else "CAST(NULL AS array<string>)")
-    # to look at values is most of the work, and a schema has told of them already
-    rows = _measured(envelopes, wanted, "schema IS NULL")
-    if any(not read.columns_of(schema) for schema in {row["schema"] for row in rows if row["schema"]}):
-        rows = _measured(envelopes, wanted, "true")
-    if any(row[image] != _NOTHING and not row[image].startswith("OBJECT<") for row in rows for image in _IMAGES):
-        # what is no object has no columns, and would hide those of the others
-        objects = {image: f"CASE WHEN schema_of_variant({image}) LIKE 'OBJECT%' THEN {image} END" for image in _IMAGES}
-        rows = _measured(envelopes.withColumns({i: F.expr(sql) for i, sql in objects.items()}), wanted, "true")
-    tables = sorted({row["source_table"] for row in rows}, key=str)
-    return [_merged(name, [r for r in rows if r["source_table"] == name], read) for name in tables]
+    rows = messages.mapInArrow(_SurveyTask(reader, keys), "parts binary").collect()
+    parts = [part for row in rows for part in _PARTS.decode(row["parts"])]
+    tables = sorted({part.source_table for part in parts}, key=str)
+    return [_merged(name, [p for p in parts if p.source_table == name], reader) for name in tables]
 
 
-def _measured(envelopes: DataFrame, keys: tuple[str, str], untold: str) -> list[Row]:
-    """Facts by source table, partition and stretch of offsets.
+class _SurveyTask:
+    def __init__(self, reader: EnvelopeReader, keys: bool) -> None:
+        self._reader, self._keys = reader, keys
 
-    :param keys: SQL of the messages' keys, and of the names of the key's columns that they tell themselves.
-    :param untold: SQL that is true for row images of which no schema tells.
-    """
-    untold = f"problem IS NULL AND {untold}"
-    is_row = F.col("op").isin("r", "c", "u", "d")
-    rising = F.when(is_row & F.expr(f"{is_change_sql('`order`')} AND {rises_sql('`order`')}"), F.col("offset"))
-    newest_first = F.when(rising.isNotNull(), F.struct(F.unix_millis("source_time"), -F.col("offset")))
-    return (
-        envelopes.groupBy(
-            "source_table",
-            F.concat_ws("/", "topic", "partition").alias("partition"),
-            F.shiftright("offset", _STRETCH_BITS).alias("stretch"),
-        )
-        .agg(
-            F.expr(f"schema_of_variant_agg(CASE WHEN {untold} THEN after END)").alias("after"),
-            # it is looked at only if there is no row after a change
-            F.expr(f"schema_of_variant_agg(CASE WHEN {untold} AND after IS NULL THEN before END)").alias("before"),
-            F.expr(f"schema_of_variant_agg({keys[0]})").alias("record_key"),
-            F.collect_set(F.when(is_row, F.expr(keys[1]))).alias("key_names"),
-            F.expr("max_by(schema, order) FILTER (WHERE schema IS NOT NULL AND problem IS NULL)").alias("schema"),
-            F.expr("collect_set(schema) FILTER (WHERE problem IS NULL)").alias("schemas"),
-            F.count_if(is_row | (F.col("op") == "t")).alias("events"),
-            F.count_if(F.col("problem").isNotNull()).alias("problems"),
-            F.count_if(F.col("op") == "x").alias("tombstones"),
-            F.max(F.when(F.col("op") == "t", F.col("order"))).alias("truncate_order"),
-            F.max(F.when(is_row, F.col("order"))).alias("high_order"),
-            F.max(F.unix_micros("source_time")).alias("newest"),
-            F.min_by("order", rising).alias("first_change"),
-            F.max_by("order", newest_first).alias("newest_change"),
-            F.max(F.when(rising.isNotNull(), F.col("order"))).alias("high_change"),
-        )
-        .collect()
-    )
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        parts: dict[str | None, _Part] = {}
+        stretches: dict[tuple[str | None, str, int], _Stretch] = {}
+        for messages in batches:
+            places = partitions(messages).to_pylist()
+            offsets, arrivals = (messages.column(name).to_pylist() for name in ("offset", "arrival"))
+            for read in self._reader.read(messages):
+                table, at = read.envelope.source_table, places[read.place]
+                part = parts.setdefault(table, _Part(table))
+                order = read.envelope.place.order(self._reader.reading.epoch, arrivals[read.place])
+                self._count(part, read, order, at)
+                offset = offsets[read.place]
+                if read.envelope.op in ROWS and offset is not None and is_change(order) and rises(order):
+                    stretch = table, at, offset >> _STRETCH_BITS
+                    stretches[stretch] = _add(stretches.get(stretch), read.envelope.place.source_time, order, offset)
+        for (table, at, _), one in stretches.items():
+            parts[table].stretches.setdefault(at, []).append(one)
+        yield pa.RecordBatch.from_pydict({"parts": [msgspec.msgpack.encode(list(parts.values()))]})
+
+    def _count(self, part: _Part, read: Read, order: str, at: str) -> None:
+        one = read.envelope
+        is_row = one.op in ROWS
+        part.events += is_row or one.op == "t"
+        part.problems += one.problem is not None
+        part.tombstones += one.op == "x"
+        if "/" in at:
+            part.topics.add(at.rpartition("/")[0])
+        if one.op == "t":
+            part.truncate_order = max(order, part.truncate_order or "")
+        if is_row:
+            part.high_orders[at] = max(order, part.high_orders.get(at, ""))
+        time = one.place.source_time
+        if time is not None:
+            part.newest = time if part.newest is None else max(time, part.newest)
+        if self._keys:
+            self._see_key(part, read)
+        if one.problem is not None:
+            return
+        if read.schema is not None:
+            part.schemas[read.schema] = max(order, part.schemas.get(read.schema, ""))
+        if read.schema is None or not self._reader.columns_of(read.schema):
+            if one.after is not None:
+                _see(part.after, one.after)
+            elif one.before is not None:
+                _see(part.before, one.before)
+
+    def _see_key(self, part: _Part, read: Read) -> None:
+        keys = read.envelope.keys
+        if keys is not None and self._reader.has_row_keys:
+            _see(part.key, keys.record_key() or {})
+        if read.envelope.op in ROWS and read.envelope.key_names:
+            part.key_names.add(read.envelope.key_names)
 
 
-def _merged(name: str | None, rows: list[Row], read: Format) -> Survey:
-    schemas = {text: read.columns_of(text) for text in dict.fromkeys(text for row in rows for text in row["schemas"])}
-    told = [schemas[row["schema"]] for row in sorted(rows, key=_order) if row["schema"] and schemas[row["schema"]]]
-    seen = [_fields(row["after"]) or _fields(row["before"]) for row in rows]
+def _add(known: _Stretch | None, micros: int | None, order: str, offset: int) -> _Stretch:
+    """Add a change to a stretch; of those with the newest source time the first one counts."""
+    # without a time it is older than all others
+    moment = (-(2**63) if micros is None else micros // 1000, -offset)
+    if known is None:
+        return _Stretch(order, order, order, moment)
+    known.first, known.high = min(order, known.first), max(order, known.high)
+    if moment > known.moment:
+        known.newest, known.moment = order, moment
+    return known
+
+
+def _see(types: _Types, image: Mapping[str, Any]) -> None:
+    """Note the types of an object's members; a column of nulls comes with its first value."""
+    for name, value in image.items():
+        if value is None:
+            continue
+        seen, known = json_type(value), types.get(name)
+        if seen != known:
+            types[name] = seen if known is None else common(known, seen)
+
+
+def _merged(name: str | None, parts: list[_Part], reader: EnvelopeReader) -> Survey:
+    last = highest(pair for part in parts for pair in part.schemas.items())
+    schemas = {text: reader.columns_of(text) for text in sorted(last)}
+    told = [schemas[text] for text in sorted(last, key=lambda text: last[text]) if schemas[text]]
+    seen = _fields(part.after for part in parts) or _fields(part.before for part in parts)
+    newest = max((part.newest for part in parts if part.newest is not None), default=None)
     return Survey(
         name,
-        _newest(told[-1], schemas.values()) if told else merge_fields(seen),
-        sum(row["events"] for row in rows),
-        sum(row["problems"] for row in rows),
-        sum(row["tombstones"] for row in rows),
-        max((row["truncate_order"] for row in rows if row["truncate_order"]), default=None),
-        max((moment(row["newest"]) for row in rows if row["newest"] is not None), default=None),
-        highest((row["partition"], row["high_order"]) for row in rows if row["high_order"]),
-        frozenset(row["partition"].rpartition("/")[0] for row in rows if "/" in row["partition"]),
-        merge_fields(_fields(row["record_key"]) for row in rows),
+        # those of the last schema first; types hold the values of all
+        merge_fields((told[-1], *schemas.values(), seen)) if told else seen,
+        sum(part.events for part in parts),
+        sum(part.problems for part in parts),
+        sum(part.tombstones for part in parts),
+        max((part.truncate_order for part in parts if part.truncate_order), default=None),
+        None if newest is None else moment(newest),
+        highest(pair for part in parts for pair in part.high_orders.items()),
+        frozenset(topic for part in parts for topic in part.topics),
+        _fields(part.key for part in parts),
         schemas,
         tuple(f.name for f in told[-1]) if told else (),
-        frozenset(tuple(names) for row in rows for names in row["key_names"] if names),
-        joined({row["partition"]: [[row[c] for c in _STRETCH]]} for row in rows if row["newest_change"]),
+        frozenset(names for part in parts for names in part.key_names),
+        joined({at: [(s.first, s.newest, s.high) for s in found] for at, found in p.stretches.items()} for p in parts),
     )
 
 
-def _newest(last: tuple[Field, ...], all_schemas: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
-    """Columns of the last schema, behind them those that only earlier ones have; their types hold the values of all."""
-    return merge_fields((last, *all_schemas))
-
-
-def moment(micros: int) -> datetime:
-    """Microseconds since 1970 as a moment in UTC, whatever the zone of this process."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-
-
-def _order(row: Row) -> str:
-    return row["high_order"] or ""
-
-
-def merge_fields(seen: Iterable[tuple[Field, ...]]) -> tuple[Field, ...]:
-    """Columns that hold the values of several lists of columns, written as the first of these has them."""
-    merged: dict[str, Field] = {}
-    for one in (f for fields in seen for f in fields):
-        known = merged.setdefault(one.name, one)
-        if known.type != one.type:
-            merged[one.name] = known.with_type(common(known.type, one.type))
-    return tuple(merged.values())
-
-
-def _fields(schema: str | None) -> tuple[Field, ...]:
-    """Top-level members of a variant schema such as ``OBJECT<id: BIGINT, tags: ARRAY<STRING>>``."""
-    if not schema or not schema.startswith("OBJECT<"):
-        return ()
-    fields = []
-    for item in _split(schema[len("OBJECT<") : -1]):
-        name, _, kind = item.strip().rpartition(": ") if "<" not in item else item.strip().partition(": ")
-        if kind == _NOTHING:
-            continue  # only nulls so far: the column comes when its first value does
-        plain = "double" if re.match(r"DECIMAL|FLOAT", kind) else _PLAIN.get(kind, "string")
-        fields.append(Field(_unquoted(name), plain))
-    return tuple(fields)
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside brackets and backquotes."""
-    parts, depth, quoted, current = [], 0, False, ""
-    for character in text:
-        quoted ^= character == "`"
-        depth += 0 if quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and not depth and not quoted:
-            parts.append(current)
-            current = ""
-        else:
-            current += character
-    return [*parts, current] if current.strip() else parts
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+def _fields(types: Iterable[_Types]) -> tuple[Field, ...]:
+    found = merge_fields(tuple(Field(name, kind) for name, kind in one.items()) for one in types)
+    return tuple(sorted(found, key=lambda f: f.name))

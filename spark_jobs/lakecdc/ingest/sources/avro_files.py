@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.files import read_head
 from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
-from lakecdc.ingest.formats.debezium_avro import DECODED, refusal
+from lakecdc.ingest.formats.debezium_avro import refusal
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.sources.file_records import container_records
 
@@ -30,7 +30,7 @@ _HEAD_BYTES = (1 << 16, 1 << 24)
 
 
 def container_messages(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
-    """The records of container files as a message frame, decoded as ``debezium_json.enveloped`` takes them.
+    """Return the records of container files as messages in Debezium's JSON with its schema.
 
     :param numbers: number of every file of the batch.
     :raises InputError: if a file is no container, or its schema cannot be used.
@@ -49,14 +49,7 @@ def _messages(spark: SparkSession, numbers: Mapping[str, int], files: list[str],
     plain = schema.plain(F.col("content"))
     payload = F.to_json(plain, {"ignoreNullFields": "false"})
     raw = F.concat(F.lit(f'{{"schema":{schema.connect},"payload":'), payload, F.lit("}"))
-    decoded = F.when(F.monotonically_increasing_id() >= 0, F.to_variant_object(plain))
-    told = rows.withColumns({"value": raw, DECODED: decoded, "row_schema": F.lit(schema.connect)})
-    nothing = (
-        "CAST(NULL AS variant) AS own_key",
-        "CAST(NULL AS variant) AS old_key",
-        "CAST(NULL AS string) AS unreadable",
-    )
-    return from_values(told, DECODED, "row_schema", *nothing)
+    return from_values(rows.withColumn("value", raw))
 
 
 def _schema(text: str, file: str) -> AvroSchema:

@@ -228,12 +228,16 @@ class Files:
             partition_by=partition_by,
             key=known_key(table, target),
         )
-        if self.source.records == "value":
+        name = self.source.format
+        if name == "debezium-avro":
+            # records of container files come as what they say in JSON
+            name = "debezium-json"
+        elif self.source.records == "value":
             known = replace(known, scan=scan_of_lines(self.spark, numbers))
         # what no table can be told of is kept once, with the first
         adopt = target == self.spec.targets[0]
         try:
-            return decode(partial(self._messages, numbers), self.source.format, target, reading, known, adopt=adopt)
+            return decode(partial(self._messages, numbers), name, target, reading, known, adopt=adopt)
         except Exception as error:
             cut = known.scan.read.cut() if known.scan and isinstance(known.scan.read, Lines) else None
             if cut is None:

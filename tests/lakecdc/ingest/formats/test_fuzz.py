@@ -167,7 +167,7 @@ def decode_parquet(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
 def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
     target = Target("s.t", key=("id",), source_table="s.t")
     messages = lambda: container_messages(spark, numbers)  # noqa: E731
-    return decode(messages, "debezium-avro", target, Reading(1), Known({}, engine="jvm"))
+    return decode(messages, "debezium-json", target, Reading(1), Known({}, engine="jvm"))
 
 
 @pytest.mark.parametrize("count", on_demand((12, 400), in_ci=(12,)))

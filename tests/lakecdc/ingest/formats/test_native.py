@@ -148,6 +148,8 @@ ODD = {
 
 # what cannot be judged without the other messages
 WHOLE = ("with its schema",)
+# what a second attempt decodes at once, with the columns that the first one has told
+SECOND = ("a new column",)
 # one for each way to find out
 IN_CI = ("a word", "a new column", "truncate", "with its schema", "an update that changes the key")
 
@@ -169,7 +171,7 @@ def all_told(found: Decoded) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("case", on_demand(ODD, in_ci=IN_CI))
-def test_what_is_odd_is_left_to_the_jvm_alone(spark: SparkSession, case: str) -> None:
+def test_odd_messages_are_decoded_one_by_one_with_the_same_rows(spark: SparkSession, case: str) -> None:
     lines = [
         record(envelope(10, "c", row(2)), {"id": 2}, offset=0),
         record(envelope(5, "c", row(7)), {"id": 7}, offset=1),
@@ -179,8 +181,8 @@ def test_what_is_odd_is_left_to_the_jvm_alone(spark: SparkSession, case: str) ->
     if case in WHOLE:
         lines[2] = record(ODD[case], offset=2)
     native, jvm = both(spark, lines)
-    why = native.engine.startswith("jvm: ") if case in WHOLE else native.engine.startswith("native, 1 messages in")
-    assert why, native.engine
+    engine = "one by one: " if case in WHOLE else "native" if case in SECOND else "native, 1 messages one by one: "
+    assert native.engine.startswith(engine) and (native.engine == engine) == (case in SECOND)
     assert all_told(native) == all_told(jvm)
 
 
@@ -201,14 +203,19 @@ def test_an_odd_message_completes_a_placeholder_and_is_completed(spark: SparkSes
         record(envelope(20, "u", row(2, s=unchanged)), {"id": 2}, offset=3),
     ]
     native, jvm = both(spark, lines)
-    assert native.engine == "native, 2 messages in the jvm: a new column new"
-    assert native.changes is not None and jvm.changes is not None and native.changes.count() == 4
-    columns = sorted(c.name for c in native.columns)
-    found = [
-        sorted((r["order"], r["open"], [r["row"][name] for name in columns]) for r in changes.collect())
-        for changes in (native.changes, jvm.changes)
-    ]
-    assert found[0] == found[1]
+    assert native.engine == "native" and native.changes is not None
+    found = sorted((r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in native.changes.collect())
+    assert found == [(1, "a", "odd", None), (2, "b", None, None)]
+    assert ({*native.columns}, native.events) == ({*jvm.columns}, jvm.events)
+
+
+def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> None:
+    moved = {**envelope(20, "u", row(7)), "before": {"id": 2}}
+    lines = [record(envelope(10 + n, "c", row(n)), {"id": n}, offset=n) for n in range(4)]
+    native, jvm = both(spark, [*lines, record(moved, offset=9)])
+    assert native.engine == "native, 1 messages one by one: an update that changes the key"
+    assert native.folded and native.packed is not None
+    assert all_told(native) == all_told(jvm)
 
 
 def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkSession) -> None:
@@ -218,7 +225,7 @@ def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkS
         record("{broken", offset=2),
     ]
     native, jvm = both(spark, lines, replace(TARGET, source_table="shop.t"))
-    assert native.engine == "native, 1 messages in the jvm: text that is no JSON" and native.rejections == 1
+    assert native.engine == "native, 1 messages one by one: text that is no JSON" and native.rejections == 1
     assert all_told(native) == all_told(jvm)
 
 
@@ -227,10 +234,10 @@ def test_text_that_is_no_json_is_set_aside_and_a_lone_tombstone_leaves_the_batch
 ) -> None:
     good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
     broken, jvm = both(spark, [good, record("{broken", offset=1)])
-    assert broken.engine == "native, 1 messages in the jvm: text that is no JSON" and broken.rejections == 1
+    assert broken.engine == "native, 1 messages one by one: text that is no JSON" and broken.rejections == 1
     assert all_told(broken) == all_told(jvm)
     lone, jvm = both(spark, [good, record(None, {"id": 3}, offset=1)])
-    assert lone.engine == "jvm: a tombstone without its delete"
+    assert lone.engine == "one by one: a tombstone without its delete"
     assert all_told(lone) == all_told(jvm)
 
 

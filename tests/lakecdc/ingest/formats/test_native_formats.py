@@ -81,7 +81,7 @@ def test_rows_of_a_topic(spark: SparkSession) -> None:
     native, _ = both(spark, "json", lines, target=target, records=True)
     assert native.newest is not None and native.newest.timestamp() == 1_700_000_000.005
     gone = decode_lines(spark, "json", [*lines, record(None, {"id": 2}, offset=6)], target, records=True)
-    assert gone.engine == "jvm: a tombstone without its delete"
+    assert gone.engine == "one by one: a tombstone without its delete"
 
 
 def test_flattened_events_of_a_topic(spark: SparkSession) -> None:
@@ -169,7 +169,7 @@ def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, name: str) -> None:
         decode_lines(spark, format_name, lines, PRODUCTS, Known(types, engine=engine)) for engine in ("auto", "jvm")
     )
     # of Canal's messages some rows would be decoded twice
-    by = "jvm: " if name == "canal" else "native, "
+    by = "one by one: " if name == "canal" else "native, "
     assert found.engine.startswith(by) and found.engine.endswith(": a value of the column weight")
     assert rows(found) == rows(jvm)
     assert rejections(found) == rejections(jvm) != []

@@ -170,7 +170,7 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
     cases = {
         # the table has one more, which the source has dropped
         "native": COLUMNS[:-1],
-        "jvm: a new column extra": [*COLUMNS, field("extra", "string")],
+        "one by one: a new column extra": [*COLUMNS, field("extra", "string")],
     }
     for engine, columns in [*cases.items(), ("native", repriced)]:
         image, of = row(1, extra="x", price="E4g="), schema(columns)
@@ -187,14 +187,14 @@ def test_messages_of_several_schemas(spark: SparkSession) -> None:
     assert_same(native, jvm)
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
     native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
-    assert native.engine == "jvm: a message of another schema"
+    assert native.engine == "one by one: a message of another schema"
     assert_same(native, jvm)
 
 
 def test_odd_messages_with_their_schema_are_set_aside(spark: SparkSession) -> None:
     lines = [*EVENTS, message(70, "u", row(1, born=10**9)), message(80, "u", row(2, name=[1]))]
     native, jvm = both(spark, lines, TYPES)
-    assert native.engine == "native, 1 messages in the jvm: a value of the column born"
+    assert native.engine == "native, 1 messages one by one: a value of the column born"
     assert native.rejections == jvm.rejections == 1
     assert_same(native, jvm)
 

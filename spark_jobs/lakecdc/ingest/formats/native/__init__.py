@@ -1,7 +1,7 @@
-"""The second engine: messages decoded in plain Python inside tasks, several times faster than in the JVM.
+"""Messages of known columns, decoded, folded and written inside Python tasks.
 
 It takes events of known columns. What it does not judge itself (a TRUNCATE, a new column, a value that does not fit,
-text that is not JSON) is set aside for the JVM, or makes the whole batch the JVM's.
+text that is not JSON) is set aside to be decoded one by one (``decode_messages``), or makes the whole batch be.
 
 ``decoding`` is what a table wants, ``decoder`` what makes tables of messages, ``schemas`` are those that messages
 carry, ``layout`` the columns, ``fold`` keeps the last event of each key, ``placeholders`` fills what that one left out,
@@ -10,6 +10,6 @@ events of databases' logs, ``tasks`` are the Python tasks and ``engine`` is the 
 """
 
 from lakecdc.ingest.formats.native.decoding import FORMATS
-from lakecdc.ingest.formats.native.engine import Native, Packed, Scan, decode_native, refusal
+from lakecdc.ingest.formats.native.engine import Native, Packed, Scan, changes_of, decode_native, pack_changes, refusal
 
-__all__ = ["FORMATS", "Native", "Packed", "Scan", "decode_native", "refusal"]
+__all__ = ["FORMATS", "Native", "Packed", "Scan", "changes_of", "decode_native", "pack_changes", "refusal"]

@@ -9,9 +9,9 @@ from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.debezium import OLD_KEY
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
-from lakecdc.ingest.formats.native.layout import COUNTS
+from lakecdc.ingest.formats.native.layout import COUNTS, events_schema
 from lakecdc.ingest.formats.native.schemas import OTHER_SCHEMA, SchemaCheck
-from lakecdc.ingest.formats.values import placeholder_shapes
+from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.ingest.order import LAST_TIME
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.tokens import MisfitError, as_token
@@ -94,25 +94,10 @@ class Decoder:
         """Return the columns that events are decoded into."""
         import pyarrow as pa
 
-        columns = {name: column.arrow for name, column in self._columns.items()}
-        keys = [columns[name] for name in self._of.key]
-        numbers = dict.fromkeys(("pos", "ord", "time_ms", "arrival", "time_us"), pa.int64())
-        fields = {
-            "op": pa.string(),
-            **{f"k{i}": kind for i, kind in enumerate(keys)},
-            **{f"c{i}": columns[f.name] for i, f in enumerate(self._of.fields)},
-            "open": pa.list_(pa.string()),
-            "moved": pa.bool_(),
-            **{f"o{i}": kind for i, kind in enumerate(keys)},
-            **numbers,
-            "rank": pa.int8(),
-            "partition": pa.string(),
-            **dict.fromkeys(COUNTS, pa.int32()),
-            "odd": pa.string(),
-            "message": pa.struct([column.with_nullable(True) for column in messages.schema]),
-            "source_table": pa.string(),
-        }
-        return pa.schema(list(fields.items()))
+        events = events_schema({name: column.arrow for name, column in self._columns.items()}, self._of.key)
+        message = pa.struct([column.with_nullable(True) for column in messages.schema])
+        checks = {"odd": pa.string(), "message": message, "source_table": pa.string()}
+        return pa.schema([*events, *checks.items()])
 
     def complete(self, events: pa.Table, messages: pa.RecordBatch) -> pa.Table:
         """Return events that leave nothing out, moved no key and fit, with the columns of all others."""
@@ -130,7 +115,7 @@ class Decoder:
         return pa.table(columns, schema=layout)
 
     def _events(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> _Events:
-        of = _messages(messages, texts=self._of.texts) if self._of.keyed else None
+        of = read_messages(messages, texts=self._of.texts) if self._of.keyed else None
         gone = messages.column("value").is_null().to_pylist()
         events: list[_Event] = []
         odd: dict[int, str] = {}
@@ -267,7 +252,7 @@ class Decoder:
                 columns[f"c{i}"] = pa.array(events.source_tables, pa.string())
                 continue
             tokens = [image.get(name) for image in events.images]
-            placeholders = self._find_placeholders(tokens) if name in self._large else []
+            placeholders = find_placeholders(tokens, self._placeholders) if name in self._large else []
             for place in placeholders:
                 left_out.setdefault(place, []).append(name)
             columns[f"c{i}"], misfits = self._columns[name].convert(tokens)
@@ -277,13 +262,6 @@ class Decoder:
         if left_out:
             opened = pa.array([left_out.get(place) for place in range(len(events.ops))], pa.list_(pa.string()))
         return {**columns, "open": opened}
-
-    def _find_placeholders(self, tokens: Sequence[Any]) -> list[int]:
-        shapes = self._placeholders
-        try:
-            return [place for place, token in enumerate(tokens) if token in shapes]
-        except TypeError:
-            return [place for place, token in enumerate(map(as_token, tokens)) if token in shapes]
 
     def _order(self, events: _Events, messages: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the parts of the order key; set aside events that have no place in it."""
@@ -361,7 +339,7 @@ def has_old_key(messages: pa.RecordBatch, decoding: Decoding) -> pa.Array:
     return pa.array([was is not None for was in old], pa.bool_())
 
 
-def _messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
+def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
     """Return messages with their keys, whose values are only there or not.
 
     :param texts: their keys stand beside them as JSON.

@@ -1,4 +1,4 @@
-"""The driver's side of the native engine: tasks planned, facts gathered, batches that are the JVM's told apart."""
+"""The driver's side of the native engine: tasks planned, facts gathered."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.fold import FoldStats, is_open
 from lakecdc.ingest.formats.messages import SCHEMA
-from lakecdc.ingest.formats.native import facts, packing, sample, schemas
+from lakecdc.ingest.formats.native import facts, pack, packing, sample, schemas
 from lakecdc.ingest.formats.native.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
+from lakecdc.ingest.formats.native.pack import PackTask
 from lakecdc.ingest.formats.native.tasks import (
     EVERY,
     DecodeTask,
@@ -25,8 +26,7 @@ from lakecdc.ingest.formats.native.tasks import (
     UnpackTask,
     rows_of_cells,
 )
-from lakecdc.ingest.formats.survey import moment
-from lakecdc.ingest.order import Marks
+from lakecdc.ingest.order import Marks, moment
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -150,15 +150,15 @@ class Packed:
 class Native:
     """What the engine made of a batch.
 
-    :param changes: the change frame; None if the batch is the JVM's.
+    :param changes: the change frame; None if the batch has to be decoded one by one, or a log's in the JVM.
     :param packed: where it comes from.
-    :param reason: why the batch is the JVM's.
+    :param reason: why it is.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
     :param tables: source tables of the events.
     :param fields: the table's columns, as the messages write them.
     :param schema: columns of the messages' schema; None if they have none.
-    :param aside: messages that the JVM has to decode, a message frame; None if there are none.
+    :param aside: messages to be decoded one by one, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
     :param stretches: of its changes, by ``topic/partition``.
@@ -193,7 +193,7 @@ class Native:
 
 
 def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> str | None:
-    """Why a table's batches are the JVM's from the start; None if they can be tried."""
+    """Return why a table's batches are decoded one by one from the start; None if they need not be."""
     if format_name not in FORMATS:
         return f"format {format_name}"
     if importlib.util.find_spec("duckdb") is None:
@@ -227,6 +227,7 @@ def decode_native(
     source_column: str | None = None,
     fixed: Sequence[str] = (),
     named: bool = True,
+    more: DataFrame | None = None,
 ) -> Native:
     """Decode a batch, or tell why not.
 
@@ -235,7 +236,7 @@ def decode_native(
     :param marks: how far the table has come.
     :param every: every event is wanted.
     :param folds: the last event of each key is wanted.
-    :param sets_aside: odd messages may be set aside; without it, one of them makes the batch the JVM's.
+    :param sets_aside: odd messages may be set aside; without it, the whole batch is decoded one by one.
     :param ignored: columns of the source that the table leaves out.
     :param encodings: those that the target declares, by column.
     :param told: columns of the schema of all messages, those of :class:`lakecdc.ingest.formats.envelope.InJson`;
@@ -246,6 +247,7 @@ def decode_native(
     :param source_column: column that takes the source table's name.
     :param fixed: columns whose types the target declares.
     :param named: the target names its source table, so that case counts.
+    :param more: changes of the same columns that are folded with the others, a change frame.
     """
     keyed = scan is None or scan.keyed
     decoding = Decoding(
@@ -276,7 +278,8 @@ def decode_native(
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
-    run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside)
+    packer = None if more is None else partial(_pack, more, decoding, marks if decoding.large_fields else None)
+    run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside, packer=packer)
     made = run(groups if folds else None, every=every)
     if folds and not made.told.odd and (made.told.left_out or _may_be_held(made.told, marks)):
         made.release()
@@ -322,17 +325,58 @@ def _run(
     *,
     every: bool,
     sets_aside: bool,
+    packer: Callable[..., DataFrame] | None = None,
 ) -> Gathered:
     """Run the tasks.
 
     :param groups: None if no folded rows are wanted.
     :param every: every event is wanted.
+    :param packer: packs further changes, which are folded with the others.
     """
-    alone = scan is not None and scan.tasks == 1
+    alone = scan is not None and scan.tasks == 1 and packer is None
     task = DecodeTask(decoding, scan.read if scan else None, groups, alone, sets_aside, marks, every)
     typed = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
     further = None if alone else groups
+    if packer is not None:
+        typed = typed.unionAll(packer(groups, every=every))
     return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=groups is not None)
+
+
+def _pack(
+    changes: DataFrame, decoding: Decoding, marks: Marks | None, groups: Grouping | None, *, every: bool
+) -> DataFrame:
+    """Pack changes for the tasks that fold.
+
+    :param marks: None where no value may be left out.
+    """
+    task = PackTask(decoding.fields, decoding.key, decoding.epoch, groups, every, marks)
+    return changes.select(*pack.COLUMNS).mapInArrow(task, packing.SCHEMA)
+
+
+def changes_of(fields: tuple[Field, ...], key: tuple[str, ...], format_name: str, epoch: int) -> Decoding:
+    """Return how tasks take changes that have been decoded."""
+    return Decoding(fields, key, "", epoch, "", format=format_name)
+
+
+def pack_changes(
+    changes: DataFrame, decoding: Decoding, marks: Marks, partition_by: Sequence[str], *, every: bool, folds: bool
+) -> tuple[Packed, ...] | None:
+    """Pack and fold changes that are a whole batch.
+
+    :param changes: a change frame.
+    :param marks: how far the table has come.
+    :return: every event and the folded rows, as far as they are wanted; None if tasks cannot fold them.
+    """
+    types = {f.name: f.type for f in decoding.fields}
+    tasks = changes.sparkSession.sparkContext.defaultParallelism
+    groups = grouping(partition_by, decoding.key, [types[k] for k in decoding.key], tasks)
+    # what a table may hold is told by marks, which are looked at where values are left out
+    typed = _pack(changes, decoding, marks if decoding.large_fields else None, groups if folds else None, every=every)
+    made = gathered(typed, groups if folds else None, decoding.epoch, decoding.fields, every=every, folds=folds)
+    if made.told.odd or made.told.left_out or _may_be_held(made.told, marks):
+        made.release()
+        return None
+    return made.packed(decoding.fields, decoding.key, groups, marks)
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:
@@ -437,7 +481,7 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
 
 
 def _reason(made: Packed, *, shards: bool) -> str | None:
-    """Why the batch is the JVM's."""
+    """Return why the whole batch has to be decoded one by one; None if it need not be."""
     told = made.facts
     if told.odd:
         return told.odd

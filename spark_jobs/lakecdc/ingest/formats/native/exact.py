@@ -35,16 +35,19 @@ _BARE = r"true|-?\d[\d.eE+-]*"
 _LONG_NUMBER = r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]?\d+)|[1-9]\d{19,}|-[1-9]\d{18,}|-0"
 # zeros that a negative scale can count for a number of 128 bits
 _MOST_ZEROS = 37
-# digits after the point of numbers that tell their scale; the JVM judges more, and negative scales
+# digits after the point of numbers that tell their scale; more, and negative scales, are parsed one by one
 _MOST_VARIABLE_SCALE = 18
 
 
 def is_told_by_text(field: Field) -> bool:
     """Check whether SQL can turn texts into a column's values, and tell which are exact."""
+    column = field.column_type
+    if not column.has_parser or column.is_converted:
+        return False
     if field.encoding == "decimal_bytes":
         decimal = DECIMAL.match(field.type)
         return -_MOST_ZEROS <= field.scale <= (int(decimal[2]) if decimal else 37)
-    return field.column_type.has_parser and (field.type != "binary" or field.encoding == "base64")
+    return field.type != "binary" or field.encoding == "base64"
 
 
 def duck_type(sql_type: str) -> str | None:

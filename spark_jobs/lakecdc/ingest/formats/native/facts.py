@@ -22,7 +22,7 @@ class Facts:
     """Facts about a part of a batch; those of two parts make one.
 
     :param odd: why the batch is not for this engine.
-    :param aside: messages that are set aside for the JVM.
+    :param aside: messages that are set aside, to be decoded one by one.
     :param why: why the first of them is.
     :param tables: source tables of its events, two at most.
     :param keys: rows that are no tombstones.

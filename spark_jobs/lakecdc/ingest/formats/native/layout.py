@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,30 @@ OPS = "rcud"
 COUNTS = tuple(f"n_{op}" for op in (*OPS, "x"))
 #: position, ordinal, rank, source time in milliseconds, place of arrival: integers that are compared in this order
 ORDER_PARTS = ("pos", "ord", "rank", "time_ms", "arrival")
+
+
+def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.Schema:
+    """Return the columns of events whose order keys are in parts, without partition values.
+
+    :param columns: of the row, by name.
+    :param key: names of the key columns.
+    """
+    import pyarrow as pa
+
+    numbers = dict.fromkeys(("pos", "ord", "time_ms", "arrival", "time_us"), pa.int64())
+    fields = {
+        "op": pa.string(),
+        **{f"k{i}": columns[name] for i, name in enumerate(key)},
+        **{f"c{i}": kind for i, kind in enumerate(columns.values())},
+        "open": pa.list_(pa.string()),
+        "moved": pa.bool_(),
+        **{f"o{i}": columns[name] for i, name in enumerate(key)},
+        **numbers,
+        "rank": pa.int8(),
+        "partition": pa.string(),
+        **dict.fromkeys(COUNTS, pa.int32()),
+    }
+    return pa.schema(list(fields.items()))
 
 
 def with_order(table: pa.Table, epoch: int) -> pa.Table:

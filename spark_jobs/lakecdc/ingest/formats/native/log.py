@@ -18,9 +18,8 @@ from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.tasks import EVERY, OddError, holders
-from lakecdc.ingest.formats.survey import moment
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import RANK_CHANGE
+from lakecdc.ingest.order import RANK_CHANGE, moment
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The columns of a new table, from its first messages: as the JVM's survey finds them, without its start."""
+"""The columns of a new table, from its first messages: as the survey of a batch finds them, without a job of Spark."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.envelopes import find_rows, read_message
-from lakecdc.ingest.envelopes.message import Envelope, Message, whole
-from lakecdc.ingest.formats import canal_json, debezium_schema
+from lakecdc.ingest.envelopes.message import Envelope, Message
+from lakecdc.ingest.formats import canal_types, debezium_schema
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
-from lakecdc.ingest.formats.survey import merge_fields
-from lakecdc.ingest.formats.values import Field
-from lakecdc.model.tokens import Number
+from lakecdc.ingest.formats.values import Field, json_type, merge_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +20,7 @@ _ROWS = ("r", "c", "u", "d")
 #: columns out of what an envelope has as its schema
 _SCHEMAS: dict[str, Callable[[Any], tuple[Field, ...]]] = {
     "debezium-json": lambda schema: debezium_schema.fields(json.dumps(schema)),
-    "canal-json": canal_json.columns,
+    "canal-json": canal_types.columns,
 }
 
 
@@ -90,15 +88,7 @@ def _columns(envelope: Envelope, format_name: str) -> tuple[Field, ...]:
             raise _UntoldError
         return _SCHEMAS[format_name](envelope.schema)
     image = envelope.after or {}
-    return tuple(Field(name, _type(value)) for name, value in image.items() if value is not None)
-
-
-def _type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | Number):
-        return "double" if whole(str(value)) is None else "bigint"
-    return "string"
+    return tuple(Field(name, json_type(value)) for name, value in image.items() if value is not None)
 
 
 def _named(found: tuple[Field, ...]) -> tuple[Field, ...] | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: column of messages whose records stand beside them as JSON
 PAYLOAD = "payload"
 #: columns that stand beside those of a message
-BESIDE = (PAYLOAD, "key_text", "moved_text")
+BESIDE = (PAYLOAD, "key_text", "moved_text", "schema_text", "unreadable")
 #: why messages are set aside
 OTHER_SCHEMA, OTHER_TYPES = "a message of another schema", "other types"
 #: messages among which the first one of the table is looked for
@@ -80,7 +80,7 @@ class SchemaCheck:
             return values, None
         payloads, known = [], []
         for value in values.cast(pa.binary()).to_pylist():
-            parts = None if value is None else _unwrap(value)
+            parts = None if value is None else unwrap(value)
             payloads.append(value if parts is None else parts[1])
             known.append(parts is not None and self._is_expected(parts[0]))
         return pa.array(payloads, pa.binary()), known
@@ -108,7 +108,7 @@ class SchemaCheck:
         return None if fits else OTHER_TYPES
 
 
-def _unwrap(value: bytes) -> tuple[bytes, bytes] | None:
+def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
     """Return the schema and the payload of a message; None for one that does not consist of both."""
     try:
         wrapped = _WRAPPED.decode(value)
@@ -130,7 +130,7 @@ def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, .
         return None
     rows = find_rows(decoding.format)
     for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).to_pylist():
-        parts = None if value is None else _unwrap(value)
+        parts = None if value is None else unwrap(value)
         envelopes = [] if parts is None else read_message(rows, Message(parts[1]))
         if parts and any(e.op and (not e.source_table or decoding.is_own(e.source_table)) for e in envelopes):
             return fields_of(parts[0], decoding.format)

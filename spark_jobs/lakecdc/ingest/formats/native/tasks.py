@@ -54,7 +54,7 @@ class DecodeTask:
     :param read: reads the messages that the input names; None if it holds the messages themselves.
     :param grouping: how the keys of folded rows are told apart; None if none are wanted.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param sets_aside: odd messages are set aside; without it, one of them makes the batch the JVM's.
+    :param sets_aside: odd messages are set aside; without it, one of them makes the whole batch be decoded one by one.
     :param marks: how far the table has come, for events that leave values out.
     :param every: every event is wanted, in the group :data:`EVERY`.
     """
@@ -125,7 +125,7 @@ def holders(
     every: bool,
     alone: bool,
     partitioned: bool = False,
-    schema: str = "",
+    schema: str | None = "",
     marks: Marks | None = None,
 ) -> list[Held]:
     """What takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
@@ -156,7 +156,7 @@ class Held:
     :param epoch: of the order keys.
     :param names: of the row's columns.
     :param partitioned: what the partitions of a topic have is to be told.
-    :param schema: what their schema tells of the columns, as facts travel.
+    :param schema: what their schema tells of the columns, as facts travel; None for changes of any schema.
     :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
         where none may.
     :param sets_aside: odd messages are handed on; without it, they are passed over.
@@ -171,7 +171,7 @@ class Held:
         *,
         alone: bool,
         partitioned: bool,
-        schema: str,
+        schema: str | None,
         marks: Marks | None,
         sets_aside: bool,
     ) -> None:
@@ -233,7 +233,8 @@ class Held:
             return
         table, grouping = self._taken(), self._grouping
         common, self._told = self._told, Facts()
-        told = facts.merged([common, Facts(schemas=(self._schema,)), *(Facts(tables=(name,)) for name in self._tables)])
+        schemas = () if self._schema is None else (self._schema,)
+        told = facts.merged([common, Facts(schemas=schemas), *(Facts(tables=(name,)) for name in self._tables)])
         if grouping is None:
             yield from finished(self._connection, table, self._epoch, told, folded=False)
             return

@@ -14,7 +14,7 @@ from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import json
-from lakecdc.ingest.formats.values import calendar, exact_decimal, more_than_a_day, strange_fraction
+from lakecdc.ingest.formats.rows.text_sql import calendar, exact_decimal, more_than_a_day, strange_fraction
 from lakecdc.sql import literal, quoted_column
 
 if TYPE_CHECKING:

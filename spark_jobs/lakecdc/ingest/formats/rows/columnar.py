@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats import values
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
+from lakecdc.ingest.formats.rows.text_sql import member
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,6 +18,6 @@ def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
     :param known: the table's columns.
     """
     parsed = messages.selectExpr("*", "try_parse_json(CAST(value AS string)) AS parsed")
-    texts = [values.member("parsed", name, "string") for name in known]
+    texts = [member("parsed", name, "string") for name in known]
     problem = "CASE WHEN parsed IS NULL THEN 'not-json: the row is no JSON' END"
     return with_cells(parsed, tuple(known), texts, problem)

@@ -1,22 +1,26 @@
-"""Decoding in the JVM: messages chosen, columns found and typed, misfits set apart."""
+"""Decode messages one by one: messages chosen, columns found and typed, misfits set apart."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.asides import Besides, refuse_apart
-from lakecdc.ingest.formats.changes import Typing, decoded, only_deletes, union
+from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.decoded import Decoded
-from lakecdc.ingest.formats.fold_case import folding
+from lakecdc.ingest.formats.envelope_frame import envelope_frame, in_json
+from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
+from lakecdc.ingest.formats.event_rows import Typing, type_events
 from lakecdc.ingest.formats.lone_tombstones import placed
-from lakecdc.ingest.formats.source_tables import choose, is_mine, of_tables, only_source, shards_mix, topics_of
-from lakecdc.ingest.formats.survey import merge_fields, survey
+from lakecdc.ingest.formats.source_tables import choose, is_mine, only_source, shards_mix, topics_of
+from lakecdc.ingest.formats.survey import survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, followed, key_columns, message_key
-from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.values import Field, merge_fields
 from lakecdc.ingest.order import highest, joined
 
 if TYPE_CHECKING:
@@ -24,14 +28,10 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Known
-    from lakecdc.ingest.formats.envelope import Format, Reading
-    from lakecdc.ingest.formats.survey import Survey
-
-#: ops of row events
-ROWS = ("r", "c", "u", "d")
+    from lakecdc.ingest.formats.envelope import Reading
 
 
-def decode_in_jvm(
+def decode_messages(
     messages: DataFrame,
     format_name: str,
     target: Target,
@@ -41,16 +41,15 @@ def decode_in_jvm(
     adopt: bool,
     besides: Besides | None = None,
 ) -> Decoded:
-    """Decode messages in the JVM.
+    """Decode messages of any kind into changes of one table.
 
     :param besides: what is known of the batch's other messages; None if these are all.
     :raises ApartError: if they cannot be judged without the others.
     """
     read = find_format(format_name)
-    if target.fold_case:
-        read = folding(read)
-    envelopes = read.envelopes(messages, reading)
-    envelopes, found = _surveyed(envelopes, read, target)
+    reader = EnvelopeReader(format_name, reading, target.columns, fold_case=target.fold_case)
+    messages = in_json(messages, format_name, reading)
+    found = survey(messages, reader, keys=not target.key)
     if besides is not None:
         refuse_apart(found, target, besides, routed=reading.routed)
     besides = besides or Besides()
@@ -70,7 +69,8 @@ def decode_in_jvm(
     are_rows = any(s.high_orders for s in chosen)
     if are_rows and not (seen or known.types):
         # deletes that have nothing but the keys of their messages
-        seen = merge_fields(s.key for s in survey(envelopes.where(of_tables(chosen)), read))
+        names = {s.source_table for s in chosen}
+        seen = merge_fields(s.key for s in survey(messages, reader, keys=True) if s.source_table in names)
     # without a row, nothing tells what a new table looks like, and there is none that could be emptied
     told = bool(known.types or (are_rows and seen))
     if told:
@@ -81,16 +81,16 @@ def decode_in_jvm(
         fields = tuple(Field(c.name, c.type) for c in key_columns(target))
     marks = None if shards_mix(target) else known.marks
     encoded = encodings_of(fields, chosen, target, known.types)
-    typing = Typing(fields, target.key, read, reading, marks, target.source_column, encoded)
-    envelopes = envelopes.where(of_tables(chosen))
-    rows = envelopes.where(F.col("op").isin(*ROWS) | F.col("problem").isNotNull())
-    frames = [decoded(rows, typing)]
+    tables = frozenset(s.source_table for s in chosen)
+    _refuse_types(fields, target)
+    typing = Typing(fields, target.key, tables, marks, target.source_column, encoded)
+    frames = [type_events(messages, reader, typing)]
     of_tombstones = topics_of(target, chosen, found)
     if told and read.tombstones and any(s.tombstones for s in found) and target.key and of_tombstones:
-        of_mine = read.envelopes(messages, reading).where(F.col("topic").isin(of_tombstones))
+        of_mine = envelope_frame(messages, reader).where(F.col("topic").isin(of_tombstones))
         lone = placed(of_mine, known.marks, known.high_order, reading)
         if lone is not None:
-            frames.append(only_deletes(lone, typing))
+            frames.append(type_events(lone, reader, typing))
     # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
     both = union(frames).persist()
     rejections, accepted = both.agg(F.count("rejected"), F.count_if(F.col("rejected").isNull())).collect()[0]
@@ -113,14 +113,15 @@ def decode_in_jvm(
     )
 
 
-def _surveyed(envelopes: DataFrame, read: Format, target: Target) -> tuple[DataFrame, list[Survey]]:
-    """The envelopes and what is known of them; those whose schemas are not to be believed are read no further."""
-    found = survey(envelopes, read, keys=not target.key)
-    texts = dict.fromkeys(text for one in found for text in one.schemas)
-    reasons = {text: why for text in texts if (why := read.doubted_of(text, target.columns))}
-    if not reasons:
-        return envelopes, found
-    told = F.try_element_at(F.create_map(*[F.lit(x) for pair in reasons.items() for x in pair]), F.col("schema"))
-    believed = envelopes.withColumn("problem", F.coalesce("problem", told))
-    believed = believed.withColumn("op", F.when(F.col("problem").isNull(), F.col("op")))
-    return believed, survey(believed, read, keys=not target.key)
+def _refuse_types(fields: Sequence[Field], target: Target) -> None:
+    """Refuse columns whose type no message can fill.
+
+    :raises InputError: there is one.
+    """
+    for one in fields:
+        if not one.column_type.has_parser:
+            raise InputError(
+                f"Column {one.name!r} has the type {one.type}, which messages cannot fill.",
+                table=target.table,
+                hint='Give it another type in the target\'s "columns", or exclude it.',
+            )

@@ -1,42 +1,13 @@
-"""Canal's flat messages: many rows per message, all values as text, types in ``mysqlType``.
-
-They carry no binlog position. Order: ``es`` (the binlog's time), then ``id`` (the batch), then the row in the message.
-A row of a snapshot (``INIT``) does not tell when it was read: every change is newer. A TRUNCATE arrives as DDL.
-"""
+"""Columns out of ``mysqlType``, the types that Canal's flat messages tell."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.envelope import (
-    NOT_JSON,
-    PARSED,
-    Format,
-    Reading,
-    envelope,
-    member,
-    names,
-    number,
-    text,
-    times,
-)
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import order_sql
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-# rows of one message that keep their order; Canal cuts its batches far below
-ROWS_BITS = 20
-_TYPE = f"upper({text('type')})"
-DDL = (
-    *("CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID"),
-    *("XACOMMIT", "XAROLLBACK", "MHEARTBEAT"),
-)
-OPS = "CASE {0} WHEN 'INSERT' THEN 'c' WHEN 'INIT' THEN 'r' WHEN 'UPDATE' THEN 'u' WHEN 'DELETE' THEN 'd' END"
 _INTEGERS = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int", "year": "int"}
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
 _DECIMAL = re.compile(rf"(?:{'|'.join(_DECIMALS)})(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(?:\s+\w+)*\s*")
@@ -65,43 +36,6 @@ _TEXTS = frozenset(
     )
 )
 _NAMES = frozenset((*_INTEGERS, *_OTHERS, *_TEXTS))
-# a row that has a column of which mysqlType does not tell
-_UNTOLD = (
-    "size(array_except(map_keys(try_variant_get(row, '$', 'map<string,variant>')), "
-    "map_keys(try_variant_get(v, '$.mysqlType', 'map<string,variant>')))) > 0"
-)
-
-
-def envelopes(messages: DataFrame, reading: Reading) -> DataFrame:
-    """See :class:`lakecdc.ingest.formats.envelope.Format`."""
-    parsed = messages.selectExpr(*PARSED)
-    rows = "try_variant_get(v, '$.data', 'array<variant>')"
-    # a message without rows still has to be judged
-    exploded = parsed.selectExpr("*", f"posexplode_outer({rows}) AS (nth, row)")
-    exploded = exploded.selectExpr("*", "get(try_variant_get(v, '$.old', 'array<variant>'), nth) AS old")
-    op = OPS.format(_TYPE)
-    truncate = f"({_TYPE} = 'TRUNCATE' OR regexp_like({text('sql')}, '(?i)^\\\\s*truncate\\\\b'))"
-    ordinal = f"coalesce({times(number('id'), 1 << ROWS_BITS, 'coalesce(nth, 0)')}, nth, 0)"
-    rank = f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE 8 END"
-    es = f"coalesce({number('es')}, {number('ts')}, 0)"
-    return envelope(
-        exploded,
-        op=f"CASE WHEN {truncate} THEN 't' WHEN row IS NOT NULL THEN {op} END",
-        problem=f"""CASE WHEN value IS NULL OR {truncate} THEN NULL WHEN v IS NULL THEN {NOT_JSON}
-          WHEN {op} IS NOT NULL AND row IS NULL THEN 'unknown-message: it has no rows in data'
-          WHEN {_UNTOLD} THEN 'unknown-type: mysqlType lacks a column of the row'
-          WHEN {op} IS NULL AND NOT coalesce({text("isDdl")} = 'true' OR {_TYPE} IN {DDL}, false)
-          THEN 'unknown-message: its type is none that Canal knows' END""",
-        source_table=f"concat_ws('.', {text('database')}, {text('table')})",
-        before=f"CASE WHEN {op} = 'd' THEN row WHEN {op} = 'u' THEN old END",
-        after=f"CASE WHEN {op} != 'd' THEN row END",
-        schema=f"CAST(CASE WHEN row IS NOT NULL THEN {member('mysqlType')} END AS string)",
-        key_names=names("pkNames"),
-        order=order_sql(
-            str(reading.epoch), f"CASE WHEN {_TYPE} = 'INIT' THEN 0 ELSE {es} END", ordinal, rank, es, "arrival"
-        ),
-        time_us=times(es, 1000),
-    )
 
 
 def fields(schema: str) -> tuple[Field, ...]:
@@ -174,6 +108,3 @@ def _digits(lowered: str) -> tuple[int, int]:
     """Digits of a decimal, and those behind the point."""
     found = _DECIMAL.match(lowered)
     return (int(found[1]), int(found[2] or 0)) if found and found[1] else (10, 0)
-
-
-FORMAT = Format(envelopes, fields, doubts=doubts)
