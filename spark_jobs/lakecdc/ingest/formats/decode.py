@@ -161,10 +161,9 @@ class _BatchDecoder:
         found = replace(found, engine=f"native, {made.asides} messages one by one: {made.why}")
         if odd.accepted and odd.changes is not None and not odd.truncate_order and seen == fields:
             both = self._run(fields, every=every, folds=self._folds, more=with_columns(odd.changes, fields))
-            if both.reason is None:
+            if both.reason is None and not _hides_values(both.packed, odd):
                 return replace(together(found, odd, None), columns=odd.columns, **_rows(both))
-        leaves_out = made.packed is not None and made.packed.facts.leaves_out
-        if made.folded and (odd.accepted or odd.truncate_order or (odd.rejections and leaves_out)):
+        if made.folded and (odd.accepted or odd.truncate_order or _hides_values(made.packed, odd)):
             # the last event of a key is not enough: an odd one may be newer, complete it, or have to come before it
             made = self._run(fields, every=True, folds=False)
             if made.events:
@@ -234,7 +233,7 @@ class _BatchDecoder:
             every=every,
             folds=self._folds,
         )
-        if packed is None:
+        if packed is None or _hides_values(packed[-1], found):
             return found
         last = packed[-1]
         first = packed[0] if len(packed) > 1 else None
@@ -270,6 +269,11 @@ class _BatchDecoder:
         ]
         many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
         return () if many else merge_fields(s.fields for s in mine)
+
+
+def _hides_values(packed: native.Packed | None, beside: Decoded) -> bool:
+    """Check whether folded events leave out values that a rejected message may have told."""
+    return bool(packed is not None and packed.folded and packed.facts.leaves_out and beside.rejections)
 
 
 def _rows(made: native.Native) -> dict[str, Any]:

@@ -218,6 +218,30 @@ def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> Non
     assert all_told(native) == all_told(jvm)
 
 
+@pytest.mark.parametrize("engine", ["auto", "one by one"])
+def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events(
+    spark: SparkSession, engine: str
+) -> None:
+    unchanged = "__debezium_unavailable_value"
+    lines = [
+        record(envelope(10, "c", row(1, s="a")), {"id": 1}, offset=0),
+        record(envelope(11, "c", row(2)), {"id": 2}, offset=1),
+        record(envelope(20, "u", row(1, s="b", i="x")), {"id": 1}, offset=2),
+        record(envelope(30, "u", row(1, s=unchanged)), {"id": 1}, offset=3),
+        record({**envelope(40, "u", row(7)), "before": {"id": 2}}, {"id": 7}, offset=4),
+    ]
+    # without a table all messages tell its columns, so that all are decoded one by one
+    types = {} if engine == "one by one" else TYPES
+    target = replace(TARGET, columns=TYPES)
+    native, jvm = (
+        decode_lines(spark, "debezium-json", lines, target, Known(types, engine=way), records=True)
+        for way in ("auto", "jvm")
+    )
+    assert native.engine.startswith("one by one" if engine == "one by one" else "native, 2 messages one by one")
+    assert not native.folded and native.rejections == 1
+    assert all_told(native) == all_told(jvm)
+
+
 def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkSession) -> None:
     lines = [
         record(envelope(10, "c", row(2)), {"id": 2}, offset=0),
