@@ -23,6 +23,8 @@ COLUMNS = {
 }
 # share of events that change a row that is there, and of those that delete it; the others insert a row or read it anew
 _UPDATES, _DELETES = 0.25, 0.05
+# above all keys of rows
+_OTHER_KEYS = 10**9
 # Flink splits larger files and reads the splits in any order
 _EVENTS_PER_FILE = 50_000
 
@@ -49,10 +51,12 @@ class Writer:
 
     :param keys: keys that rows have.
     :param format_name: of the events.
+    :ivar moved: share of events that give a row its key, which no other row had before; of Debezium's alone.
     """
 
     def __init__(self, keys: int, format_name: str = "debezium-json") -> None:
         self.keys, self._number, self._rng = keys, 0, random.Random(7)
+        self.moved = 0.0
         self._encoding = ENCODINGS[format_name]
         self._rows: dict[int, str] = {}
         self._order: list[int] = []
@@ -83,6 +87,9 @@ class Writer:
         if op == "d" and not self._encoding.deletes:
             op = "u"
         before = self._rows.get(key, "null")
+        if self.moved and self._order and self._rng.random() < self.moved:
+            key, op = self._order[int(self._rng.random() * len(self._order))], "u"
+            before = f'{{"id":{key + _OTHER_KEYS}}}'
         after = "null" if op == "d" else self._row(key)
         self._keep(key, None if op == "d" else after)
         return key, self._line(op, before, after)
