@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.errors import ConflictError, UnsupportedError
 from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.staging import stage_rows
@@ -17,6 +17,7 @@ from lakecdc.iceberg.stored_files import FileIoStorage, VanishedError
 from lakecdc.maintain.orphans import job
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import search
+from lakecdc.metadata.policy import ALLOW
 from tests.lakecdc.maintain.orphans.support import OLD, Attic, age, files, plant
 from tests.lakecdc.maintain.support import meanwhile
 
@@ -52,6 +53,22 @@ def test_metadata_is_read_again_before_each_batch(attic: Attic, monkeypatch: pyt
     report = attic.run(name)
     assert (report.metrics["files_taken"], report.metrics["files_spared"]) == (2, 2)
     assert attic.sql(f"SELECT count(*) FROM {{}}.{name}").collect()[0][0] == 20
+
+
+def test_a_policy_that_is_set_while_files_are_searched_holds(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = attic.create(2)
+    attic.append(name, 0, 5)
+    left = plant(attic.path(name), ["data/left.parquet"])
+
+    def set_meanwhile(*given: Any) -> Any:
+        result = search(*given)
+        attic.table(name).update_properties({ALLOW: "none"})
+        return result
+
+    monkeypatch.setattr(job, "search", set_meanwhile)
+    with pytest.raises(UnsupportedError, match="does not allow remove_orphan_files"):
+        attic.run(name)
+    assert {*left} <= {*files(attic.path(name))}
 
 
 def test_metadata_that_a_commit_removes_meanwhile(attic: Attic, monkeypatch: pytest.MonkeyPatch) -> None:
