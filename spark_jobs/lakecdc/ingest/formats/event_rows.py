@@ -14,6 +14,7 @@ from lakecdc.ingest.formats.changes import REJECTED, listed, row_key
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import HEADERS
 from lakecdc.ingest.formats.native.decoder import partitions
+from lakecdc.ingest.formats.native.parts import slices
 from lakecdc.ingest.formats.survey import ROWS
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 #: order key of a tombstone that stands for a delete
 PLACED = "placed"
-# messages that are typed at once, and bytes of them
-_ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 _IS_ROW = ("r", "c", "u")
 _NOTHING: Mapping[str, Any] = {}
 
@@ -89,14 +88,9 @@ class _EventTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         typed = _EventColumns(self._reader, self._of)
         for batch in batches:
-            start = 0
-            while start < batch.num_rows:
-                rows = _ROWS
-                while rows > 1 and batch.slice(start, rows).nbytes > _BYTES:
-                    rows //= 2
+            is_placed = PLACED in batch.schema.names
+            for start, rows in slices(batch):
                 messages = batch.slice(start, rows)
-                start += rows
-                is_placed = PLACED in batch.schema.names
                 reads = [read for read in self._reader.read(messages) if is_placed or self._is_own(read)]
                 if reads:
                     yield from typed.convert(messages, reads)

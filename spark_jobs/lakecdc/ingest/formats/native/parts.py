@@ -102,11 +102,7 @@ class PartDecoder:
         if left is not None:
             messages, values = messages.take(left), values.take(left)
             expected = None if expected is None else [expected[place] for place in left.to_pylist()]
-        start = 0
-        while start < messages.num_rows:
-            rows = _ROWS
-            while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
-                rows //= 2
+        for start, rows in slices(messages):
             part = None if expected is None else expected[start : start + rows]
             # a million short-lived objects have no circles, which take as long to look for as to decode them
             gc.disable()
@@ -114,6 +110,16 @@ class PartDecoder:
                 events = self._decoder.decode(messages.slice(start, rows), values.slice(start, rows), part)
             finally:
                 gc.enable()
-            start += rows
             if events.num_rows:
                 yield events
+
+
+def slices(messages: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    """Yield the start and the number of rows of slices that are small enough to be decoded one by one."""
+    start = 0
+    while start < messages.num_rows:
+        rows = _ROWS
+        while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
+            rows //= 2
+        yield start, rows
+        start += rows
