@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_services.database import DatabaseServer
@@ -32,6 +34,38 @@ class MysqlProtocolServer(DatabaseServer):
     """A server that speaks MySQL's protocol: user ``root``, no password."""
 
     data_mark = "mysql"
+
+    @property
+    def scratch_dir(self) -> Path:
+        """Return the folder of the server's temporary tables.
+
+        Each server has one of its own: at its start it deletes all temporary tables that lie there.
+        """
+        return self.data_dir.with_name(f"{self.data_dir.name}.tmp")
+
+    def prepare(self) -> None:
+        """Make the folder of the temporary tables and what every database server needs.
+
+        :raises ServiceError: if the server is not installed, or its account cannot get to the folders
+        """
+        self.scratch_dir.mkdir(parents=True, exist_ok=True)
+        self.hand_over(self.scratch_dir)
+        super().prepare()
+
+    def stop(self, *, crash: bool = False) -> None:
+        """Stop the server and remove its temporary tables; see :meth:`DatabaseServer.stop`.
+
+        :param crash: end it as a power cut would
+        """
+        super().stop(crash=crash)
+        shutil.rmtree(self.scratch_dir, ignore_errors=True)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the variables of every database server and the folder of the temporary tables.
+
+        By the environment also the programs that make the system tables get it.
+        """
+        return {**super().environment(), "TMPDIR": str(self.scratch_dir)}
 
     def connect(self, **settings: Any) -> pymysql.Connection[Any]:
         """Open a session in autocommit mode as ``root``.

@@ -47,6 +47,19 @@ def test_logs_rows_and_survives_a_restart_and_a_crash(folder: Path) -> None:
     assert not data.exists(), "not kept: removed at the stop"
 
 
+def test_a_server_that_starts_leaves_the_temporary_tables_of_others(folder: Path) -> None:
+    with MariaDB(folder / "one") as one:
+        left = one.scratch_dir / "#sql-temptable-1-2-3.MAI"
+        left.touch()
+        one.hand_over(left)
+        with MariaDB(folder / "two") as two:
+            assert left.exists()
+            assert [query(server, "SELECT @@tmpdir") for server in (one, two)] == [
+                [(str(server.scratch_dir),)] for server in (one, two)
+            ]
+    assert not list(folder.glob("*.tmp"))
+
+
 def test_start_says_why_the_server_ended(folder: Path) -> None:
     with pytest.raises(ServiceError, match="PSYCHIC"):
         MariaDB(folder / "data", settings={"binlog-format": "PSYCHIC"}).start()

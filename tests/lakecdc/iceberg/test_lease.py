@@ -33,8 +33,12 @@ Opened = Callable[[], IcebergTable]
 
 @pytest.fixture(scope="module")
 def catalogs(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Names of catalogs that are one REST catalog, so that what Spark keeps of a table is not shared."""
-    folder, names = tmp_path_factory.mktemp("lease_rest"), [f"lease_rest_{number}" for number in range(3)]
+    """Names of catalogs that are one REST catalog, so that what Spark keeps of a table is not shared.
+
+    Spark keeps a catalog by its name for as long as its session lives, which other modules use too.
+    """
+    folder = tmp_path_factory.mktemp("lease_rest")
+    names = [f"{folder.name}_{number}" for number in range(3)]
     with IcebergRest(folder) as server:
         for name in names:
             use_catalog(lake.spark, Catalog(name, {"warehouse": f"file://{folder}/warehouse", **server.properties}))
