@@ -43,10 +43,10 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.written_files import WrittenFile, equality_delete
-from lakecdc.ingest.apply.arrow_files import ArrowFile, FilePlace, file_columns
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime.run import each_table, run
 from lakecdc.runtime.session import open_session
+from lakecdc.writer.parquet import ArrowFile, FilePlace, file_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

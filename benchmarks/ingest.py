@@ -1,7 +1,7 @@
 """How many change events a second become rows of an upserted table: ours, ``MERGE INTO`` in the same Spark, Flink.
 
     python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--contenders native,jvm,merge_into,flink]
-        [--format debezium-json] [--moved 0.01]
+        [--format debezium-json] [--moved 0.01] [--partition-by 'truncate(100000, id)']
 
 Two sets of events: the first fills a table (``cold``: the first thing that the contender's process does after its
 session or mini cluster is up), the second changes it (``warm``). Every contender has a process and a table of its own,
@@ -50,10 +50,11 @@ class Lake:
 
     :param folder: takes events, catalog and tables.
     :param format_name: of the events.
+    :param partition_by: transform of the tables that our engines write.
     """
 
-    def __init__(self, folder: Path, format_name: str = "debezium-json") -> None:
-        self.folder, self.format_name = folder, format_name
+    def __init__(self, folder: Path, format_name: str = "debezium-json", partition_by: str = "bucket(4, id)") -> None:
+        self.folder, self.format_name, self.partition_by = folder, format_name, partition_by
         self.database, self.warehouse = folder / "catalog.db", f"file://{folder}/warehouse"
 
     @property
@@ -74,7 +75,7 @@ class Lake:
             "job": "ingest",
             "catalog": self.catalog,
             "source": _source("x", self.format_name),
-            "target": _target("x.x"),
+            "target": _target("x.x", self.partition_by),
         }
         return open_session(parse_spec(nothing).catalog, "benchmark")
 
@@ -86,7 +87,7 @@ class Lake:
 
     def take(self, contender: str, files: str) -> None:
         """Run one ingest job into the table of one of our engines."""
-        target = _target(f"bench.{contender}")
+        target = _target(f"bench.{contender}", self.partition_by)
         spec = {
             "version": 1,
             "job": "ingest",
@@ -130,15 +131,15 @@ def _source(files: str, format_name: str) -> dict[str, Any]:
     return {"type": "files", "path": files, "format": format_name, **dict(ENCODINGS[format_name].settings)}
 
 
-def _target(table: str) -> dict[str, Any]:
+def _target(table: str, partition_by: str) -> dict[str, Any]:
     target: dict[str, Any] = {"table": table, "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
-    return {**target, "partition_by": ["bucket(4, id)"]}
+    return {**target, "partition_by": [partition_by]}
 
 
 def _race(lake: Lake, contender: str) -> Taken:
     """Run one contender in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.ingest", "--folder", str(lake.folder), "--only", contender]
-    command += ["--format", lake.format_name]
+    command += ["--format", lake.format_name, "--partition-by", lake.partition_by]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     taken: Taken = json.loads(output.splitlines()[-1])
     print(f"{contender}: {' and '.join(f'{seconds} s' for seconds, _ in taken)}")
@@ -175,11 +176,14 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=500_000)
     parser.add_argument("--format", default="debezium-json", choices=ENCODINGS)
     parser.add_argument("--moved", type=float, default=0.0, help="share of the second set's events that move a key")
+    parser.add_argument(
+        "--partition-by", default="bucket(4, id)", help="transform of the tables that our engines write"
+    )
     parser.add_argument("--contenders", help="default: all that read the format")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/ingest"))
     parser.add_argument("--only", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    lake = Lake(arguments.folder.resolve(), arguments.format)
+    lake = Lake(arguments.folder.resolve(), arguments.format, arguments.partition_by)
     able = (*_ENGINES, *(_PEERS if arguments.format == "debezium-json" else ()))
     contenders = arguments.contenders.split(",") if arguments.contenders else list(able)
     if not {*contenders} <= {*able}:
@@ -200,7 +204,7 @@ def main() -> None:
         taken = {contender: _race(lake, contender) for contender in contenders}
         lake.check(contenders)
         result = _result(taken, arguments.events, size, arguments.format)
-        print(json.dumps({**result, "moved": arguments.moved}))
+        print(json.dumps({**result, "moved": arguments.moved, "partition_by": arguments.partition_by}))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.written_files import WrittenFile
-from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, file_columns
 from lakecdc.runtime.session import open_session
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

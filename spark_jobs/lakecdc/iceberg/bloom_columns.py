@@ -1,6 +1,6 @@
-"""Bloom filters that a table declares for its files, written by rewrites and not by ingestion.
+"""Bloom filters of a table's property of lakecdc, which rewrites write and ingestion does not.
 
-Iceberg's own properties for them apply to every writer, but ingestion's faster writer cannot write them.
+Iceberg's own properties for them apply to every writer.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, open_if_there
-from lakecdc.ingest.apply.arrow_files import refusal
 from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.erased import erased_keys
 from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.ingest.order import order_key
 from lakecdc.sql import quoted_column
+from lakecdc.writer.parquet import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -98,19 +98,53 @@ def test_both_engines_leave_the_same_table(
     assert len(lake.duckdb_rows(names["auto"], COLUMNS)) == len(found[0])
 
 
-def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Path) -> None:
+EVERY_TRANSFORM = ["code", "truncate(1, code)", "bucket(3, price)", "truncate(7, id)", "day", "years(day)"]
+EVERY_TRANSFORM += ["months(at)", "truncate(500, amount)"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"key": ["id"], "partition_by": ["bucket(2, id)"]},
+        {"key": ["id", "code", "price", "day", "at", "amount"], "partition_by": EVERY_TRANSFORM},
+        {
+            "mode": "history",
+            "key": ["id"],
+            "partition_by": ["ok", "bucket(2, raw)", "truncate(1, code)", "hours(_lakecdc_source_time)", "_lakecdc_op"],
+        },
+    ],
+    ids=["buckets", "every transform", "nulls"],
+)
+def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
     rng, names = random.Random(1), {engine: lake.new_name(engine) for engine in ("auto", "jvm")}
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(event(rng, lsn)) + "\n" for lsn in range(1, 60)))
+    events = [event(rng, lsn) for lsn in range(1, 60)]
+    for one in events[:10]:
+        (one["after"] or one["before"])["code"] = "__HIVE_DEFAULT_PARTITION__"
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
     told = {}
     for engine, name in names.items():
-        take(lake, tmp_path, name, engine, key=["id"], partition_by=["bucket(2, id)"])
+        take(lake, tmp_path, name, engine, properties={BLOOM: "true"}, **target)
         columns = [f"readable_metrics.{c}.{b}" for c in TYPES if c not in ("day", "clock") for b in BOUNDS]
         files = lake.sql(
-            f"SELECT content, partition.id_bucket, record_count, equality_ids, {', '.join(columns)}, "
+            f"SELECT content, to_json(partition), record_count, equality_ids, {', '.join(columns)}, "
             f"substr(readable_metrics._lakecdc_order.lower_bound, 1, 49) FROM lake.{name}.files"
         )
         told[engine] = sorted((tuple(row) for row in files.collect()), key=str)
     assert told["auto"] == told["jvm"]
+    written = [row[0] for row in lake.sql(f"SELECT file_path FROM lake.{names['auto']}.data_files").collect()]
+    # Iceberg's own writer names files by its tasks
+    assert all(Path(file).stem.count("-") == 4 and _has_bloom_filter(file, "code") for file in written)
+
+
+BLOOM = "write.parquet.bloom-filter-enabled.column.code"
+
+
+def _has_bloom_filter(location: str, column: str) -> bool:
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(location.removeprefix("file:"))
+    chunks = [footer.row_group(0).column(place) for place in range(footer.num_columns)]
+    return any(chunk.path_in_schema == column and chunk.bloom_filter_offset for chunk in chunks)
 
 
 BOUNDS = ("lower_bound", "upper_bound", "null_value_count", "value_count")

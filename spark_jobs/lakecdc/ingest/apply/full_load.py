@@ -7,20 +7,18 @@ Spark, which takes the value or says what is wrong with it. Both ways leave the 
 
 from __future__ import annotations
 
-import json
 import logging
-from math import prod
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
-from lakecdc.iceberg.written_files import WrittenFile, data_file
-from lakecdc.ingest.apply import arrow_files
-from lakecdc.ingest.apply.load_task import LoadTask
+from lakecdc.ingest.apply.load_task import MOST_PARTITIONS, LoadTask
 from lakecdc.ingest.apply.rows import stage_images
-from lakecdc.ingest.formats.native.grouping import Bucket
 from lakecdc.metadata.file_sizes import written_file_bytes
+from lakecdc.writer.parquet import FilePlace, file_columns, refusal
+from lakecdc.writer.partitions import Partitioning, count_of, partitioning_of
+from lakecdc.writer.stage import RESULT, data_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import ArrowRows, TableBatch
 
 log = logging.getLogger(__name__)
-
-# a slice is cut into row groups of the partitions, which must not become too small, and has a file open for each
-_MOST_PARTITIONS = 32
 
 
 def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame | None, staged: Staged) -> None:
@@ -47,11 +42,11 @@ def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame | None, staged
     if source is None:
         staged.data_files += stage_images(table, batch, rows, 0)
         return
-    buckets, why = _buckets(table, batch), _refusal(table, batch, rows, source)
-    if buckets is None:
-        why = why or "the partitions are not a few buckets of the key"
-    if why is None and buckets is not None:
-        why = _write(table, batch, source, buckets, staged)
+    places = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
+    partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, places)
+    why = _refusal(table, batch, rows, source) or _odd_partitions(partitioning)
+    if why is None and partitioning is not None:
+        why = _write(table, batch, source, partitioning, staged)
     staged.engine = f"jvm: {why}" if why else "native"
     if why:
         log.info("%s: Spark writes the full load, because %s", table.name, why)
@@ -62,7 +57,7 @@ def _refusal(table: IcebergTable, batch: TableBatch, rows: DataFrame, source: Ar
     """Why the tasks cannot write the rows; None if they can."""
     if rows is not source.changes:
         return "the rows are cleaned on the way"
-    why = source.refusal or arrow_files.refusal(table)
+    why = source.refusal or refusal(table)
     there = definition.spark_types(table)
     other = [c for c in batch.columns if there.get(c.name) != c.type]
     if why is None and other:
@@ -70,37 +65,37 @@ def _refusal(table: IcebergTable, batch: TableBatch, rows: DataFrame, source: Ar
     return why
 
 
-def _buckets(table: IcebergTable, batch: TableBatch) -> tuple[Bucket, ...] | None:
-    """The table's partition fields; None if they are no buckets of the key, or make too many partitions."""
-    found = arrow_files.key_buckets(table, batch.key, {c.name: c.type for c in batch.columns})
-    return None if found is None or prod(bucket.count for bucket in found) > _MOST_PARTITIONS else found
+def _odd_partitions(partitioning: Partitioning | None) -> str | None:
+    """Return why tasks cannot write the table's partitions, as far as it shows before the rows are read."""
+    if partitioning is None:
+        return "the table is partitioned by transforms that tasks cannot evaluate"
+    count = count_of(partitioning)
+    return None if count is None or count <= MOST_PARTITIONS else f"the table has {count} partitions"
 
 
 def _write(
-    table: IcebergTable, batch: TableBatch, source: ArrowRows, buckets: tuple[Bucket, ...], staged: Staged
+    table: IcebergTable, batch: TableBatch, source: ArrowRows, partitioning: Partitioning, staged: Staged
 ) -> str | None:
     """Let the tasks write.
 
     :return: why they gave up, without a trace; None if they did not.
     """
-    spec_id = definition.current_spec_id(table)
     places = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
     with folder_of_work(table, "load") as folder:
         task = LoadTask(
-            arrow_files.FilePlace.of(table, folder),
-            arrow_files.file_columns(table, places | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
+            FilePlace.of(table, folder),
+            file_columns(table, places | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
             source.read,
             tuple(places[name] for name in batch.key),
-            buckets,
+            partitioning,
             source.order,
             source.time,
             written_file_bytes(table.properties),
         )
-        found = table.spark.range(0, source.tasks, 1, source.tasks).mapInArrow(task, LoadTask.RESULT).collect()
+        found = table.spark.range(0, source.tasks, 1, source.tasks).mapInArrow(task, RESULT).collect()
         odd = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
         if odd is None:
-            files = [WrittenFile(r["location"], r["bytes"], tuple(json.loads(r["partition"]))) for r in found]
-            staged.data_files += [data_file(table, file, spec_id) for file in files]
+            staged.data_files += data_files(table, found, "rows")
     if odd is not None:
         discard_folder(table, folder)
     return odd

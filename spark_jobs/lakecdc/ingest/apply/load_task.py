@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from lakecdc.ingest.apply.arrow_files import ArrowFile, FileColumn, FilePlace, by_partition, told
 from lakecdc.ingest.change import OddValueError
-from lakecdc.ingest.formats.native.grouping import Bucket, bucket_values
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
+from lakecdc.writer.partitions import Partitioning, by_partition, with_partitions
+from lakecdc.writer.stage import gave_up, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # bytes of rows that are sorted and written at once; a task holds them twice meanwhile
 _SLICE_BYTES = 64 * 1024 * 1024
+#: partitions that tasks write: each takes row groups of a slice, which must not become too small, and has a file open
+MOST_PARTITIONS = 32
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class LoadTask:
     :param columns: of the files.
     :param read: see :class:`lakecdc.ingest.change.ArrowRows`, as are ``order`` and ``time``.
     :param key: the key columns, as ``read`` names them.
-    :param buckets: the partition fields.
+    :param partitioning: the partition fields.
     :param file_bytes: size at which a file is finished.
     """
 
@@ -36,19 +38,16 @@ class LoadTask:
     columns: tuple[FileColumn, ...]
     read: Callable[[int], Iterator[pa.Table]]
     key: tuple[str, ...]
-    buckets: tuple[Bucket, ...]
+    partitioning: Partitioning
     order: str
     time: datetime
     file_bytes: int
-
-    #: of the rows that come out; ``odd`` tells why the task gave up
-    RESULT: ClassVar[str] = "location string, bytes bigint, partition string, odd string"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the shares that are named, one slice after another, until one task gives up."""
         settle()
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        files: dict[tuple[str, ...], ArrowFile] = {}
+        files: dict[tuple[str | None, ...], ArrowFile] = {}
         try:
             # a slice as it was read must be gone while it is written
             for piece in map(self._sorted, slices(table for number in numbers for table in self.read(number))):
@@ -57,26 +56,30 @@ class LoadTask:
                 yield from self._write(piece, files)
         except OddValueError as error:
             self.place.give_up()
-            yield told(self.RESULT, None, None, None, str(error))
+            yield gave_up(str(error))
         for partition, file in files.items():
-            yield _finished(partition, file)
+            # those of the rows that were refused have never been made
+            if file.location is not None:
+                yield told(file, "rows", partition)
 
-    def _write(self, piece: pa.Table, files: dict[tuple[str, ...], ArrowFile]) -> Iterator[pa.RecordBatch]:
+    def _write(self, piece: pa.Table, files: dict[tuple[str | None, ...], ArrowFile]) -> Iterator[pa.RecordBatch]:
         """Write a slice; files that are large enough are finished."""
         import pyarrow as pa
 
         try:
             for partition, rows in by_partition(piece, self._partitions):
                 file = files.setdefault(partition, ArrowFile(self.place, self.columns))
+                if len(files) > MOST_PARTITIONS:
+                    raise OddValueError(f"the rows are of more than {MOST_PARTITIONS} partitions")
                 file.write(rows)
                 if file.size >= self.file_bytes:
-                    yield _finished(partition, files.pop(partition))
+                    yield told(files.pop(partition), "rows", partition)
         except pa.ArrowInvalid as error:
             raise OddValueError(without_values(str(error))) from error
 
     @property
     def _partitions(self) -> list[str]:
-        return [f"p{place}" for place in range(len(self.buckets))]
+        return [f"p{place}" for place in range(len(self.partitioning))]
 
     def _sorted(self, piece: pa.Table) -> pa.Table:
         """A slice with all columns, in the order of its partitions and keys."""
@@ -85,9 +88,7 @@ class LoadTask:
 
         if any(piece[name].null_count for name in self.key):
             raise OddValueError("a key is null")
-        for name, bucket in zip(self._partitions, self.buckets, strict=True):
-            keys = piece[self.key[bucket.key]].combine_chunks()
-            piece = piece.append_column(name, bucket_values(keys, bucket.count))
+        piece = with_partitions(piece, self.partitioning)
         by = (*self._partitions, *self.key)
         indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None
         if indices is not None and not pc.all(pc.equal(pc.pairwise_diff(indices.cast(pa.int64())), 1)).as_py():
@@ -112,7 +113,3 @@ def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             yield whole.pop()
     if gathered:
         yield pa.concat_tables(gathered)
-
-
-def _finished(partition: tuple[str, ...], file: ArrowFile) -> pa.RecordBatch:
-    return told(LoadTask.RESULT, file.location, file.close(), json.dumps(partition), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,24 +10,16 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.iceberg.written_files import WrittenFile, data_file, equality_delete
-from lakecdc.ingest.apply.arrow_files import (
-    ArrowFile,
-    FileColumn,
-    FilePlace,
-    by_partition,
-    file_columns,
-    key_buckets,
-    refusal,
-    told,
-)
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import settle
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.partitions import by_partition, partitioning_of
+from lakecdc.writer.stage import RESULT, data_files, equality_deletes, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
@@ -40,7 +31,6 @@ _FEW_ROWS = 20_000
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
-_RESULT = "location string, kind string, bytes bigint, partition string"
 
 
 def untouched(batch: TableBatch, rows: DataFrame | None) -> Packed | None:
@@ -51,13 +41,14 @@ def untouched(batch: TableBatch, rows: DataFrame | None) -> Packed | None:
 
 def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed, live_specs: list[int]) -> bool:
     """Tell whether tasks can write the files: what they do not know about is left to Iceberg's own writer."""
-    buckets = key_buckets(table, batch.key, {f.name: f.type for f in packed.fields})
+    types, sources = {f.name: f.type for f in packed.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
+    partitioning = partitioning_of(table, types, sources)
     return (
         packed.folded
         and not (packed.completed is not None and 0 < packed.facts.whole <= _FEW_ROWS)
         and not set(live_specs) - {definition.current_spec_id(table)}
-        and buckets is not None
-        and buckets == packed.grouping.buckets
+        and partitioning is not None
+        and partitioning == packed.grouping.partitioning
         and refusal(table) is None
     )
 
@@ -78,18 +69,14 @@ def stage(
     :param memory: takes the deletes to be remembered, see :func:`stage_remembered`.
     :return: its data files.
     """
-    spec_id, keys = definition.current_spec_id(table), _key_columns(table, batch) if deletes else ()
+    keys = _key_columns(table, batch) if deletes else ()
     remembering = _remembering(memory, batch.key) if memory else nullcontext()
     with folder_of_work(table, "ingest") as folder, remembering as remembered:
         task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys, remembered)
-        found = _cells(packed).mapInArrow(task, _RESULT).collect()
-        for row in found:
-            written = WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
-            if row["kind"] == "keys":
-                staged.delete_files.append(equality_delete(table, written, spec_id, batch.key))
-            elif row["kind"] == "rows":
-                staged.data_files.append(data_file(table, written, spec_id))
-        return _remembered_files(memory, found) if memory else []
+        found = _cells(packed).mapInArrow(task, RESULT).collect()
+        staged.data_files += data_files(table, found, "rows")
+        staged.delete_files += equality_deletes(table, found, "keys", batch.key)
+        return data_files(memory, found, "remembered") if memory else []
 
 
 def stage_remembered(memory: IcebergTable, packed: Packed, key: Sequence[str]) -> list[Any]:
@@ -99,7 +86,7 @@ def stage_remembered(memory: IcebergTable, packed: Packed, key: Sequence[str]) -
     :param key: names of the key columns.
     """
     with _remembering(memory, key) as task:
-        return _remembered_files(memory, _cells(packed).mapInArrow(task, _RESULT).collect())
+        return data_files(memory, _cells(packed).mapInArrow(task, RESULT).collect(), "remembered")
 
 
 @contextmanager
@@ -109,19 +96,10 @@ def _remembering(memory: IcebergTable, key: Sequence[str]) -> Iterator[DeletesTa
         yield DeletesTask(FilePlace.of(memory, folder), file_columns(memory, sources))
 
 
-def _remembered_files(memory: IcebergTable, found: Sequence[Row]) -> list[Any]:
-    spec_id = definition.current_spec_id(memory)
-    return [
-        data_file(memory, WrittenFile(row["location"], row["bytes"]), spec_id)
-        for row in found
-        if row["kind"] == "remembered"
-    ]
-
-
 def _cells(packed: Packed) -> DataFrame:
     """The packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
     cells = packed.frame.select("packed")
-    return cells if packed.grouping.buckets else cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
+    return cells if packed.grouping.partitioning else cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
 
 
 def _columns(table: IcebergTable, packed: Packed) -> tuple[FileColumn, ...]:
@@ -196,19 +174,19 @@ def _deletes(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["op"], "d"))
 
 
-def _finished(file: ArrowFile, kind: str, partition: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+def _finished(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> Iterator[pa.RecordBatch]:
     """Finish a file and tell what was written, if anything was.
 
     :param kind: ``rows``, ``keys`` or ``remembered``.
     """
     if file.location is not None:
-        yield told(_RESULT, file.location, kind, file.close(), json.dumps(partition))
+        yield told(file, kind, partition)
 
 
 class _Partition:
     """The files of one partition."""
 
-    def __init__(self, task: WriteTask, values: tuple[str, ...]) -> None:
+    def __init__(self, task: WriteTask, values: tuple[str | None, ...]) -> None:
         self.values = values
         self._rows = ArrowFile(task.place, task.rows)
         self._keys = ArrowFile(task.place, task.keys) if task.keys else None

@@ -11,21 +11,14 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.iceberg.written_files import WrittenFile, data_file
-from lakecdc.ingest.apply.arrow_files import (
-    ArrowFile,
-    FileColumn,
-    FilePlace,
-    by_partition,
-    file_columns,
-    refusal,
-    told,
-)
 from lakecdc.ingest.apply.load_task import slices
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.partitions import Partitioning, by_partition, partitioning_of, with_partitions
+from lakecdc.writer.stage import RESULT, data_files, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,18 +29,12 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.native import Packed
 
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us", OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
-_TIMED = re.compile(r"(years|months|days|hours)\(`?(.+?)`?\)")
-# numpy's names of these units
-_UNITS = {"years": "Y", "months": "M", "days": "D", "hours": "h"}
-_TIMES = ("date", "timestamp", "timestamp_ntz")
+# of those that a table may be partitioned by
+_OWN_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
 # types of key columns whose JSON is the same from Spark and from Python
 _PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
 # what Spark writes with digits in upper case; a backslash that is escaped itself begins nothing
 _ESCAPED = re.compile(r"\\\\|\\u00[01][0-9a-f]")
-# as ``Conversions.fromPartitionString`` knows it
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-_NO_TIME = -(2**62)
-_RESULT = "location string, bytes bigint, partition string"
 
 
 def every_event(batch: TableBatch) -> Packed | None:
@@ -92,50 +79,12 @@ def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([repeated])], ["repeated"])
 
 
-@dataclass(frozen=True)
-class TimePartition:
-    """A partition field that is a unit of a time or date.
-
-    :param source: the column in packed tables.
-    :param unit: numpy's name of it.
-    """
-
-    source: str
-    unit: str
-
-    def numbers(self, table: pa.Table) -> pa.Array:
-        """How many units since 1970, of each row; :data:`_NO_TIME` where the time is null."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        times = table[self.source].combine_chunks()
-        days = pa.types.is_date(times.type)
-        raw = times.cast(pa.int32()).cast(pa.int64()) if days else times.cast(pa.int64())
-        found = raw.fill_null(0).to_numpy().astype(f"M8[{'D' if days else 'us'}]").astype(f"M8[{self.unit}]")
-        return pc.if_else(times.is_valid(), pa.array(found.astype(np.int64)), _NO_TIME)
-
-    def text(self, value: str) -> str:
-        """A number as Iceberg reads it: days are dates."""
-        import numpy as np
-
-        if int(value) == _NO_TIME:
-            return _NULL
-        return str(np.datetime64(int(value), "D")) if self.unit == "D" else value
-
-
-def partitions(table: IcebergTable, packed: Packed) -> tuple[TimePartition, ...] | None:
-    """The partition fields of new files; None if they are something else than units of times."""
-    spec_id = definition.current_spec_id(table)
-    places = {f.name: (f"c{i}", f.type) for i, f in enumerate(packed.fields)} | {TIME_COLUMN: ("time_us", _TIMES[1])}
-    found = []
-    for expression in definition.partition_expressions(table, spec_id):
-        timed = _TIMED.fullmatch(expression.rpartition(".system.")[2])
-        source, kind = places.get(timed[2], ("", "")) if timed else ("", "")
-        if timed is None or kind not in _TIMES:
-            return None
-        found.append(TimePartition(source, _UNITS[timed[1]]))
-    return tuple(found) if len(found) == table.java.specs().get(spec_id).fields().size() else None
+def _partitioning(table: IcebergTable, packed: Packed) -> Partitioning | None:
+    """Find the partition fields of the events; None if tasks cannot evaluate them all."""
+    columns = {f.name: (f"c{i}", f.type) for i, f in enumerate(packed.fields)}
+    own = {name: (source, _OWN_TYPES[name]) for name, source in _OWN.items() if name in _OWN_TYPES}
+    found = own | columns
+    return partitioning_of(table, {name: t for name, (_, t) in found.items()}, {n: s for n, (s, _) in found.items()})
 
 
 def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed) -> bool:
@@ -143,7 +92,7 @@ def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed) -> bo
     there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
     told_alike = all(there.get(name) == kind for name, kind in own.items())
     plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
-    return told_alike and plain and partitions(table, packed) is not None and refusal(table) is None
+    return told_alike and plain and _partitioning(table, packed) is not None and refusal(table) is None
 
 
 def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged) -> None:
@@ -151,16 +100,14 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
 
     :param staged: takes the files.
     """
-    spec_id, by = definition.current_spec_id(table), partitions(table, packed)
+    by = _partitioning(table, packed)
     assert by is not None
     sources = {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN
     fields = {f.name: sources[f.name] for f in packed.fields}
     cells = packed.frame.select("packed").coalesce(packed.grouping.tasks)
     with folder_of_work(table, "events") as folder:
         task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, fields, batch.key)
-        for row in cells.mapInArrow(task, _RESULT).collect():
-            written = WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
-            staged.data_files.append(data_file(table, written, spec_id))
+        staged.data_files += data_files(table, cells.mapInArrow(task, RESULT).collect(), "events")
 
 
 @dataclass(frozen=True)
@@ -174,35 +121,33 @@ class EventsTask:
 
     place: FilePlace
     columns: tuple[FileColumn, ...]
-    partitions: tuple[TimePartition, ...]
+    partitioning: Partitioning
     fields: Mapping[str, str]
     key: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one slice after another, each in the order of its events."""
         settle()
-        files: dict[tuple[str, ...], ArrowFile] = {}
-        names = [f"p{place}" for place in range(len(self.partitions))]
+        files: dict[tuple[str | None, ...], ArrowFile] = {}
+        names = [f"p{place}" for place in range(len(self.partitioning))]
         for piece in map(self._arranged, slices(packing.all_of(batches))):
             for values, rows in by_partition(piece, names):
                 files.setdefault(values, ArrowFile(self.place, self.columns)).write(rows)
         for values, file in files.items():
-            texts = [p.text(value) for p, value in zip(self.partitions, values, strict=True)]
-            yield told(_RESULT, file.location, file.close(), json.dumps(texts))
+            yield told(file, "events", values)
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
         """A slice in the order of its partitions and events, with all columns of the files."""
         import pyarrow.compute as pc
 
         piece = self._as_told(piece)
-        for place, partition in enumerate(self.partitions):
-            piece = piece.append_column(f"p{place}", partition.numbers(piece))
-        by = [(f"p{place}", "ascending") for place in range(len(self.partitions))]
-        piece = piece.sort_by([*by, ("order", "ascending")])
         for place, column in enumerate(self.fields[name] for name in self.key):
             # a delete has only its key
             values = pc.coalesce(piece[column], piece[f"k{place}"])
             piece = piece.set_column(piece.column_names.index(column), column, values)
+        piece = with_partitions(piece, self.partitioning)
+        by = [(f"p{place}", "ascending") for place in range(len(self.partitioning))]
+        piece = piece.sort_by([*by, ("order", "ascending")])
         if any(column.source == "was" for column in self.columns):
             piece = piece.append_column("was", self._old_keys(piece))
         return piece

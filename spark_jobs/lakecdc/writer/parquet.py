@@ -1,18 +1,17 @@
-"""Parquet files that Python tasks write with Arrow, such as Iceberg's own writer makes under the default settings."""
+"""Write Parquet files with Arrow inside Python tasks, such as Iceberg's own writer makes of the table's properties."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from lakecdc.iceberg.definition import current_spec_id, partition_expressions, spark_types
+from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.file_io import output, source, storage_properties
-from lakecdc.ingest.formats.native.grouping import Bucket, grouping
 from lakecdc.model.columns import arrow_type
 
 if TYPE_CHECKING:
@@ -29,13 +28,19 @@ _FIXED = ("uuid", "fixed")
 # the one type of lists that is written: that of the columns that an event left out
 _TEXTS = "array<string>"
 _FIELD_ID = "PARQUET:field_id"
-# settings of Iceberg's own writer that this one does not know
-_OTHER_FORMAT, _BLOOM = "write.format.default", "write.parquet.bloom-filter-enabled."
+# a setting of Iceberg's own writer that this one does not know
+_OTHER_FORMAT = "write.format.default"
+_BLOOM, _BLOOM_RATE = "write.parquet.bloom-filter-enabled.column.", "write.parquet.bloom-filter-fpp.column."
+_BLOOM_BYTES = "write.parquet.bloom-filter-max-bytes"
+# Iceberg's defaults of the two
+_RATE, _MOST_BYTES = 0.01, 1024 * 1024
+# a file's first row group tells the size of its filters, and later ones may be larger
+_FEWEST_VALUES = 16_384
 _GIVEN_UP = "given-up"
 
 
 def refusal(table: IcebergTable) -> str | None:
-    """Why tasks cannot write files of a table; None if they can. What they do not know is left to Iceberg's writer."""
+    """Return why tasks cannot write files of a table; None if they can. Iceberg's own writer takes what they cannot."""
     properties = table.properties
     if importlib.util.find_spec("pyiceberg") is None:
         return "pyiceberg is not installed"
@@ -43,8 +48,6 @@ def refusal(table: IcebergTable) -> str | None:
         return f"{_CODEC} is {properties[_CODEC]}"
     if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
         return f"{_OTHER_FORMAT} is {properties[_OTHER_FORMAT]}"
-    if any(name.startswith(_BLOOM) for name in properties):
-        return f"the table has {_BLOOM}…"
     if table.is_encrypted:
         return "the table is encrypted"
     if urlsplit(table.location).scheme not in _SCHEMES:
@@ -53,16 +56,6 @@ def refusal(table: IcebergTable) -> str | None:
     # Spark calls these string and binary
     odd += [f"{f.name} is {f.type}" for f in table.fields if f.type.startswith(_FIXED)]
     return f"column {odd[0]}" if odd else None
-
-
-def key_buckets(table: IcebergTable, key: Sequence[str], types: Mapping[str, str]) -> tuple[Bucket, ...] | None:
-    """The partition fields of new files; None if they are something else than buckets of the key.
-
-    :param types: Spark SQL types of the key columns.
-    """
-    spec_id = current_spec_id(table)
-    found = grouping(partition_expressions(table, spec_id), key, [types[k] for k in key], 1).buckets
-    return found if found is not None and len(found) == table.java.specs().get(spec_id).fields().size() else None
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ class FileColumn:
 
 
 def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileColumn, ...]:
-    """The columns of a table's data files.
+    """Return the columns of a table's data files.
 
     :param sources: what each column is filled from; the others are null.
     """
@@ -97,7 +90,7 @@ def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileC
 
 
 def _type(kind: str, element_id: int | None = None) -> pa.DataType | None:
-    """Arrow's type of a Spark SQL type; None if files of it cannot be written."""
+    """Return Arrow's type of a Spark SQL type; None if files of it cannot be written."""
     import pyarrow as pa
 
     if kind == _TEXTS:
@@ -112,16 +105,19 @@ class FilePlace:
     :param folder: location below which all of them are.
     :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
     :param codec: pyarrow's name of the compression.
+    :param bloom: Bloom filters to write: false-positive rate and most bytes by column.
     """
 
     folder: str
     properties: Mapping[str, str] = field(repr=False)
     codec: str
+    bloom: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: IcebergTable, folder: str) -> FilePlace:
-        """For files of a table that :func:`refusal` has nothing against."""
-        return cls(folder, storage_properties(table), _CODECS[table.properties.get(_CODEC, "zstd")])
+        """Return the place of files of a table that :func:`refusal` has nothing against."""
+        codec = _CODECS[table.properties.get(_CODEC, "zstd")]
+        return cls(folder, storage_properties(table), codec, _bloom_filters(table.properties))
 
     def give_up(self) -> None:
         """Tell the other tasks that the folder is going to be discarded."""
@@ -130,8 +126,23 @@ class FilePlace:
 
     @property
     def given_up(self) -> bool:
-        """Whether a task has done so."""
+        """Tell whether a task has given up."""
         return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
+
+
+def _bloom_filters(properties: Mapping[str, str]) -> dict[str, tuple[float, int]]:
+    most = int(properties.get(_BLOOM_BYTES, _MOST_BYTES))
+    columns = [name.removeprefix(_BLOOM) for name, value in properties.items() if _is_on(name, value)]
+    return {column: (float(properties.get(f"{_BLOOM_RATE}{column}", _RATE)), most) for column in columns}
+
+
+def _is_on(name: str, value: str) -> bool:
+    return name.startswith(_BLOOM) and value.lower() == "true"
+
+
+def _values_for(rate: float, most_bytes: int) -> int:
+    """Return how many different values a split-block filter of some bytes takes at a false-positive rate."""
+    return max(1, int(-most_bytes * math.log(1 - rate ** (1 / 8))))
 
 
 class ArrowFile:
@@ -151,12 +162,12 @@ class ArrowFile:
         """
         if table.num_rows:
             if self.location is None:
-                self._open()
+                self._open(table.num_rows)
             self._writer.write_table(self._arranged(table))
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Return the bytes so far."""
         return int(self._stream.tell()) if self.location else 0
 
     def close(self) -> int:
@@ -169,14 +180,31 @@ class ArrowFile:
         self._stream.close()
         return size
 
-    def _open(self) -> None:
+    def _open(self, rows: int) -> None:
+        """Make the file.
+
+        :param rows: of its first row group.
+        """
         import pyarrow.parquet as pq
 
         self.location = f"{self._place.folder}/{uuid.uuid4()}.parquet"
         self._stream: Any = output(self._place.properties, self.location).create()
         self._writer = pq.ParquetWriter(
-            self._stream, self._schema(), compression=self._place.codec, store_decimal_as_integer=True
+            self._stream,
+            self._schema(),
+            compression=self._place.codec,
+            store_decimal_as_integer=True,
+            bloom_filter_options=self._filters(rows),
         )
+
+    def _filters(self, rows: int) -> dict[str, dict[str, float]] | None:
+        """Return Arrow's options of the Bloom filters, of which booleans have none."""
+        found = {}
+        for column in self._columns:
+            rate, most = self._place.bloom.get(column.name, (0.0, 0))
+            if rate and column.type not in ("boolean", _TEXTS):
+                found[column.name] = {"ndv": min(max(rows, _FEWEST_VALUES), _values_for(rate, most)), "fpp": rate}
+        return found or None
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
@@ -197,30 +225,3 @@ class ArrowFile:
             for c, f in zip(self._columns, schema, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
-    """The rows of each partition, with its values as text.
-
-    :param table: in the order of its partitions.
-    :param names: its columns of partition values.
-    """
-    import numpy as np
-
-    found = [table[name].to_numpy() for name in names]
-    changes = [np.flatnonzero(np.diff(values)) + 1 for values in found]
-    edges = sorted({0, table.num_rows, *(int(edge) for places in changes for edge in places)})
-    for low, high in pairwise(edges):
-        yield tuple(str(values[low]) for values in found), table.slice(low, high - low)
-
-
-def told(result: str, *values: str | int | None) -> pa.RecordBatch:
-    """One row of what a task tells.
-
-    :param result: names and types of its columns, as ``mapInArrow`` takes them.
-    """
-    import pyarrow as pa
-
-    columns = [column.split() for column in result.split(", ")]
-    arrays = [pa.array([value], arrow_type(kind)) for value, (_, kind) in zip(values, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in columns])

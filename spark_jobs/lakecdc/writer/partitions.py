@@ -1,0 +1,124 @@
+"""Partitions of a table's new files: their values, row by row, and as text for Iceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.definition import current_spec_id, partition_expressions, spark_types
+from lakecdc.model.columns import INTEGER_BYTES
+from lakecdc.writer.transforms import Transform, parse_transform
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import pyarrow as pa
+
+    from lakecdc.iceberg.table import IcebergTable
+
+
+@dataclass(frozen=True)
+class PartitionColumn:
+    """The values of a partition field, as tasks find them.
+
+    :param source: name of the column that it derives from, in the tasks' tables.
+    """
+
+    source: str
+    transform: Transform
+
+
+Partitioning = tuple[PartitionColumn, ...]
+
+
+def find_partitioning(
+    expressions: Sequence[str], types: Mapping[str, str], sources: Mapping[str, str]
+) -> Partitioning | None:
+    """Find the partition fields of transforms; None if tasks cannot evaluate them all.
+
+    :param expressions: transforms in SQL.
+    :param types: Spark SQL types of the columns that tasks have.
+    :param sources: what tasks call these columns.
+    """
+    found = []
+    for transform in map(parse_transform, expressions):
+        if transform is None or transform.column not in sources or not transform.takes(types[transform.column]):
+            return None
+        found.append(PartitionColumn(sources[transform.column], transform))
+    return tuple(found)
+
+
+def partitioning_of(table: IcebergTable, types: Mapping[str, str], sources: Mapping[str, str]) -> Partitioning | None:
+    """Find the partition fields of a table's new files, without those that are always null.
+
+    :param types: Spark SQL types of the columns that tasks have; one that differs from the table's is not used.
+    :param sources: what tasks call these columns.
+    :return: None if tasks cannot evaluate them all.
+    """
+    there = spark_types(table)
+    same = {name: kind for name, kind in types.items() if name in there and _is_same(kind, there[name])}
+    usable = {name: source for name, source in sources.items() if name in same}
+    return find_partitioning(partition_expressions(table, current_spec_id(table)), same, usable)
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Tell whether the values of two types have the same partitions."""
+    return one == other or (one in INTEGER_BYTES and other in INTEGER_BYTES)
+
+
+def count_of(partitioning: Partitioning) -> int | None:
+    """Return how many partitions there can be; None if values alone tell."""
+    if any(one.transform.kind != "bucket" for one in partitioning):
+        return None
+    return prod(one.transform.width for one in partitioning)
+
+
+def with_partitions(table: pa.Table, partitioning: Partitioning) -> pa.Table:
+    """Return the table with its rows' partition values, ``p0`` and so on."""
+    for place, one in enumerate(partitioning):
+        table = table.append_column(f"p{place}", one.transform.values(table[one.source].combine_chunks()))
+    return table
+
+
+def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+    """Yield the rows of each partition, with its values as text.
+
+    :param table: in the order of its partitions.
+    :param names: its columns of partition values.
+    """
+    if not table.num_rows:
+        return
+    columns = [table[name].combine_chunks() for name in names]
+    edges = sorted({0, table.num_rows, *(int(edge) for column in columns for edge in _changes(column))})
+    for low, high in pairwise(edges):
+        yield tuple(_text(column[low].as_py()) for column in columns), table.slice(low, high - low)
+
+
+def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Return the places of values that differ from those before them."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    before, after = column.slice(0, len(column) - 1), column.slice(1)
+    differ = pc.fill_null(pc.not_equal(before, after), False)
+    if column.null_count:
+        differ = pc.or_(differ, pc.xor(before.is_valid(), after.is_valid()))
+    found: np.ndarray[Any, Any] = np.flatnonzero(differ.to_numpy(zero_copy_only=False)) + 1
+    return found
+
+
+def _text(value: Any) -> str | None:
+    """Write a partition value as Iceberg reads it (``Conversions.fromPartitionString``)."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -1,0 +1,66 @@
+"""Make Iceberg's objects of the files that tasks have written, for a commit of this session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.written_files import WrittenFile, data_file, equality_delete
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Row
+
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.writer.parquet import ArrowFile
+
+#: rows that tasks tell: the files they have written, and why one gave up
+RESULT = "location string, kind string, bytes bigint, partition string, odd string"
+
+
+def told(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> pa.RecordBatch:
+    """Finish a file, and return the row that tells of it.
+
+    :param kind: what is in the file, in the writer's own words.
+    :param partition: its partition values as text.
+    """
+    return _row(file.location, kind, file.close(), json.dumps(partition), None)
+
+
+def gave_up(odd: str) -> pa.RecordBatch:
+    """Return the row that tells why a task gave up."""
+    return _row(None, None, None, None, odd)
+
+
+def data_files(table: IcebergTable, told: Sequence[Row], kind: str) -> list[Any]:
+    """Return the Java ``DataFile`` of each file of a kind, of the table's current partition spec."""
+    spec_id = current_spec_id(table)
+    return [data_file(table, written, spec_id) for written in _written(told, kind)]
+
+
+def equality_deletes(table: IcebergTable, told: Sequence[Row], kind: str, key: Sequence[str]) -> list[Any]:
+    """Return the Java ``DeleteFile`` of each file of a kind, of the table's current partition spec.
+
+    :param key: the equality columns.
+    """
+    spec_id = current_spec_id(table)
+    return [equality_delete(table, written, spec_id, key) for written in _written(told, kind)]
+
+
+def _written(told: Sequence[Row], kind: str) -> list[WrittenFile]:
+    return [
+        WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
+        for row in told
+        if row["kind"] == kind
+    ]
+
+
+def _row(*values: str | int | None) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = [column.split() for column in RESULT.split(", ")]
+    types = {"string": pa.string(), "bigint": pa.int64()}
+    arrays = [pa.array([value], types[kind]) for value, (_, kind) in zip(values, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in columns])

@@ -1,0 +1,200 @@
+"""Partition transforms of Iceberg (table specification, "Partition Transforms" and appendix B), a column at a time."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact
+from typing import TYPE_CHECKING
+
+from lakecdc.model.columns import DECIMAL, INTEGER_BYTES
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import pyarrow as pa
+
+_NAME = r"`(?:[^`]++|``)++`|\w++"
+_IDENTITY = re.compile(rf"(?:identity\(\s*+)?({_NAME})\s*+\)?", re.IGNORECASE)
+_SIZED = re.compile(rf"(bucket|truncate)\(\s*+(\d{{1,10}})\s*+,\s*+({_NAME})\s*+\)", re.IGNORECASE)
+_TIMED = re.compile(rf"(year|month|day|hour|date|date_hour)s?\(\s*+({_NAME})\s*+\)", re.IGNORECASE)
+# names that Spark's parser of Iceberg takes for the same
+_SAME = {"date": "day", "date_hour": "hour"}
+# numpy's names of these units
+_UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_MOMENTS = ("timestamp", "timestamp_ntz")
+_TIMES = ("date", *_MOMENTS)
+_INTEGERS = tuple(INTEGER_BYTES)
+# Python's own context has 28 digits
+_EXACT = Context(prec=80, traps=[Inexact])
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A transform of one column.
+
+    :param kind: Iceberg's name of it: ``identity``, ``bucket``, ``truncate``, ``year``, ``month``, ``day``, ``hour``.
+    :param width: number of buckets, or width of ``truncate``; 0 for the others.
+    """
+
+    kind: str
+    column: str
+    width: int = 0
+
+    def takes(self, sql_type: str) -> bool:
+        """Tell whether tasks can evaluate the transform, and name its values to Iceberg.
+
+        Identity of times and bytes is left out, as Iceberg reads no such values from text.
+
+        :param sql_type: Spark SQL type of the column.
+        """
+        decimal = DECIMAL.match(sql_type) is not None
+        if self.kind == "identity":
+            return decimal or sql_type in (*_INTEGERS, "string", "boolean", "date")
+        if self.kind == "truncate":
+            return decimal or sql_type in (*_INTEGERS, "string")
+        if self.kind == "bucket":
+            by_number = sql_type in (*_INTEGERS, *_TIMES)
+            return by_number or (has_hash_of_bytes() and (decimal or sql_type in ("string", "binary")))
+        return sql_type in (_MOMENTS if self.kind == "hour" else _TIMES)
+
+    def values(self, column: pa.Array) -> pa.Array:
+        """Return the partition value of each value, null for null.
+
+        :param column: of a type that the transform takes; moments may be integers, microseconds since 1970.
+        :return: days as dates; buckets and the other units as 32-bit integers.
+        """
+        if self.kind == "identity":
+            return column
+        if self.kind == "bucket":
+            return _buckets(column, self.width)
+        if self.kind == "truncate":
+            return _truncated(column, self.width)
+        return _units(column, self.kind)
+
+
+def parse_transform(expression: str) -> Transform | None:
+    """Read a transform as Spark SQL writes it; None for one of a nested column.
+
+    :param expression: such as ``bucket(8, id)``, ``days(`at`)``; a function of a catalog may stand behind its name.
+    """
+    text = expression.rpartition(".system.")[2].strip()
+    if found := _SIZED.fullmatch(text):
+        return Transform(found[1].lower(), _unquoted(found[3]), int(found[2]))
+    if found := _TIMED.fullmatch(text):
+        kind = found[1].lower()
+        return Transform(_SAME.get(kind, kind), _unquoted(found[2]))
+    found = _IDENTITY.fullmatch(text)
+    return Transform("identity", _unquoted(found[1])) if found else None
+
+
+def has_hash_of_bytes() -> bool:
+    """Tell whether the package that hashes bytes as Iceberg does is there; pyiceberg brings it."""
+    return importlib.util.find_spec("mmh3") is not None
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _units(column: pa.Array, kind: str) -> pa.Array:
+    """Return how many units since 1970 each time is."""
+    import numpy as np
+    import pyarrow as pa
+
+    is_date = pa.types.is_date(column.type)
+    raw = column.cast(pa.int32()).cast(pa.int64()) if is_date else column.cast(pa.int64())
+    found = raw.fill_null(0).to_numpy().astype(f"M8[{'D' if is_date else 'us'}]").astype(f"M8[{_UNITS[kind]}]")
+    units = _where_valid(column, pa.array(found.astype(np.int64).astype(np.int32)))
+    return units.cast(pa.date32()) if kind == "day" else units
+
+
+def _truncated(column: pa.Array, width: int) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string(column.type):
+        return pc.utf8_slice_codeunits(column, 0, width)
+    if pa.types.is_decimal(column.type):
+        scale = column.type.scale
+        unscaled = (None if value is None else _unscaled(value, scale) for value in column.to_pylist())
+        lower = [
+            None if number is None else Decimal(number - number % width).scaleb(-scale, _EXACT) for number in unscaled
+        ]
+        # the lowest ones may have a digit more than their type
+        return pa.array(lower, pa.decimal128(38, scale))
+    # Iceberg has no integers below 32 bits
+    kind = np.int64 if pa.types.is_int64(column.type) else np.int32
+    numbers = column.fill_null(0).to_numpy().astype(np.int64)
+    return _where_valid(column, pa.array((numbers - numbers % width).astype(kind)))
+
+
+def _buckets(column: pa.Array, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    hashes = _hash_of_bytes(column) if _is_hashed_by_bytes(column.type) else _hash_of_numbers(column)
+    return _where_valid(column, pa.array(((hashes & 0x7FFFFFFF) % count).astype("int32")))
+
+
+def _is_hashed_by_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind))
+
+
+def _hash_of_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Murmur3 (x86, 32 bits, seed 0) of texts, bytes, and the unscaled values of decimals."""
+    import mmh3
+    import numpy as np
+    import pyarrow as pa
+
+    values: Iterable[Any] = column.to_pylist()
+    if pa.types.is_decimal(column.type):
+        values = (None if value is None else _signed_bytes(_unscaled(value, column.type.scale)) for value in values)
+    hashes = (0 if value is None else mmh3.hash(value, 0, False) for value in values)
+    return np.fromiter(hashes, np.int64, len(column))
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    return int(value.scaleb(scale, _EXACT))
+
+
+def _signed_bytes(number: int) -> bytes:
+    """Return the fewest bytes of a number in two's complement, big endian."""
+    return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _hash_of_numbers(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Murmur3 (x86, 32 bits, seed 0) of each number's eight bytes, little endian."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
+    words = np.ascontiguousarray(numbers, "<i8").view("<u4").reshape(-1, 2)
+    found = np.zeros(len(column), np.uint32)
+    for word in (words[:, 0], words[:, 1]):
+        mixed = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+        found = _rotated(found ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    found ^= np.uint32(8)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        found = (found ^ (found >> np.uint32(shift))) * np.uint32(factor)
+    return (found ^ (found >> np.uint32(16))).astype(np.int64)
+
+
+def _rotated(words: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+
+
+def _where_valid(column: pa.Array, found: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, found.type)) if column.null_count else found
