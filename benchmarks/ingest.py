@@ -1,6 +1,6 @@
 """How many change events a second become rows of an upserted table: ours, ``MERGE INTO`` in the same Spark, Flink.
 
-    python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--contenders native,jvm,merge_into,flink]
+    python -m benchmarks.ingest [--events 2000000] [--keys 500000] [--contenders native,merge_into,flink]
         [--format debezium-json] [--moved 0.01] [--partition-by 'truncate(100000, id)']
 
 Two sets of events: the first fills a table (``cold``: the first thing that the contender's process does after its
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CATALOG = "lake"
-_ENGINES = {"native": "auto", "jvm": "jvm"}
+_OURS = "native"
 _PEERS = ("merge_into", "flink")
 #: seconds and core-seconds of each set
 Taken = list[list[float]]
@@ -50,7 +50,7 @@ class Lake:
 
     :param folder: takes events, catalog and tables.
     :param format_name: of the events.
-    :param partition_by: transform of the tables that our engines write.
+    :param partition_by: transform of our table.
     """
 
     def __init__(self, folder: Path, format_name: str = "debezium-json", partition_by: str = "bucket(4, id)") -> None:
@@ -80,13 +80,12 @@ class Lake:
         return open_session(parse_spec(nothing).catalog, "benchmark")
 
     def ours(self, contender: str) -> Taken:
-        """Seconds of each set with one of our engines."""
-
+        """Seconds of each set with ours."""
         self.session()
         return self._timed(lambda files: self.take(contender, files))
 
     def take(self, contender: str, files: str) -> None:
-        """Run one ingest job into the table of one of our engines."""
+        """Run one ingest job into our table."""
         target = _target(f"bench.{contender}", self.partition_by)
         spec = {
             "version": 1,
@@ -95,10 +94,10 @@ class Lake:
             "source": _source(files, self.format_name),
             "target": target,
         }
-        report = run(parse_spec({**spec, "options": {"decode_engine": _ENGINES[contender]}}), ingest)
+        report = run(parse_spec(spec), ingest)
         assert report.exit_code() == 0, report.tables[0].reason if report.tables else report.error
         done = str(report.tables[0].metrics["decoded_by"])
-        assert contender == "jvm" or done.startswith("native"), done
+        assert done.startswith("native"), done
 
     def merge_into(self) -> Taken:
         """Seconds of each set with ``MERGE INTO``."""
@@ -147,14 +146,14 @@ def _race(lake: Lake, contender: str) -> Taken:
 
 
 def _run_alone(lake: Lake, contender: str) -> Taken:
-    return lake.ours(contender) if contender in _ENGINES else list(getattr(lake, contender)())
+    return lake.ours(contender) if contender == _OURS else list(getattr(lake, contender)())
 
 
 def _result(taken: dict[str, Taken], count: int, size: int, format_name: str) -> dict[str, Any]:
     rates = {name: {"cold": round(count / s[0][0]), "warm": round(count / s[1][0])} for name, s in taken.items()}
     warm = {name: rate["warm"] for name, rate in rates.items()}
     peers = {name: warm[name] for name in _PEERS if name in warm}
-    ours = {name: warm[name] for name in _ENGINES if name in warm}
+    ours = {name: warm[name] for name in (_OURS,) if name in warm}
     ratio = {f"{mine}/{peer}": round(ours[mine] / peers[peer], 2) for mine in ours for peer in peers}
     facts = {"unit": "events/s", "format": format_name, "events": count, "bytes": size, "cores": os.cpu_count()}
     return {
@@ -176,15 +175,13 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=500_000)
     parser.add_argument("--format", default="debezium-json", choices=ENCODINGS)
     parser.add_argument("--moved", type=float, default=0.0, help="share of the second set's events that move a key")
-    parser.add_argument(
-        "--partition-by", default="bucket(4, id)", help="transform of the tables that our engines write"
-    )
+    parser.add_argument("--partition-by", default="bucket(4, id)", help="transform of our table")
     parser.add_argument("--contenders", help="default: all that read the format")
     parser.add_argument("--folder", type=Path, default=Path("build/bench/ingest"))
     parser.add_argument("--only", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     lake = Lake(arguments.folder.resolve(), arguments.format, arguments.partition_by)
-    able = (*_ENGINES, *(_PEERS if arguments.format == "debezium-json" else ()))
+    able = (_OURS, *(_PEERS if arguments.format == "debezium-json" else ()))
     contenders = arguments.contenders.split(",") if arguments.contenders else list(able)
     if not {*contenders} <= {*able}:
         parser.error(f"{arguments.format} is read by {', '.join(able)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import SourceJobOperator
@@ -31,8 +31,6 @@ class IngestOperator(SourceJobOperator):
         new ones replace them in one commit. Only for sources of type ``postgres`` and ``mysql``.
     :param max_batches: micro-batches per run; 0 means until the source's end at the start.
     :param parallel_tables: tables that are written in parallel.
-    :param decode_engine: ``auto`` folds and writes changes inside the tasks where it can; ``jvm`` leaves that to Spark
-        and Iceberg's writer. The rows are the same.
     :param max_delete_files: limit of equality-delete files at which a table of mode ``upsert`` takes no further batch
         until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 means no limit.
     :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
@@ -56,7 +54,6 @@ class IngestOperator(SourceJobOperator):
         reload: Sequence[str] | str = (),
         max_batches: int | str = 0,
         parallel_tables: int | str = 4,
-        decode_engine: Literal["auto", "jvm"] | str = "auto",
         max_delete_files: int | str = 0,
         quarantine_table: str | None = None,
         max_quarantined_fraction: float | str = 0.1,
@@ -69,7 +66,6 @@ class IngestOperator(SourceJobOperator):
             "reload": reload,
             "max_batches": max_batches,
             "parallel_tables": parallel_tables,
-            "decode_engine": decode_engine,
             "max_delete_files": max_delete_files,
             "quarantine_table": quarantine_table,
             "max_quarantined_fraction": max_quarantined_fraction,

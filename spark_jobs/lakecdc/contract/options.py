@@ -93,8 +93,6 @@ class FeedingOptions(JobOptions):
 
     :param max_batches: micro-batches per run; 0 means until the source's end at the start.
     :param parallel_tables: tables that are written in parallel.
-    :param decode_engine: ``auto`` folds and writes changes inside the tasks where it can; ``jvm`` leaves that to
-        Spark and Iceberg's writer. The rows are the same.
     :param max_delete_files: limit of equality-delete files at which a table of mode ``upsert`` takes no further batch
         until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 means no limit.
     :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
@@ -106,7 +104,6 @@ class FeedingOptions(JobOptions):
 
     max_batches: int = 0
     parallel_tables: int = 4
-    decode_engine: Literal["auto", "jvm"] = "auto"
     max_delete_files: int = 0
     quarantine_table: str | None = None
     max_quarantined_fraction: float = 0.1

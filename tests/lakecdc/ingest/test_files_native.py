@@ -20,6 +20,7 @@ from lakecdc.ingest.formats.native import pieces
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
+from tests.lakecdc.ingest.by_spark import ENGINES, made_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +47,8 @@ def event(rng: random.Random, lsn: int) -> dict[str, Any]:
 def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> TableReport:
     source = {"type": "files", "path": f"{folder}/*", "format": "debezium-json"}
     wanted = {"table": name, "source_table": "t", "columns": TYPES, "encodings": ENCODINGS, **target}
-    report = run(
-        parse_spec(lake.spec("ingest", source=source, target=wanted, options={"decode_engine": engine})), ingest
-    )
+    with made_by(engine):
+        report = run(parse_spec(lake.spec("ingest", source=source, target=wanted)), ingest)
     assert not report.error and report.tables[0].outcome == "done", report.error or report.tables[0].reason
     return report.tables[0]
 
@@ -65,7 +65,7 @@ def test_both_engines_leave_the_same_table(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
 ) -> None:
     monkeypatch.setattr("lakecdc.ingest.formats.native.pieces._SMALLEST", 2000)
-    rng, names = random.Random(str(target)), {engine: lake.new_name(engine) for engine in ("auto", "jvm")}
+    rng, names = random.Random(str(target)), {engine: lake.new_name(engine) for engine in ENGINES}
     events = [event(rng, lsn) for lsn in range(1, 121)]
     # the second batch holds repetitions, late events and odd ones as well
     late = events[20:30] + events[90:]
@@ -79,9 +79,11 @@ def test_both_engines_leave_the_same_table(
         (tmp_path / f"{number}.jsonl").write_text("".join(lines[::2]))
         (tmp_path / f"{number}b.jsonl.gz").write_bytes(gzip.compress("".join(lines[1::2]).encode()))
         reports = {engine: take(lake, tmp_path, name, engine, **target) for engine, name in names.items()}
-        auto, jvm = reports["auto"].metrics, reports["jvm"].metrics
+        auto, jvm = reports["tasks"].metrics, reports["spark"].metrics
         by_jvm = ", 2 messages one by one: " if number else ""
-        assert auto["decoded_by"].startswith(f"native{by_jvm}") and jvm["decoded_by"].startswith("jvm")
+        assert auto["decoded_by"].startswith(f"native{by_jvm}") and jvm["decoded_by"].startswith(
+            "one by one: asked for"
+        )
         same = ("events", "keys", "events_c", "events_u", "events_d", "rows_written", "read_through")
         assert {name: auto[name] for name in same} == {name: jvm[name] for name in same}
     found = [
@@ -92,10 +94,10 @@ def test_both_engines_leave_the_same_table(
     kept = [
         sorted(map(tuple, lake.sql(f"SELECT {KEPT} FROM lake.{table} WHERE target = '{name}'").collect()))
         for name in names.values()
-        for table in [reports["auto"].metrics["quarantine_table"]]
+        for table in [reports["tasks"].metrics["quarantine_table"]]
     ]
     assert kept[0] == kept[1] and len(kept[0]) == 2
-    assert len(lake.duckdb_rows(names["auto"], COLUMNS)) == len(found[0])
+    assert len(lake.duckdb_rows(names["tasks"], COLUMNS)) == len(found[0])
 
 
 EVERY_TRANSFORM = ["code", "truncate(1, code)", "bucket(3, price)", "truncate(7, id)", "day", "years(day)"]
@@ -116,7 +118,7 @@ EVERY_TRANSFORM += ["months(at)", "truncate(500, amount)"]
     ids=["buckets", "every transform", "nulls"],
 )
 def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Path, target: dict[str, Any]) -> None:
-    rng, names = random.Random(1), {engine: lake.new_name(engine) for engine in ("auto", "jvm")}
+    rng, names = random.Random(1), {engine: lake.new_name(engine) for engine in ENGINES}
     events = [event(rng, lsn) for lsn in range(1, 60)]
     for one in events[:10]:
         (one["after"] or one["before"])["code"] = "__HIVE_DEFAULT_PARTITION__"
@@ -130,8 +132,8 @@ def test_files_of_tasks_are_described_as_iceberg_s_own(lake: Lake, tmp_path: Pat
             f"substr(readable_metrics._lakecdc_order.lower_bound, 1, 49) FROM lake.{name}.files"
         )
         told[engine] = sorted((tuple(row) for row in files.collect()), key=str)
-    assert told["auto"] == told["jvm"]
-    written = [row[0] for row in lake.sql(f"SELECT file_path FROM lake.{names['auto']}.data_files").collect()]
+    assert told["tasks"] == told["spark"]
+    written = [row[0] for row in lake.sql(f"SELECT file_path FROM lake.{names['tasks']}.data_files").collect()]
     # Iceberg's own writer names files by its tasks
     assert all(Path(file).stem.count("-") == 4 and _has_bloom_filter(file, "code") for file in written)
 

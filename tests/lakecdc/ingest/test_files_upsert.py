@@ -17,10 +17,10 @@ from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.maintain.support import meanwhile
 from tests.lakecdc.maintain.support import run as run_maintenance
-from tests.on_demand import on_demand
 
 COLUMNS = "id, name, n, doc"
 
@@ -208,12 +208,12 @@ def test_events_of_several_tables_need_a_name(lake: Lake, tmp_path: Path) -> Non
     assert rows(lake, name) == by_key(two.expected())
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path: Path, engine: str) -> None:
     names = [lake.new_name("own") for _ in "ab"]
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "maxwell-json"}
     targets = [{"table": name, "key": ["id"]} for name in names]
-    spec = parse_spec(lake.spec("ingest", source=source, target=targets, options={"decode_engine": engine}))
+    spec = parse_spec(lake.spec("ingest", source=source, target=targets))
     outcomes = []
     for number in range(4):
         table = names[number % 2].rpartition(".")[2]
@@ -227,7 +227,7 @@ def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path
     assert [rows(lake, name, "id") for name in names] == [[(0,), (2,)], [(1,), (3,)]]
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
     lake: Lake, tmp_path: Path, engine: str
 ) -> None:
@@ -240,7 +240,7 @@ def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
         (tmp_path / f"{number}.jsonl").write_text(json.dumps(message) + "\n")
         source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "maxwell-json"}
         wanted = {"table": name, "key": ["id"], **target}
-        spec = lake.spec("ingest", source=source, target=wanted, options={"decode_engine": engine})
+        spec = lake.spec("ingest", source=source, target=wanted)
         return run(parse_spec(spec), ingest).tables[0]
 
     assert take(1, "a").outcome == take(2, "a").outcome == "done"

@@ -34,10 +34,10 @@ def row(id: int, at: str | None, doc: str = "x") -> dict[str, Any]:
     return {"id": id, "at": at, "doc": doc}
 
 
-@pytest.mark.parametrize(("mode", "engine"), [("upsert", "auto"), ("merge", "jvm")])
-def test_rows_cross_the_floor(lake: Lake, tmp_path: Path, mode: str, engine: str) -> None:
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_rows_cross_the_floor(lake: Lake, tmp_path: Path, mode: str) -> None:
     fed = Fed(lake, tmp_path, mode=mode, columns=COLUMNS)
-    fed.options = {"decode_engine": engine, "quarantine_table": lake.new_name("quarantine")}
+    fed.options = {"quarantine_table": lake.new_name("quarantine")}
     first = [row(1, OLD), row(2, NEW), row(3, NEW), row(4, None), row(5, NEW)]
     assert "rows_below_floor" not in fed.done(*[event(n, "c", each) for n, each in enumerate(first, 1)])
     set_floor(lake, fed.target["table"])

@@ -12,6 +12,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.ingest.by_spark import made_by
 from tests.lakecdc.ingest.histories import PLACEHOLDER, History, Row
 from tests.lakecdc.ingest.sources.log_ways import WAYS, files_of, rows_of
 
@@ -82,12 +83,12 @@ class Ways:
     def __init__(self, lake: Lake, folder: Path, **target: Any) -> None:
         self.lake, self.name = lake, lake.new_name("ways")
         self.feeds = {}
-        for way, engine in WAYS.items():
+        for way in WAYS:
             own = {k: v.format(way=self.of(way)) if isinstance(v, str) else v for k, v in target.items()}
             settings = {"columns": TYPES, "encodings": {"raw": "base64"}, **own}
             if "source_tables" not in own:
                 settings["source_table"] = "t0"
-            self.feeds[way] = Feed(lake, folder, settings, table=self.of(way), options={"decode_engine": engine})
+            self.feeds[way] = Feed(lake, folder, settings, table=self.of(way))
 
     def of(self, way: str) -> str:
         """The name of a table."""
@@ -97,12 +98,15 @@ class Ways:
         """Feed a batch of several files into both tables, which must tell the same of it."""
         for part in range(files):
             self.feeds["by_tasks"].write(events[part::files])
-        reports = {way: feed.run() for way, feed in self.feeds.items()}
+        reports = {}
+        for way, feed in self.feeds.items():
+            with made_by(WAYS[way]):
+                reports[way] = feed.run()
         assert [r.outcome for r in reports.values()] == ["done", "done"], [r.reason for r in reports.values()]
         told = {way: {fact: report.metrics.get(fact) for fact in _COUNTED} for way, report in reports.items()}
         assert told["by_tasks"] == told["by_jvm"]
         decoded_by = {way: report.metrics["decoded_by"] for way, report in reports.items()}
-        assert decoded_by == {"by_tasks": "native", "by_jvm": "jvm: asked for"}
+        assert decoded_by == {"by_tasks": "native", "by_jvm": "one by one: asked for"}
         return reports
 
     def rows(self, suffix: str = "", columns: str = COLUMNS) -> list[str]:

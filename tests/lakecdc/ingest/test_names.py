@@ -16,8 +16,8 @@ from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from lakecdc.sql import quoted, temporary_view
 from tests.conftest import Lake
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.sources.files.conftest import Fed
-from tests.on_demand import on_demand
 
 # a struct's member that would end the list of columns and begin the rest of the statement
 EVIL = "x:int>) USING iceberg LOCATION 'file:///tmp/lakecdc-elsewhere' --"
@@ -73,7 +73,7 @@ def test_members_of_nested_xml(fed: Fed) -> None:
     ]
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_columns_and_members_of_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     name = lake.new_name("odd")
     target: dict[str, Any] = {"table": name, "key": ["id"], "source_table": "t"}
@@ -82,7 +82,7 @@ def test_columns_and_members_of_json(lake: Lake, tmp_path: Path, engine: str) ->
         event = {"op": "c", "before": None, "after": {"id": lsn, **row}}
         event["source"] = {"connector": "postgresql", "schema": "s", "table": "t", "lsn": lsn, "ts_ms": lsn}
         (tmp_path / f"{lsn}.jsonl").write_text(json.dumps(event))
-        take(lake, tmp_path, target, engine)
+        take(lake, tmp_path, target)
     rows = lake.table(name).read().orderBy("id").collect()
     assert [r["id"] for r in rows] == [1, 2]
     for r in rows:
@@ -98,7 +98,7 @@ def test_a_table_with_a_backtick_in_its_name(lake: Lake, tmp_path: Path, mode: s
         event = {"op": "u", "before": None, "after": {"id": 1, "n": n}}
         event["source"] = {"connector": "postgresql", "schema": "s", "table": "t", "lsn": lsn, "ts_ms": lsn}
         (tmp_path / f"{lsn}.jsonl").write_text(json.dumps(event))
-        take(lake, tmp_path, target, "auto")
+        take(lake, tmp_path, target)
     assert lake.table(name).read(columns="id, n").collect() == [(1, 3)]
     assert lake.table(f"{name}_history").read().count() == 2
     view = quoted(f"lake.{name}_view")
@@ -111,9 +111,9 @@ def test_views_of_frames_never_share_a_name(lake: Lake) -> None:
     assert counts == [1, 2] and not lake.sql("SHOW VIEWS LIKE 'lakecdc_*'").collect()
 
 
-def take(lake: Lake, folder: Path, target: dict[str, Any], engine: str) -> TableReport:
+def take(lake: Lake, folder: Path, target: dict[str, Any]) -> TableReport:
     source = {"type": "files", "path": f"{folder}/*.jsonl", "format": "debezium-json"}
-    options = {"decode_engine": engine, "max_quarantined_fraction": 1.0}
+    options = {"max_quarantined_fraction": 1.0}
     report = run(parse_spec(lake.spec("ingest", source=source, target=target, options=options)), ingest)
     assert not report.error, report.error
     assert report.tables[0].outcome in ("done", "nothing"), report.tables[0].reason

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines
 from tests.on_demand import on_demand
 
@@ -108,12 +108,13 @@ def test_the_row_of_an_early_truncate_is_in_the_change_log(lake: Lake, tmp_path:
     assert sorted(lake.duckdb_rows(fed.name, "_lakecdc_op, id"), key=str) == [("c", 2), ("t", None)]
 
 
-@pytest.mark.parametrize(("engine", "key"), on_demand(product(("auto", "jvm"), ("", "id")), in_ci=[("auto", "")]))
+@both_engines
+@pytest.mark.parametrize("key", on_demand(("", "id"), in_ci=("",)))
 def test_rows_in_json_are_appended(lake: Lake, tmp_path: Path, engine: str, key: str) -> None:
     name = lake.new_name("appended")
     source = {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "json"}
     target = {"table": name, "mode": "append", "key": [key] if key else []}
-    spec = parse_spec(lake.spec("ingest", source=source, target=target, options={"decode_engine": engine}))
+    spec = parse_spec(lake.spec("ingest", source=source, target=target))
     for number in range(2):
         (tmp_path / f"{number}.jsonl").write_text('{"id": 1, "v": "x"}\n{"id": 1, "v": "x"}\n{"id": 2, "v": null}\n')
         report = run(spec, ingest).tables[0]

@@ -14,7 +14,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
-from tests.on_demand import on_demand
+from tests.lakecdc.ingest.by_spark import ENGINES, both_engines
 
 DEEP = 10_000
 
@@ -51,9 +51,9 @@ POISON = [
 ]
 
 
-def take(lake: Lake, folder: Path, name: str, engine: str) -> TableReport:
+def take(lake: Lake, folder: Path, name: str) -> TableReport:
     source = {"type": "files", "path": f"{folder}/*", "format": "debezium-json"}
-    options = {"decode_engine": engine, "max_quarantined_fraction": 1.0, "quarantine_table": f"{name}_kept"}
+    options = {"max_quarantined_fraction": 1.0, "quarantine_table": f"{name}_kept"}
     target = {"table": name, "key": ["id"], "source_table": "s.t"}
     spec = lake.spec("ingest", source=source, target=target, options=options)
     report = run(parse_spec(spec), ingest)
@@ -62,12 +62,12 @@ def take(lake: Lake, folder: Path, name: str, engine: str) -> TableReport:
     return report.tables[0]
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     name = lake.new_name("poisoned")
     first, last = [good(n) for n in range(20)], [good(n) for n in range(20, 40)]
     (tmp_path / "0.jsonl").write_text("\n".join([*first, *(text for _, text in POISON), *last]))
-    take(lake, tmp_path, name, engine)
+    take(lake, tmp_path, name)
     kept = lake.duckdb_rows(f"{name}_kept", "rule, raw_value")
     assert sorted(kept) == sorted((rule, text.encode()) for rule, text in POISON if rule)
     applied = [json.loads(text).get("payload", json.loads(text))["after"]["id"] for rule, text in POISON if not rule]
@@ -75,11 +75,11 @@ def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     assert lake.table(name).column_names[:2] == ["id", "v"]
     # and a first message of this kind tells nothing of the columns that come after it
     (tmp_path / "1.jsonl").write_text("\n".join([good(3000, **{"": 1}), good(3001)]))
-    take(lake, tmp_path, name, engine)
+    take(lake, tmp_path, name)
     assert len(lake.duckdb_rows(f"{name}_kept", "rule")) == len(kept) + 1
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_a_line_without_end_fails_its_table_and_names_the_file(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
@@ -89,18 +89,18 @@ def test_a_line_without_end_fails_its_table_and_names_the_file(
     with gzip.open(bad, "wb", 1) as file:
         file.write(good(1).encode() + b"\n" + b" " * 20_000_000)
     with pytest.raises(AssertionError, match=rf"The file {bad} has a line of more than 9000000 bytes"):
-        take(lake, tmp_path, name, engine)
+        take(lake, tmp_path, name)
     bad.unlink()
     (tmp_path / "2.jsonl").write_text(good(2))
-    take(lake, tmp_path, name, engine)
+    take(lake, tmp_path, name)
     assert lake.duckdb_rows(name, "id") == [(2,)]
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("engine", ["auto", "jvm"])
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_a_line_of_two_gigabytes(lake: Lake, tmp_path: Path, engine: str) -> None:
     with gzip.open(tmp_path / "1.jsonl.gz", "wb", 1) as file:
         for _ in range(2200):
             file.write(b"x" * 1_000_000)
     with pytest.raises(AssertionError, match="has a line of more than 67108864 bytes"):
-        take(lake, tmp_path, lake.new_name("poisoned"), engine)
+        take(lake, tmp_path, lake.new_name("poisoned"))

@@ -22,7 +22,7 @@ from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.run import failure, run
 from tests.conftest import Lake
-from tests.on_demand import on_demand
+from tests.lakecdc.ingest.by_spark import both_engines
 
 
 def event(lsn: int, op: str, row: dict[str, Any]) -> str:
@@ -72,13 +72,13 @@ def test_bad_messages_are_kept_whole_and_the_rest_is_applied(lake: Lake, tmp_pat
     assert fed.kept() == sorted((rule, line.encode()) for rule, line in zip(rules, bad, strict=True))
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_text_that_is_no_utf_8_is_kept_as_it_is(lake: Lake, tmp_path: Path, engine: str) -> None:
     fed = Fed(lake, tmp_path, n="string")
     fed.encoding = "latin-1"
     bad = event(1, "c", {"id": 1, "n": "?"}).replace("?", "\u00fc")
     fed.write(bad, event(2, "c", {"id": 2, "n": "u"}))
-    report = fed.run(decode_engine=engine).tables[0]
+    report = fed.run().tables[0]
     assert report.outcome == "done", report.reason
     assert fed.rows() == [(2, "u")]
     assert fed.kept() == [("not-json", bad.encode("latin-1"))]
@@ -93,14 +93,14 @@ def test_too_many_bad_messages_fail_the_table_and_nothing_is_written(lake: Lake,
     assert not lake.sql(f"SHOW TABLES IN lake.test LIKE '{fed.name.partition('.')[2]}'").collect()
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_messages_that_cannot_be_read_count_among_all(lake: Lake, tmp_path: Path, engine: str) -> None:
     fed = Fed(lake, tmp_path, n="int")
     good = [event(n, "c", {"id": n, "n": n}) for n in range(18)]
     fed.write(*good, "{broken", '{"op": "z"}', event(18, "c", {"id": 18, "n": "x"}))
-    report = fed.run(max_quarantined_fraction=0.14, decode_engine=engine).tables[0]
+    report = fed.run(max_quarantined_fraction=0.14).tables[0]
     assert "3 of 21 messages" in str(report.reason)
-    report = fed.run(max_quarantined_fraction=0.143, decode_engine=engine).tables[0]
+    report = fed.run(max_quarantined_fraction=0.143).tables[0]
     assert (report.outcome, report.metrics["quarantined"]) == ("done", 3), report.reason
 
 

@@ -18,6 +18,7 @@ from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
+from tests.lakecdc.ingest.by_spark import ENGINES, both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 from tests.on_demand import on_demand
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Types = dict[str, str]
-ENGINES = ("auto", "jvm")
+TARGET = Target("shop.t", key=("id",))
 NARROW = {"id": "int", "f": "float", "d": "decimal(10,2)"}
 WIDE = {"id": "bigint", "f": "double", "d": "decimal(12,2)"}
 _CONNECT = {"int": "int32", "bigint": "int64", "float": "float", "double": "double", "text": "string"}
@@ -57,16 +58,16 @@ def debezium(number: int, types: Types, row: dict[str, Any], table: str = "t", *
 
 MAKE = {"canal-json": canal, "debezium-json": debezium}
 # each format once
-FED, IN_CI = [*product(MAKE, ENGINES)], [("debezium-json", "auto"), ("canal-json", "auto")]
+FED, IN_CI = [*product(MAKE, ENGINES)], [("debezium-json", "tasks"), ("canal-json", "tasks")]
 NEW = [*product(MAKE, ENGINES, (False, True))]
-NEW_IN_CI = [("debezium-json", "auto", True), ("canal-json", "auto", False)]
+NEW_IN_CI = [("debezium-json", "tasks", True), ("canal-json", "tasks", False)]
 
 
 class Fed:
     """A table fed from files of events, one run a file."""
 
-    def __init__(self, lake: Lake, folder: Path, name: str, engine: str) -> None:
-        self.lake, self.folder, self.make, self.engine = lake, folder, MAKE[name], engine
+    def __init__(self, lake: Lake, folder: Path, name: str) -> None:
+        self.lake, self.folder, self.make = lake, folder, MAKE[name]
         self.source = {"type": "files", "path": f"{folder}/*.jsonl", "format": name}
         self.target: dict[str, Any] = {"table": lake.new_name("typed"), "key": ["id"], "source_table": "t"}
         self.quarantine, self.files = lake.new_name("quarantine"), 0
@@ -82,7 +83,7 @@ class Fed:
         return self.run()
 
     def run(self) -> TableReport:
-        options = {"decode_engine": self.engine, "max_quarantined_fraction": 1.0, "quarantine_table": self.quarantine}
+        options = {"max_quarantined_fraction": 1.0, "quarantine_table": self.quarantine}
         spec = self.lake.spec("ingest", source=self.source, target=self.target, options=options)
         report = run(parse_spec(spec), ingest)
         assert not report.error, report.error
@@ -92,9 +93,9 @@ class Fed:
         return sorted(self.lake.duckdb_rows(self.target["table"], "id, f, d"))
 
 
-@pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI))
+@pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI), indirect=["engine"])
 def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
-    fed = Fed(lake, tmp_path, name, engine)
+    fed = Fed(lake, tmp_path, name)
     first = {"id": 1, "f": 1.5, "d": 12.25}
     assert fed.take((NARROW, first), (NARROW, first | {"id": 7}), gone=1).outcome == "done"
     large = {"id": 2**40, "f": 9.00000000009, "d": 1234567890.25}
@@ -115,9 +116,9 @@ def test_columns_widen_with_their_source(lake: Lake, tmp_path: Path, name: str, 
     assert sorted(lake.duckdb_rows(f"{fed.target['table']}_lakecdc_deletes", "id")) == [(7,), (2**40,)]
 
 
-@pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI[:1]))
+@pytest.mark.parametrize(("name", "engine"), on_demand(FED, in_ci=IN_CI[:1]), indirect=["engine"])
 def test_what_iceberg_cannot_widen_stops_the_table(lake: Lake, tmp_path: Path, name: str, engine: str) -> None:
-    fed = Fed(lake, tmp_path, name, engine)
+    fed = Fed(lake, tmp_path, name)
     assert fed.take((NARROW, {"id": 1, "f": 1.5, "d": 12.25})).outcome == "done"
     before = lake.table(fed.target["table"]).head()
     other = NARROW | {"d": "decimal(10,4)"}
@@ -143,34 +144,33 @@ def test_the_types_of_a_new_table_hold_all_that_come_first(
     target = Target("shop.t", key=("id",), **settings)  # type: ignore[arg-type]
     for pair in ((NARROW, WIDE), (WIDE, NARROW)):
         lines = [MAKE[name](i, types, {**row, "id": i}, tables[i]) for i, types in enumerate(pair)]
-        found = decode_lines(spark, name, lines, target, Known({}, engine=engine))
+        found = decode_lines(spark, name, lines, target, Known({}), engine=engine)
         assert {c.name: c.type for c in found.columns} == WIDE
         assert state(found, ("id", "d")) == [(0, Decimal("12.25")), (1, Decimal("12.25"))]
         spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize("engine", on_demand(ENGINES, in_ci=("auto",)))
+@both_engines
 @pytest.mark.parametrize("change", on_demand(["int text", "bigint double", "text int"], in_ci=["bigint double"]))
 def test_other_changes_of_a_type(spark: SparkSession, engine: str, change: str) -> None:
     old, new = change.split()
     lines = [canal(1, {"id": "int", "v": new}, {"id": 1, "v": 5})]
-    known = Known({"id": "int", "v": "string" if old == "text" else old}, engine=engine)
+    known = Known({"id": "int", "v": "string" if old == "text" else old})
     if old == "text":
-        assert state(decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known), ("v",)) == [("5",)]
+        assert state(decode_lines(spark, "canal-json", lines, TARGET, known, engine=engine), ("v",)) == [("5",)]
     else:
         with pytest.raises(InputError, match="Cannot change column 'v' from"):
-            decode_lines(spark, "canal-json", lines, Target("shop.t", key=("id",)), known)
+            decode_lines(spark, "canal-json", lines, TARGET, known, engine=engine)
     spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize(("engine", "is_new"), on_demand(product(ENGINES, (True, False)), in_ci=[("auto", True)]))
+@pytest.mark.parametrize(("engine", "is_new"), on_demand(product(ENGINES, (True, False)), in_ci=[("tasks", True)]))
 def test_a_damaged_type_spoils_its_own_message_alone(spark: SparkSession, engine: str, is_new: bool) -> None:
     types = {"id": "int(11)", "v": "decimal(10,2)"}
     damaged: list[Types] = [types | {"id": "ilt(11)"}, types | {"v": "decimal(1,22)"}, {"id": "int(11)", "w": "int"}]
     lines = [canal(i, told, {"id": i, "v": "1.50"}) for i, told in enumerate([*damaged, types, types])]
-    known = Known({} if is_new else {"id": "int", "v": "decimal(10,2)"}, engine=engine)
-    target = Target("shop.t", key=("id",))
-    found = decode_lines(spark, "canal-json", lines, target, known)
+    known = Known({} if is_new else {"id": "int", "v": "decimal(10,2)"})
+    found = decode_lines(spark, "canal-json", lines, TARGET, known, engine=engine)
     assert {c.name: c.type for c in found.columns} == {"id": "int", "v": "decimal(10,2)"}
     assert state(found, ("id", "v")) == [(3, Decimal("1.50")), (4, Decimal("1.50"))]
     assert rejections(found) == [

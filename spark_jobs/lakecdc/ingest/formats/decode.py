@@ -99,8 +99,6 @@ class _BatchDecoder:
             return made
         messages = self._prepared.messages if self._prepared else self._messages()
         found = decode_messages(messages, self._format, self._target, self._reading, self._known, adopt=self._adopt)
-        if self._known.engine != "auto":
-            return replace(found, engine=f"jvm: {made}")
         return replace(self._folded(found), engine=f"one by one: {made}")
 
     @property
@@ -114,8 +112,6 @@ class _BatchDecoder:
         to_json = find_format(self._format).in_json
         if to_json is not None:
             self._prepared = to_json(self._messages(), self._reading)
-        if self._known.engine != "auto":
-            return "asked for"
         if target.fold_case:
             return "fold_case"
         if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):

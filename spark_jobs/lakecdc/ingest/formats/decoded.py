@@ -24,17 +24,15 @@ class Known:
     :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that the
         table's highest order key decides which events are late.
     :param high_order: highest order key applied.
-    :param engine: ``jvm``, or ``auto`` to try the faster native one first.
     :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
     :param partition_by: partition transforms of the target in SQL.
     :param key: names of the table's key columns; empty if there is no table yet, or it has none.
-    :param folds: the native engine may fold; without it, it makes every event.
+    :param folds: tasks may fold; without it, they make every event.
     """
 
     types: Mapping[str, str]
     marks: Mapping[str, str] | None = None
     high_order: str | None = None
-    engine: str = "auto"
     scan: native.Scan | None = None
     partition_by: tuple[str, ...] = ()
     key: tuple[str, ...] = ()

@@ -217,14 +217,12 @@ class Files:
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._feeds[target.table].position
-        engine = getattr(self.spec.options, "decode_engine", "auto")
         high = position.high_order if position else None
         table = open_target(self.spark, self.spec.catalog.name, target.table)
         partition_by = partition_transforms(table, target)
         known = Known(
             known_types(table, target),
             high_order=high,
-            engine=engine,
             partition_by=partition_by,
             key=known_key(table, target),
         )

@@ -151,7 +151,7 @@ class Quarantine:
             self._registry,
             routed=isinstance(source, KafkaSource),
         )
-        known = Known(types, high_order=position.high_order, engine="jvm", key=known_key(table, target))
+        known = Known(types, high_order=position.high_order, key=known_key(table, target))
         name: str = source.format  # type: ignore[union-attr]
         if name == "debezium-avro" and self._registry is None:
             # records of container files are kept as what they say in JSON

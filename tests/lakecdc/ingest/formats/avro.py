@@ -21,6 +21,7 @@ from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import SCHEMA
+from tests.lakecdc.ingest.by_spark import made_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,8 +173,12 @@ def decode_avro(
     records: Sequence[Record],
     target: Target,
     known: Known | None = None,
+    engine: str = "tasks",
 ) -> Decoded:
-    """Decode records in the wire format with their registry served meanwhile."""
-    with served(schemas) as url:
+    """Decode records in the wire format with their registry served meanwhile.
+
+    :param engine: see :func:`tests.lakecdc.ingest.by_spark.made_by`.
+    """
+    with served(schemas) as url, made_by(engine):
         reading = Reading(1, registry=Registry(RegistrySettings(url)))
         return decode(partial(frame, spark, records), "debezium-avro", target, reading, known or Known({}))

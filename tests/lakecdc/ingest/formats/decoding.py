@@ -12,6 +12,7 @@ from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
+from tests.lakecdc.ingest.by_spark import made_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,12 +29,17 @@ def decode_lines(
     reading: Reading | None = None,
     *,
     records: bool = False,
+    engine: str = "tasks",
 ) -> Decoded:
-    """Decode event lines, or dumped Kafka records; a line's place in the list is its arrival."""
+    """Decode event lines, or dumped Kafka records; a line's place in the list is its arrival.
+
+    :param engine: see :func:`tests.lakecdc.ingest.by_spark.made_by`.
+    """
     rows = [(line, i, f"f#{i}") for i, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "value string, arrival bigint, place string")
     messages = from_dumped_records(frame) if records else from_values(frame)
-    return decode(lambda: messages, name, target, reading or Reading(1), known or Known({}))
+    with made_by(engine):
+        return decode(lambda: messages, name, target, reading or Reading(1), known or Known({}))
 
 
 def record(

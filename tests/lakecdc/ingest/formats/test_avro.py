@@ -21,7 +21,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
-from lakecdc.ingest.formats.decoded import Decoded, Known
+from lakecdc.ingest.formats.decoded import Decoded
 from tests.lakecdc.ingest.formats.avro import (
     Document,
     Record,
@@ -187,7 +187,7 @@ def test_types_are_those_of_json_with_schemas(spark: SparkSession) -> None:
     connect = {"fields": [{"field": "after", "fields": [{"field": n, **c} for n, (_, c, _) in TYPES.items()]}]}
     payloads = [event("c", r, i + 1) for i, r in enumerate(({**row, **_IN_JSON}, nothing))]
     lines = [json.dumps({"schema": connect, "payload": payload}) for payload in payloads]
-    in_json = decode_lines(spark, "debezium-json", lines, known=Known({}, engine="jvm"))
+    in_json = decode_lines(spark, "debezium-json", lines, engine="spark")
     assert in_avro.columns == in_json.columns
     assert rejections(in_avro) == rejections(in_json) == []
     assert [row["row"] for row in rows_of(in_avro)] == [row["row"] for row in rows_of(in_json)]
@@ -241,7 +241,7 @@ def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
         schema = {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}, decimal]}]}
         row = {"id": number, "price": b64encode(unscaled.to_bytes(4, "big")).decode()}
         lines.append(json.dumps({"schema": schema, "payload": event("c", row, number)}))
-    found = decode_lines(spark, "debezium-json", lines, known=Known({}, engine="jvm"))
+    found = decode_lines(spark, "debezium-json", lines, engine="spark")
     assert state(found, ("id", "price")) == [(1, Decimal("1.2500")), (2, Decimal("2.5001")), (3, Decimal("12300"))]
 
 

@@ -135,7 +135,7 @@ def test_a_tombstone_behind_its_delete_says_nothing(spark: SparkSession) -> None
         record(envelope(20, "d", {"id": 1}), {"id": 1}, offset=1),
         record(None, {"id": 1}, offset=2),
     ]
-    found = decode_lines(spark, "debezium-json", events, known=Known({}, engine="jvm"), records=True)
+    found = decode_lines(spark, "debezium-json", events, known=Known({}), records=True, engine="spark")
     assert found.changes is not None and found.changes.count() == 2
 
 

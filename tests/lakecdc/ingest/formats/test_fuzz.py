@@ -29,6 +29,7 @@ from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.order import arrival_of
 from lakecdc.ingest.sources import file_records
 from lakecdc.ingest.sources.avro_files import container_messages
+from tests.lakecdc.ingest.by_spark import made_by
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
 from tests.lakecdc.ingest.formats.fuzz import FORMATS, is_json, is_utf8, messages, mutated, mutated_bytes, written
 from tests.on_demand import on_demand
@@ -59,7 +60,8 @@ def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> Non
     good = {text for text, is_good in messages(name, 2000, 1) if is_good}
     # a type that a message tells wrongly stops a table that has none chosen
     target = Target("lake.products", key=("id",), columns=TYPES, source_tables=(".*",), source_column="of")
-    found = decode(lambda: from_values(lines), FORMATS[name], target, Reading(1), Known(TYPES, engine="jvm"))
+    with made_by("spark"):
+        found = decode(lambda: from_values(lines), FORMATS[name], target, Reading(1), Known(TYPES))
     applied, rejected = places(found)
     assert applied | rejected <= {*texts} and len(applied) > 200
     passed_over = [text for arrival, text in texts.items() if arrival not in applied | rejected]
@@ -167,7 +169,8 @@ def decode_parquet(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
 def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
     target = Target("s.t", key=("id",), source_table="s.t")
     messages = lambda: container_messages(spark, numbers)  # noqa: E731
-    return decode(messages, "debezium-json", target, Reading(1), Known({}, engine="jvm"))
+    with made_by("spark"):
+        return decode(messages, "debezium-json", target, Reading(1), Known({}))
 
 
 @pytest.mark.parametrize("count", on_demand((12, 400), in_ci=(12,)))

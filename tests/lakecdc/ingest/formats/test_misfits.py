@@ -95,7 +95,7 @@ def test_precise_decimals_may_also_be_written_as_numbers(spark: SparkSession) ->
 def test_names_that_no_json_path_can_hold(spark: SparkSession) -> None:
     names = ('5" disk', "a.b", "x'y", " b", "c?", "back\\slash", "d[0]")
     lines = [json.dumps(insert(1, {"id": 1, **{name: name for name in names}}))]
-    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}, engine="jvm"))
+    found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), engine="spark")
     assert state(found, names) == [names]
 
 

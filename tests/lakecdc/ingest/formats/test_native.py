@@ -61,8 +61,8 @@ def row(id: int, **values: Any) -> dict[str, Any]:
 
 def both(spark: SparkSession, lines: list[str], target: Target = TARGET, **rest: Any) -> tuple[Decoded, Decoded]:
     return tuple(  # type: ignore[return-value]
-        decode_lines(spark, "debezium-json", lines, target, Known(TYPES, engine=engine, **rest), records=True)
-        for engine in ("auto", "jvm")
+        decode_lines(spark, "debezium-json", lines, target, Known(TYPES, **rest), records=True, engine=engine)
+        for engine in ("tasks", "spark")
     )
 
 
@@ -218,7 +218,7 @@ def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> Non
     assert all_told(native) == all_told(jvm)
 
 
-@pytest.mark.parametrize("engine", ["auto", "one by one"])
+@pytest.mark.parametrize("engine", ["tasks", "one by one"])
 def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events(
     spark: SparkSession, engine: str
 ) -> None:
@@ -234,8 +234,8 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
     types = {} if engine == "one by one" else TYPES
     target = replace(TARGET, columns=TYPES)
     native, jvm = (
-        decode_lines(spark, "debezium-json", lines, target, Known(types, engine=way), records=True)
-        for way in ("auto", "jvm")
+        decode_lines(spark, "debezium-json", lines, target, Known(types), records=True, engine=way)
+        for way in ("tasks", "spark")
     )
     assert native.engine.startswith("one by one" if engine == "one by one" else "native, 2 messages one by one")
     assert not native.folded and native.rejections == 1

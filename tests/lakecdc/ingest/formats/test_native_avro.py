@@ -36,7 +36,7 @@ def both(
     spark: SparkSession, schemas: Schemas, records: Sequence[Record], types: dict[str, str]
 ) -> tuple[Decoded, Decoded]:
     return tuple(  # type: ignore[return-value]
-        decode_avro(spark, schemas, records, PRODUCTS, Known(types, engine=engine)) for engine in ("auto", "jvm")
+        decode_avro(spark, schemas, records, PRODUCTS, Known(types), engine=engine) for engine in ("tasks", "spark")
     )
 
 

@@ -39,11 +39,11 @@ def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple
     target, reading = rest.pop("target", PRODUCTS), rest.pop("reading", Reading(1))
     types, records = rest.pop("types", {}), rest.pop("records", False)
     native, jvm = (
-        decode_lines(spark, name, lines, target, Known(types, engine=engine), reading, records=records)
-        for engine in ("auto", "jvm")
+        decode_lines(spark, name, lines, target, Known(types), reading, records=records, engine=engine)
+        for engine in ("tasks", "spark")
     )
     assert native.engine == "native", native.engine
-    assert jvm.engine == "jvm: asked for"
+    assert jvm.engine == "one by one: asked for"
     assert rows(native) == rows(jvm)
     assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
     return native, jvm
@@ -166,7 +166,7 @@ def test_what_is_odd_is_left_to_the_jvm(spark: SparkSession, name: str) -> None:
     lines = [line.replace(": 5.17", ': "heavy"').replace('"5.17"', '"heavy"') for line in encode(story)]
     types = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
     found, jvm = (
-        decode_lines(spark, format_name, lines, PRODUCTS, Known(types, engine=engine)) for engine in ("auto", "jvm")
+        decode_lines(spark, format_name, lines, PRODUCTS, Known(types), engine=engine) for engine in ("tasks", "spark")
     )
     # of Canal's messages some rows would be decoded twice
     by = "one by one: " if name == "canal" else "native, "

@@ -126,8 +126,8 @@ def both(
     spark: SparkSession, lines: list[str], types: dict[str, str], target: Target = TARGET, *, folds: bool = True
 ) -> tuple[Decoded, Decoded]:
     return tuple(  # type: ignore[return-value]
-        decode_lines(spark, "debezium-json", lines, target, Known(types, engine=engine, folds=folds), records=True)
-        for engine in ("auto", "jvm")
+        decode_lines(spark, "debezium-json", lines, target, Known(types, folds=folds), records=True, engine=engine)
+        for engine in ("tasks", "spark")
     )
 
 

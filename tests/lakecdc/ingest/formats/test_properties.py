@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decoded import Known
+from tests.lakecdc.ingest.by_spark import ENGINES
 from tests.lakecdc.ingest.formats.decoding import decode_lines
 from tests.on_demand import on_demand
 
@@ -168,8 +168,7 @@ def test_any_order_repetition_and_cut(
     for low, high in zip([0, *bounds], [*bounds, len(arrived)], strict=True):
         if low == high:
             continue
-        known = Known({}, engine=rng.choice(["auto", "jvm"]))
-        found = decode_lines(spark, name, arrived[low:high], TARGET, known)
+        found = decode_lines(spark, name, arrived[low:high], TARGET, engine=rng.choice(ENGINES))
         assert found.rejections == 0 and found.changes is not None
         model.apply(fold(found.changes).collect())
         spark.catalog.clearCache()

@@ -14,6 +14,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.source_tables import feeds, is_another
+from tests.lakecdc.ingest.by_spark import both_engines, made_by
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, state
 from tests.on_demand import on_demand
 
@@ -109,8 +110,8 @@ MAKE = {
     "dms-json": dms,
 }
 IN_CI = [
-    *product(("maxwell-json",), ("auto",), ({}, TYPES)),
-    *product(("canal-json", "debezium-json"), ("auto",), (TYPES,)),
+    *product(("maxwell-json",), ("tasks",), ({}, TYPES)),
+    *product(("canal-json", "debezium-json"), ("tasks",), (TYPES,)),
 ]
 
 
@@ -121,27 +122,29 @@ def decoded(spark: SparkSession, name: str, tables: list[str], known: Known, **r
 
 
 @pytest.mark.parametrize(
-    ("name", "engine", "types"), on_demand(product(MAKE, ("auto", "jvm"), ({}, TYPES)), in_ci=IN_CI)
+    ("name", "engine", "types"), on_demand(product(MAKE, ("tasks", "spark"), ({}, TYPES)), in_ci=IN_CI)
 )
 def test_rows_of_other_tables_stay_out_however_batches_are_cut(
     spark: SparkSession, name: str, engine: str, types: dict[str, str]
 ) -> None:
-    known = Known(types, engine=engine)
-    assert state(decoded(spark, name, ["paimon_1", "paimon_2", "paimon_1"], known), ("id",)) == [(1,), (3,)]
-    others = decoded(spark, name, ["paimon_2"], known)
+    known = Known(types)
+    with made_by(engine):
+        assert state(decoded(spark, name, ["paimon_1", "paimon_2", "paimon_1"], known), ("id",)) == [(1,), (3,)]
+        others = decoded(spark, name, ["paimon_2"], known)
     assert (others.changes, others.events, others.rejections) == (None, 0, 0)
-    if engine == "jvm" or not types:
+    if engine == "spark" or not types:
         assert [table.removeprefix("db.") for table in others.others] == ["paimon_2"]
     spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: str) -> None:
     def found(topic: str, *, routed: bool, source_table: str | None = None) -> int:
         lines = [record(debezium("orders", 1), {"id": 1}, topic=topic)]
         target, reading = replace(TARGET, source_table=source_table), Reading(1, routed=routed)
-        known = Known(TYPES, engine=engine)
-        return decode_lines(spark, "debezium-json", lines, target, known, reading, records=True).events
+        known = Known(TYPES)
+        found = decode_lines(spark, "debezium-json", lines, target, known, reading, records=True, engine=engine)
+        return found.events
 
     assert found("pg.db.orders", routed=True) == 1
     assert found("pg.db.orders", routed=False) == 0

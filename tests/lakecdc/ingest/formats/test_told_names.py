@@ -14,13 +14,12 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.canal_types import columns, doubted
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.values import Field
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
-from tests.on_demand import on_demand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENGINES = pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
 KEYLESS = Target("shop.t")
 
 
@@ -77,7 +76,7 @@ def test_a_type_that_mysql_does_not_have_is_doubted(mysql: str, known: bool) -> 
     assert columns({"c": mysql})[0].type in ("string", "double", "decimal(10,2)", "decimal(10,0)")
 
 
-@ENGINES
+@both_engines
 @pytest.mark.parametrize(
     "types",
     [{}, pytest.param({"id": "bigint", "c": "string", "s": "string"}, marks=pytest.mark.soak)],
@@ -88,23 +87,23 @@ def test_values_of_enum_and_set_are_names(spark: SparkSession, engine: str, type
     values = [(1, 0), (2, 5), (0, 7), ("red", "b,c"), (None, None)]
     lines = [canal(i, {"id": i, "c": c, "s": s}, told) for i, (c, s) in enumerate(values)]
     target = Target("shop.t", key=("id",))
-    found = decode_lines(spark, "canal-json", lines, target, Known(types, engine=engine))
-    assert found.engine == ("native" if engine == "auto" else "jvm: asked for")
+    found = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
+    assert found.engine == ("native" if engine == "tasks" else "one by one: asked for")
     named = [(0, "red", ""), (1, "It's", "a,c"), (2, "", "a,b,c"), (3, "red", "b,c"), (4, None, None)]
     assert state(found, ("id", "c", "s")) == named
     # names that come in between, and a number that has none
     lines += [canal(5, {"id": 5, "c": 2, "s": 8}, {**told, "c": "enum('red','new')", "s": "set('a','b','c','d')"})]
     lines += [canal(6, {"id": 6, "c": 3, "s": 1}, told)]
-    found = decode_lines(spark, "canal-json", lines, target, Known(types, engine=engine))
+    found = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
     assert state(found, ("id", "c", "s")) == [*named, (5, "new", "d")]
     assert rejections(found) == [("type", "values do not fit their columns: c (string)")]
 
 
-@ENGINES
+@both_engines
 def test_who_wants_the_numbers_has_them(spark: SparkSession, engine: str) -> None:
     lines = [canal(1, {"id": 1, "c": 2}, {"id": "bigint", "c": "enum('red','blue')"})]
     target = Target("shop.t", key=("id",), columns={"c": "int"})
-    assert state(decode_lines(spark, "canal-json", lines, target, Known({}, engine=engine)), ("c",)) == [(2,)]
+    assert state(decode_lines(spark, "canal-json", lines, target, Known({}), engine=engine), ("c",)) == [(2,)]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
 from tests.conftest import Lake
+from tests.lakecdc.ingest.by_spark import made_by
 
-#: tables by what fills them, and the option that has it so
-WAYS = {"by_tasks": "auto", "by_jvm": "jvm"}
+#: tables by what folds and writes their changes
+WAYS = {"by_tasks": "tasks", "by_jvm": "spark"}
 _COUNTED = (
     *("events_c", "events_u", "events_d", "keys", "rows_written", "completions", "completion_lookups"),
     "history_rows",
@@ -32,8 +33,8 @@ def by_each_way(
         own = {k: v.format(way=way) if isinstance(v, str) else v for k, v in target.items()}
         named = {"table": f"{shop.schema}.{way}", "source_table": f"{shop.schema}.t"}
         shop.targets[:] = [{**named, "partition_by": ["bucket(3, id)"], **own}]
-        spec = shop.spec(**settings(way), options={"decode_engine": engine})
-        reports[way] = ingest(shop.lake.spark, spec)[0]
+        with made_by(engine):
+            reports[way] = ingest(shop.lake.spark, shop.spec(**settings(way)))[0]
     return reports
 
 

@@ -6,9 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.formats.native import Native
+from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.metadata.positions import Position, decode
+from tests.lakecdc.ingest.by_spark import made_by
 
 Key = tuple[Any, ...]
+
+
+class EventSource(LogSource[Any, Any]):
+    """A source whose batches have every event as a row of Spark's."""
+
+    def _fold(self, *arguments: Any) -> Native:
+        with made_by("spark"):
+            return super()._fold(*arguments)
 
 
 @dataclass

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from lakecdc.contract.options import JobOptions
     from lakecdc.contract.target import Target
 
 #: why a table's events are the JVM's
@@ -184,10 +183,8 @@ def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(gathered)
 
 
-def refusal(options: JobOptions, target: Target) -> str | None:
-    """Why a table's events are the JVM's whatever they are; None if they are not."""
-    if getattr(options, "decode_engine", "auto") == "jvm":
-        return "asked for"
+def refusal(target: Target) -> str | None:
+    """Return why a table's events are the JVM's whatever they are; None if they are not."""
     if target.history_table and target.clean:
         return "every event is wanted, and cleaned on the way"
     return None if importlib.util.find_spec("duckdb") else "the Python package duckdb is missing"

@@ -228,10 +228,9 @@ class KafkaIngest:
             known_types(table, feed.target),
             marks,
             position.high_order if position else None,
-            getattr(self.spec.options, "decode_engine", "auto"),
-            self._reader.scan(ranges),
-            partition_transforms(table, feed.target),
-            known_key(table, feed.target),
+            scan=self._reader.scan(ranges),
+            partition_by=partition_transforms(table, feed.target),
+            key=known_key(table, feed.target),
         )
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)

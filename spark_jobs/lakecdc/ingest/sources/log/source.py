@@ -245,7 +245,7 @@ class LogSource(Generic[F, R]):
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> Native:
         """Fold the changes of a table by the native engine's tasks, or leave them to the JVM, and say why."""
         target = feed.table.target
-        layout = refusal(self.spec.options, target) or _unfit(log_round, relation) or changes.layout()
+        layout = refusal(target) or _unfit(log_round, relation) or changes.layout()
         if isinstance(layout, str):
             return rounds.with_changes(Native(reason=layout), changes.changes)
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)

@@ -6,16 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.progress import Progress
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines
-from tests.on_demand import on_demand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,12 +42,12 @@ def refusal(
     mark: str = "",
     seen: str | None = None,
     *,
-    engine: str = "auto",
+    engine: str = "tasks",
     name: str = "debezium-json",
 ) -> str | None:
     lines = [json.dumps({"partition": 0, **event}) for event in events]
-    found = decode_lines(spark, name, lines, TARGET, Known({"id": "bigint"}, engine=engine), records=True)
-    assert found.engine.partition(":")[0] == ("native" if engine == "auto" else "jvm")
+    found = decode_lines(spark, name, lines, TARGET, Known({"id": "bigint"}), records=True, engine=engine)
+    assert found.engine.partition(":")[0] == ("native" if engine == "tasks" else "one by one")
     progress = Progress(marks={("db.shop.t", 0): mark} if mark else {})
     try:
         refuse_another_log(progress, seen, found, TARGET)
@@ -58,7 +56,7 @@ def refusal(
     return None
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_a_log_that_has_passed_the_one_before_it_in_the_same_batch(spark: SparkSession, engine: str) -> None:
     before = [in_envelopes(i, 1000 + i, 10_000 + i) for i in range(3)]
     after = [in_envelopes(FAR + i, 500 + 400 * i, 20_000 + i) for i in range(4)]
@@ -70,7 +68,7 @@ def test_a_log_that_has_passed_the_one_before_it_in_the_same_batch(spark: SparkS
     assert refusal(spark, before + again, engine=engine) is None
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_a_log_that_passes_the_mark_within_one_batch(spark: SparkSession, engine: str) -> None:
     mark, seen = order_key(1, (3 << 32) + 1000, time=10_000), "1970-01-01T00:00:10+00:00"
     log = [in_envelopes(i, 500 + 400 * i, 20_000 + i) for i in range(4)]
@@ -81,12 +79,12 @@ def test_a_log_that_passes_the_mark_within_one_batch(spark: SparkSession, engine
 
 def test_reads_of_an_incremental_snapshot_at_the_mark_are_no_other_log(spark: SparkSession) -> None:
     mark, seen = order_key(1, (3 << 32) + 1000, 0, time=10_000), "1970-01-01T00:00:10+00:00"
-    for engine in ("auto", "jvm"):
+    for engine in ("tasks", "spark"):
         assert refusal(spark, [in_envelopes(1, 1000, 20_000, "r")], mark, seen, engine=engine) is None
         assert refusal(spark, [in_envelopes(1, 999, 20_000, "r")], mark, seen, engine=engine)
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_records_of_transactions_that_overlap_are_no_other_log(spark: SparkSession, engine: str) -> None:
     # the first to begin commits last
     events = [

@@ -16,6 +16,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest as ingest_job
 from lakecdc.runtime.run import run
+from tests.lakecdc.ingest.by_spark import ENGINES, made_by
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.sources.kafka.conftest import Topics
 
@@ -185,8 +186,9 @@ def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
     assert topics.rows(name) == before
     # a new table comes upon the other log within its first batch
     other = topics.lake.new_name("kafka")
-    for options in ({}, {"decode_engine": "jvm"}):
-        reason = refused(topics.ingest({**target, "table": other}, topics=[topic], options=options))
+    for engine in ENGINES:
+        with made_by(engine):
+            reason = refused(topics.ingest({**target, "table": other}, topics=[topic]))
         assert begun_anew in reason and "others of this batch" in reason
     assert not topics.lake.spark.catalog.tableExists(f"lake.{other}")
 

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.spec import JobSpec, parse_spec
-from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.mysql.log_server import MysqlServer
 from lakecdc.metadata.positions import Position
 from local_services.mariadb import MariaDB
 from local_services.mysql import MySQL
 from local_services.mysql_protocol import MysqlProtocolServer
 from tests.conftest import Lake
-from tests.lakecdc.ingest.sources.model import Model
+from tests.lakecdc.ingest.sources.model import EventSource, Model
 from tests.open_folder import open_folder
 
 #: what MariaDB's tables of this kind become at MySQL
@@ -81,11 +80,10 @@ class Shop:
         """Where the targets stand in the model."""
         return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
 
-    def open(self, **source: Any) -> LogSource[Any, Any]:
+    def open(self, **source: Any) -> EventSource:
         """A source for one run, whose events arrive one by one."""
-        options = {"decode_engine": "jvm", **source.pop("options", {})}
-        spec = self.spec(options=options, **source)
-        return LogSource(self.lake.spark, spec, MysqlServer(self.lake.spark, spec))
+        spec = self.spec(**source)
+        return EventSource(self.lake.spark, spec, MysqlServer(self.lake.spark, spec))
 
     def start(self, **source: Any) -> dict[str, Exception]:
         """Start a run and end it; the refused tables."""
@@ -96,7 +94,7 @@ class Shop:
         finally:
             found.close()
 
-    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> LogSource[Any, Any]:
+    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> EventSource:
         """One run of the job.
 
         :param failing: a table that cannot be fed.

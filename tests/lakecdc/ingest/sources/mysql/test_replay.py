@@ -8,6 +8,7 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.by_spark import both_engines
 
 from .conftest import Shop
 
@@ -37,8 +38,8 @@ def values(number: int, day: str) -> str:
 class Fed:
     """A table whose days are texts, some in a form that the first expression does not know."""
 
-    def __init__(self, shop: Shop, key: str, engine: str, **target: Any) -> None:
-        self.shop, self.engine, self.quarantine = shop, engine, shop.lake.new_name("quarantine")
+    def __init__(self, shop: Shop, key: str, **target: Any) -> None:
+        self.shop, self.quarantine = shop, shop.lake.new_name("quarantine")
         self.name = shop.target("t", clean={"compute": {"day": GERMAN}}, **target)
         shop.sql(f"CREATE TABLE s.t ({COLUMNS}{key})")
 
@@ -47,8 +48,7 @@ class Fed:
 
     def run(self, job: str = "ingest") -> TableReport:
         options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0}
-        spec = self.shop.spec(job=job, options={**options, "decode_engine": self.engine})
-        report = ingest(self.shop.lake.spark, spec)[0]
+        report = ingest(self.shop.lake.spark, self.shop.spec(job=job, options=options))[0]
         assert report.outcome == "done", report.reason
         return report
 
@@ -60,10 +60,10 @@ class Fed:
         return sorted(self.shop.lake.duckdb_rows(self.name, columns))
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("jvm", marks=pytest.mark.soak)])
+@both_engines
 def test_corrected_cleaning_brings_back_what_is_not_older(shop: Shop, engine: str) -> None:
     log = f"{shop.schema}.t_log"
-    fed = Fed(shop, ", PRIMARY KEY (id)", engine, history_table=log)
+    fed = Fed(shop, ", PRIMARY KEY (id)", history_table=log)
     fed.insert("01.01.2024", 1, 6)
     fed.insert("2024-01-02", 2, 3, 4)
     fed.run()
@@ -88,7 +88,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(shop: Shop, engine: st
 
 
 def test_the_same_rows_of_a_table_without_a_key_come_back_once_each(shop: Shop) -> None:
-    fed = Fed(shop, "", "auto", mode="history")
+    fed = Fed(shop, "", mode="history")
     fed.insert("2024-01-02", 2, 2, 2)
     fed.insert("01.01.2024", 1)
     fed.run()

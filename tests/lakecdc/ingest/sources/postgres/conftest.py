@@ -11,12 +11,11 @@ import psycopg
 import pytest
 
 from lakecdc.contract.spec import JobSpec, parse_spec
-from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres.log_server import PostgresServer
 from lakecdc.metadata.positions import Position
 from local_services.postgres import Postgres
 from tests.conftest import Lake
-from tests.lakecdc.ingest.sources.model import Model
+from tests.lakecdc.ingest.sources.model import EventSource, Model
 from tests.open_folder import open_folder
 
 
@@ -59,15 +58,14 @@ class Shop:
         """Where the targets stand in the model."""
         return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
 
-    def open(self, **source: Any) -> LogSource[Any, Any]:
+    def open(self, **source: Any) -> EventSource:
         """A source for one run, whose events arrive one by one."""
-        options = {"decode_engine": "jvm", **source.pop("options", {})}
-        spec = self.spec(options=options, **source)
-        return LogSource(self.lake.spark, spec, PostgresServer(self.lake.spark, spec))
+        spec = self.spec(**source)
+        return EventSource(self.lake.spark, spec, PostgresServer(self.lake.spark, spec))
 
     def run(
         self, failing: str = "", rounds: int = 0, recorded: dict[str, Position] | None = None, **source: Any
-    ) -> LogSource[Any, Any]:
+    ) -> EventSource:
         """One run of the job.
 
         :param failing: a table that cannot be fed.

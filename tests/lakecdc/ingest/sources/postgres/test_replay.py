@@ -8,6 +8,7 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop
@@ -31,8 +32,8 @@ BOTH = f"CASE WHEN day LIKE '%.%' THEN {GERMAN} ELSE to_date(day) END"
 class Fed:
     """A table whose days are texts, some in a form that the first expression does not know."""
 
-    def __init__(self, shop: Shop, engine: str) -> None:
-        self.shop, self.engine, self.quarantine = shop, engine, shop.lake.new_name("quarantine")
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.quarantine = shop, shop.lake.new_name("quarantine")
         self.name = shop.target("t", clean={"rename": {"n": "number"}, "compute": {"day": GERMAN}})
         shop.sql(f"CREATE TABLE s.t ({COLUMNS}, PRIMARY KEY (id))")
         shop.sql("ALTER TABLE s.t ALTER doc SET STORAGE EXTERNAL, ALTER big SET STORAGE EXTERNAL")
@@ -52,7 +53,7 @@ class Fed:
 
     def run(self, job: str = "ingest", **options: Any) -> TableReport:
         options = {"quarantine_table": self.quarantine, "max_quarantined_fraction": 1.0, **options}
-        spec = self.shop.spec(job=job, options={"decode_engine": self.engine, **options})
+        spec = self.shop.spec(job=job, options=options)
         report = ingest(self.shop.lake.spark, spec)[0]
         assert report.outcome != "failed" or "fail point" in str(report.reason), report.reason
         return report
@@ -77,11 +78,11 @@ class Fed:
         assert rows == self.shop.sql(f"SELECT {TOLD} FROM s.t ORDER BY id")
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("jvm", marks=pytest.mark.soak)])
+@both_engines
 def test_corrected_cleaning_brings_back_what_is_not_older(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    fed = Fed(shop, engine)
+    fed = Fed(shop)
     fed.insert("01.01.2024", 1, 6, 9)
     fed.insert("2024-01-02", 2, 3, 4, 5)
     assert fed.run().metrics["quarantined"] == 4
@@ -90,7 +91,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     shop.sql("UPDATE s.t SET day = '03.01.2024', doc = 'new', big = 'new' WHERE id = 3")
     shop.sql("UPDATE s.t SET day = '2024-01-04', doc = repeat('e', 3000) WHERE id = 1")
     shop.sql("UPDATE s.t SET day = '2024-01-06', doc = '', big = '', id = 60 WHERE id = 6")
-    assert fed.run().metrics["decoded_by"].startswith("native" if engine == "auto" else "jvm")
+    assert fed.run().metrics["decoded_by"].startswith("native" if engine == "tasks" else "jvm")
     # these leave out what the quarantine has of their rows
     shop.sql("UPDATE s.t SET day = '05.01.2024', n = n + 5 WHERE id IN (1, 5)")
     fed.run()
@@ -117,7 +118,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
 
 @pytest.mark.soak
 def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_it(shop: Shop) -> None:
-    fed = Fed(shop, "auto")
+    fed = Fed(shop)
     fed.insert("01.01.2024", 2)
     fed.run()
     fed.insert_unseen("01.01.2024", 1)
@@ -133,7 +134,7 @@ def test_a_row_that_nobody_could_complete_comes_back_with_all_that_was_told_of_i
 
 
 def test_updates_before_a_truncate_that_is_only_marked_are_kept(shop: Shop) -> None:
-    fed = Fed(shop, "auto")
+    fed = Fed(shop)
     shop.targets[0]["on_truncate"] = "mark"
     fed.insert("01.01.2024", 2)
     fed.run()
@@ -144,7 +145,7 @@ def test_updates_before_a_truncate_that_is_only_marked_are_kept(shop: Shop) -> N
 
 
 def test_a_new_full_load_lets_go_of_what_was_kept_before(shop: Shop) -> None:
-    fed = Fed(shop, "auto")
+    fed = Fed(shop)
     fed.insert("2024-01-02", 1, 2)
     fed.run()
     shop.lake.sql(f"DROP TABLE lake.{fed.name} PURGE")

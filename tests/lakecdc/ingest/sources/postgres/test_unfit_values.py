@@ -10,8 +10,8 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.killing import act_at
-from tests.on_demand import on_demand
 
 from .conftest import Shop
 
@@ -57,13 +57,12 @@ class Fed:
         return [(row["rule"], row["reason"], json.loads(row["value"])) for row in rows.collect()]
 
 
-@pytest.mark.parametrize("engine", on_demand(("auto", "jvm"), in_ci=("auto",)))
+@both_engines
 def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Shop, engine: str) -> None:
-    options = {"decode_engine": engine}
     fed = Fed(shop)
     shop.sql("UPDATE s.days SET day = 'infinity' WHERE id = 3")
     shop.sql("INSERT INTO s.keyed VALUES ('infinity', 100), ('-infinity', 101)")
-    assert fed.done(options=options) == [1, 2]
+    assert fed.done() == [1, 2]
     assert fed.days() == {i: DAY for i in range(1, 10) if i != 3}
     reason = "values do not fit their columns: day (date)"
     assert [(rule, why, kept["row"]["day"]) for rule, why, kept in fed.kept(fed.name)] == [("type", reason, "infinity")]
@@ -74,12 +73,12 @@ def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Sho
     shop.sql("UPDATE s.days SET day = '2024-03-01' WHERE id IN (1, 2)")
     shop.sql("UPDATE s.keyed SET n = n + 1000")
     shop.sql("UPDATE s.keyed SET day = '2030-01-01' WHERE n = 1101")
-    assert fed.done(options=options) == [2, 3]
+    assert fed.done() == [2, 3]
     moved = [kept for _, _, kept in fed.kept(fed.keyed) if "old_key" in kept]
     assert [kept["old_key"] for kept in moved] == [{"day": "-infinity"}] and moved[0]["row"]["day"] == "2030-01-01"
     shop.sql("DELETE FROM s.keyed WHERE day = 'infinity'")
     shop.sql("UPDATE s.keyed SET n = 7 WHERE day = '2024-02-01'")
-    assert fed.done(options=options) == [0, 1]
+    assert fed.done() == [0, 1]
     now = {i: date(2024, 3, 1) if i < 3 else DAY for i in range(1, 10) if i != 3}
     assert fed.days() == now
     # without the option nothing of it can enter
