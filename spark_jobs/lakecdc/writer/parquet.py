@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import math
 import uuid
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,8 @@ def refusal(table: IcebergTable) -> str | None:
         return f"{_CODEC} is {properties[_CODEC]}"
     if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
         return f"{_OTHER_FORMAT} is {properties[_OTHER_FORMAT]}"
+    if _bloom_filters(properties) and not _knows_bloom_filters():
+        return f"the table has {_BLOOM}…, and this pyarrow writes no Bloom filters"
     if table.is_encrypted:
         return "the table is encrypted"
     if urlsplit(table.location).scheme not in _SCHEMES:
@@ -140,6 +143,12 @@ def _is_on(name: str, value: str) -> bool:
     return name.startswith(_BLOOM) and value.lower() == "true"
 
 
+def _knows_bloom_filters() -> bool:
+    from pyarrow.parquet import ParquetWriter
+
+    return "bloom_filter_options" in inspect.signature(ParquetWriter.__init__).parameters
+
+
 def _values_for(rate: float, most_bytes: int) -> int:
     """Return how many different values a split-block filter of some bytes takes at a false-positive rate."""
     return max(1, int(-most_bytes * math.log(1 - rate ** (1 / 8))))
@@ -194,17 +203,17 @@ class ArrowFile:
             self._schema(),
             compression=self._place.codec,
             store_decimal_as_integer=True,
-            bloom_filter_options=self._filters(rows),
+            **self._filters(rows),
         )
 
-    def _filters(self, rows: int) -> dict[str, dict[str, float]] | None:
-        """Return Arrow's options of the Bloom filters, of which booleans have none."""
+    def _filters(self, rows: int) -> dict[str, Any]:
+        """Return Arrow's option of the Bloom filters, which older versions lack; booleans have none."""
         found = {}
         for column in self._columns:
             rate, most = self._place.bloom.get(column.name, (0.0, 0))
             if rate and column.type not in ("boolean", _TEXTS):
                 found[column.name] = {"ndv": min(max(rows, _FEWEST_VALUES), _values_for(rate, most)), "fpp": rate}
-        return found or None
+        return {"bloom_filter_options": found} if found else {}
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa

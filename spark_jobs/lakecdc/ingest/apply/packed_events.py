@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us", OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
 # of those that a table may be partitioned by
 _OWN_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
+# files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
+_MOST_OPEN = 32
 # types of key columns whose JSON is the same from Spark and from Python
 _PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
 # what Spark writes with digits in upper case; a backslash that is escaped itself begins nothing
@@ -132,9 +134,10 @@ class EventsTask:
         names = [f"p{place}" for place in range(len(self.partitioning))]
         for piece in map(self._arranged, slices(packing.all_of(batches))):
             for values, rows in by_partition(piece, names):
+                if values not in files and len(files) == _MOST_OPEN:
+                    yield from _finished(files)
                 files.setdefault(values, ArrowFile(self.place, self.columns)).write(rows)
-        for values, file in files.items():
-            yield told(file, "events", values)
+        yield from _finished(files)
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
         """A slice in the order of its partitions and events, with all columns of the files."""
@@ -180,6 +183,13 @@ class EventsTask:
         for at, *values in zip(moved.tolist(), *old, strict=True):
             texts[at] = key_json(dict(zip(self.key, values, strict=True)))
         return pa.array(texts, pa.string())
+
+
+def _finished(files: dict[tuple[str | None, ...], ArrowFile]) -> Iterator[pa.RecordBatch]:
+    """Finish all files and tell them."""
+    for values, file in files.items():
+        yield told(file, "events", values)
+    files.clear()
 
 
 def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.apply.packed_events import key_json
+from lakecdc.ingest.apply import packed_events
+from lakecdc.ingest.apply.packed_events import EventsTask, key_json
+from lakecdc.ingest.formats.native import packing
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
+from lakecdc.writer.partitions import PartitionColumn
+from lakecdc.writer.transforms import Transform
 from tests.conftest import Lake
 
 
@@ -14,3 +25,38 @@ def test_old_keys_are_the_json_of_spark(lake: Lake) -> None:
     frame = lake.spark.createDataFrame(keys, "id bigint, `Part, u00b` string")
     rows = frame.select(F.to_json(F.struct("*")), "*").collect()
     assert [key_json(dict(zip(frame.columns, row[1:], strict=True))) for row in rows] == [row[0] for row in rows]
+
+
+def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_open, most = set[ArrowFile](), 0
+
+    class Counted(ArrowFile):
+        def write(self, table: pa.Table) -> None:
+            nonlocal most
+            super().write(table)
+            is_open.add(self)
+            most = max(most, len(is_open))
+
+        def close(self) -> int:
+            is_open.remove(self)
+            return super().close()
+
+    monkeypatch.setattr(packed_events, "ArrowFile", Counted)
+    keys = list(range(100))
+    events = {
+        "op": pa.array("c" for _ in keys),
+        "k0": pa.array(keys, pa.int64()),
+        "c0": pa.array(keys, pa.int64()),
+        "open": pa.nulls(len(keys), pa.list_(pa.string())),
+        "order": pa.array(f"{key:03d}" for key in keys),
+    }
+    cells = [packing.binary(cell) for cell in packing.cells(pa.table(events))]
+    by = (PartitionColumn("c0", Transform("truncate", "id", 2)),)
+    columns = (FileColumn(1, "id", "bigint", True, "c0"), FileColumn(2, "at", "string", False, "order"))
+    task = EventsTask(FilePlace(str(tmp_path), {}, "zstd"), columns, by, {"id": "c0"}, ("id",))
+    batches = task(pa.RecordBatch.from_arrays([cell], ["packed"]) for cell in cells)
+    told = [row for batch in batches for row in batch.to_pylist()]
+    assert len(told) == 50 and most == packed_events._MOST_OPEN and not is_open
+    for row in told:
+        (low,) = json.loads(row["partition"])
+        assert pq.read_table(row["location"])["id"].to_pylist() == [int(low), int(low) + 1]

@@ -1,0 +1,68 @@
+"""Files that tasks write: Bloom filters as the table's properties want them, and older versions of Arrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakecdc.writer import parquet
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, refusal
+
+COLUMNS = (
+    FileColumn(1, "id", "bigint", True, "c0"),
+    FileColumn(2, "name", "string", False, "c1"),
+    FileColumn(3, "ok", "boolean", False, "c2"),
+)
+ENABLED = "write.parquet.bloom-filter-enabled.column."
+
+
+def written(folder: Path, bloom: dict[str, tuple[float, int]], rows: int = 100) -> dict[str, Any]:
+    """The column chunks of a file, by column."""
+    file = ArrowFile(FilePlace(str(folder), {}, "zstd", bloom), COLUMNS)
+    numbers = list(range(rows))
+    file.write(pa.table({"c0": numbers, "c1": [f"{n}" for n in numbers], "c2": [n % 2 == 0 for n in numbers]}))
+    file.close()
+    group = pq.read_metadata(str(file.location)).row_group(0)
+    return {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+
+
+def test_filters_are_written_where_they_are_wanted(tmp_path: Path) -> None:
+    chunks = written(tmp_path, {"id": (0.01, 1024 * 1024), "ok": (0.01, 1024)})
+    assert [name for name, chunk in chunks.items() if chunk.bloom_filter_offset] == ["id"]
+
+
+def test_filters_are_not_larger_than_the_table_wants(tmp_path: Path) -> None:
+    chunks = written(tmp_path, {"id": (0.01, 4096), "name": (0.1, 1024 * 1024)}, rows=200_000)
+    assert 1024 <= chunks["id"].bloom_filter_length <= 2 * 4096
+    assert 100_000 < chunks["name"].bloom_filter_length <= 1024 * 1024
+
+
+def test_the_properties_of_the_table_say_which() -> None:
+    properties = {
+        f"{ENABLED}id": "true",
+        f"{ENABLED}name": "false",
+        f"{ENABLED}code": "TRUE",
+        "write.parquet.bloom-filter-fpp.column.code": "0.05",
+        "write.parquet.bloom-filter-max-bytes": "2048",
+    }
+    assert parquet._bloom_filters(properties) == {"id": (0.01, 2048), "code": (0.05, 2048)}
+
+
+def test_an_arrow_without_filters_writes_all_tables_but_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    writer = pq.ParquetWriter
+
+    def older(*arguments: Any, **settings: Any) -> Any:
+        made.append(settings)
+        return writer(*arguments, **settings)
+
+    monkeypatch.setattr(pq, "ParquetWriter", older)
+    assert "id" in written(tmp_path, {}) and "bloom_filter_options" not in made[0]
+    monkeypatch.setattr(parquet, "_knows_bloom_filters", lambda: False)
+    told = refusal(SimpleNamespace(properties={f"{ENABLED}id": "true"}))  # type: ignore[arg-type]
+    assert told == f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"
