@@ -1,0 +1,166 @@
+"""What a run knows of one table: where it stands, what was done, and its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.options import FeedingOptions, IngestOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.iceberg.table import carrier_of
+from lakecdc.ingest import tables
+from lakecdc.ingest.apply.history_table import HistoryTable, open_history
+from lakecdc.ingest.apply.publish import Applied, following
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
+from lakecdc.runtime.run import failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.fold import FoldStats
+
+
+@dataclass
+class TableFeed:
+    """One table's state during a run.
+
+    :param spec: the run's.
+    :param table: None until the first batch creates it.
+    :param carrier: the nearest ancestor that carries a position; None if it was never fed.
+    :param position: where the table stands, quiet stretches included.
+    :param history: the change log beside it, if it has one.
+    :param truncated: order key of the last TRUNCATE that came before there was a table; None if there was none.
+    :param reloaded: the next batch takes the place of all rows.
+    :param waits: whether its quarantine holds messages; None as long as nobody has looked.
+    :param metrics: what goes into the report.
+    """
+
+    name: str
+    spec: JobSpec
+    table: IcebergTable | None = None
+    carrier: Carrier | None = None
+    position: Position | None = None
+    snapshot_before: str | None = None
+    history: HistoryTable | None = None
+    truncated: str | None = None
+    reloaded: bool = False
+    waits: bool | None = None
+    error: Exception | None = None
+    commits: int = 0
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> FeedingOptions:
+        """Return the options of the job."""
+        assert isinstance(self.spec.options, FeedingOptions)
+        return self.spec.options
+
+    @property
+    def existing(self) -> IcebergTable:
+        """Return the table once it is there."""
+        assert self.table is not None
+        return self.table
+
+    @property
+    def started_from(self) -> str | None:
+        """Return the text of the position that the next commit starts from, for its fence."""
+        return self.carrier.text if self.carrier else None
+
+    def add(self, **numbers: int | float) -> None:
+        """Add to the metrics."""
+        for key, value in numbers.items():
+            self.metrics[key] = self.metrics.get(key, 0) + value
+
+    def count_events(self, measured: FoldStats) -> None:
+        """Add the events of a folded batch to the metrics."""
+        self.add(keys=measured.keys, **{f"events_{op}": n for op, n in measured.events.items()})
+
+    def note(self, applied: Applied, position: Position) -> None:
+        """Take note of a commit.
+
+        :param position: where the table stands after it.
+        """
+        self.carrier, self.position = Carrier(applied.snapshot.id, position.encode()), position
+        self.reloaded = False
+        self.commits += 1
+        self.add(
+            data_files=applied.data_files,
+            delete_files=applied.delete_files,
+            rows_written=applied.rows,
+            bytes_written=applied.bytes,
+            retries=applied.retries,
+        )
+        if applied.engine:
+            self.metrics["full_load_engine"] = applied.engine
+
+    def note_quiet(self, position: Position) -> None:
+        """Record how far the source was read for a table without changes; no snapshot is made."""
+        assert self.carrier is not None and self.position is not None
+        position = following(position, self.position)
+        if position != self.position:
+            self.existing.update_properties({names.IDLE_POSITION: encode_idle(self.carrier.snapshot_id, position)})
+            self.position = position
+
+    def report(self) -> TableReport:
+        """Return the table's part of the job's report."""
+        head = self.table.head() if self.table is not None else None
+        position = self.position
+        self.metrics["commits"] = self.commits
+        if seconds := self.metrics.get("seconds"):
+            self.metrics["rows_per_second"] = round(self.metrics.get("rows_written", 0) / seconds, 1)
+        if position:
+            self.metrics |= {"position": position.offsets, "read_through": position.read_through}
+        facts: dict[str, Any] = {
+            "snapshot_before": self.snapshot_before,
+            "snapshot_after": str(head.id) if head else None,
+            "metrics": self.metrics,
+        }
+        if self.error is not None:
+            options = self.spec.options
+            values = isinstance(options, FeedingOptions) and options.report_values
+            failed = failure(self.name, self.error, values=values)
+            return TableReport(**{**failed.__dict__, **facts})
+        if not self.commits:
+            return TableReport(self.name, "nothing", self._why_nothing(), **facts)
+        return TableReport(self.name, "done", **facts)
+
+    def _why_nothing(self) -> str:
+        reason = "the source has no changes for it"
+        others = self.metrics.get("other_tables")
+        if self.table is not None or not others:
+            return reason
+        return (
+            f"{reason}, but for other tables: {', '.join(others)}; if one of them feeds it in spite of its name, "
+            'that one has to be the "source_table" of its target'
+        )
+
+
+def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Exception | None) -> TableFeed:
+    """Load what is known of a table; one that cannot be loaded has failed, and the others go on.
+
+    :param refused: why it cannot be fed at all.
+    """
+    feed = TableFeed(target.table, spec, error=refused)
+    try:
+        _load_state(spark, feed, target)
+    except Exception as error:
+        feed.error = refused or error
+    return feed
+
+
+def _load_state(spark: SparkSession, feed: TableFeed, target: Target) -> None:
+    catalog, options = feed.spec.catalog.name, feed.spec.options
+    feed.table = tables.open_target(spark, catalog, feed.name)
+    if feed.table is not None:
+        head = feed.table.head()
+        feed.snapshot_before = str(head.id) if head else None
+        feed.carrier = carrier_of(feed.table.ancestors())
+        feed.position = current_position(feed.carrier, feed.table.properties)
+    feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
+    if isinstance(options, IngestOptions) and options.reloads(feed.name):
+        # the fence still compares with where the table stands
+        feed.position, feed.reloaded = None, feed.table is not None

@@ -1,0 +1,289 @@
+"""One batch into one table: quarantine, clean, prepare, reconcile, commit, in this order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.iceberg.explain import explain
+from lakecdc.ingest import dependents, quarantine, tables, truncate
+from lakecdc.ingest.apply import events, modes
+from lakecdc.ingest.apply.packed import untouched
+from lakecdc.ingest.apply.packed_events import every_event
+from lakecdc.ingest.apply.publish import FloorMovedError, following
+from lakecdc.ingest.audit import Audit, AuditError
+from lakecdc.ingest.cleaning import cleaned, set_apart
+from lakecdc.ingest.erased import rows_returned
+from lakecdc.ingest.floor import held_against
+from lakecdc.ingest.fold import FoldStats, fold, stats
+from lakecdc.ingest.misfits import without_misfits
+from lakecdc.ingest.null_keys import null_key
+from lakecdc.ingest.order import void_sql
+from lakecdc.ingest.reconciliation import Reconciliation
+from lakecdc.runtime.failpoints import reach
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.table_feed import TableFeed
+    from lakecdc.metadata.positions import Position
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class TableRun:
+    """What applies batches to one table.
+
+    :param feed: the table's state, which it moves on.
+    """
+
+    spark: SparkSession
+    feed: TableFeed
+
+    def apply(self, batch: TableBatch) -> None:
+        """Take a batch into the table; events that it cannot take are set apart once one is met."""
+        committed = self.feed.commits
+        # values that do not fit hide events that a computed column cannot take, and these those that the filter cannot
+        for last in (False, False, False, True):
+            try:
+                self._take(batch)
+                return
+            except Exception as error:
+                rest = None if last or self.feed.commits > committed else self._to_be_taken(batch, error)
+                if rest is None:
+                    if no_key := null_key(batch, error):
+                        raise no_key from error
+                    raise
+                batch = rest
+
+    def _to_be_taken(self, batch: TableBatch, error: Exception) -> TableBatch | None:
+        """Return what of a batch that failed can be taken after all; None if nothing changes that."""
+        feed = self.feed
+        if not isinstance(error, FloorMovedError) or feed.table is None:
+            return self._without_misfits(batch, error)
+        log.info("%s: rows have expired or were erased meanwhile, the batch is held against what is left", feed.name)
+        feed.table.refresh()
+        if feed.history:
+            feed.history.refresh()
+        return batch
+
+    def _without_misfits(self, batch: TableBatch, error: Exception) -> TableBatch | None:
+        """Return a failed batch without the events that its columns or its cleaning cannot take; None if all can be."""
+        told = explain(error)
+        if told is None:
+            return None
+        fitting = without_misfits(batch) if told.bad_data else None
+        if fitting is not None:
+            return fitting
+        found = set_apart(self.spark, batch)
+        if found is None:
+            return None
+        rest, misfits = found
+        reason = F.concat(F.lit("an expression of clean cannot take a value: "), F.col("misfit"))
+        rejected, count = quarantine.of_events(rest, misfits, quarantine.CLEAN_RULE, reason)
+        if rest.rejected is not None:
+            rejected = rest.rejected.unionByName(rejected)
+        return replace(rest, rejected=rejected, rejections=rest.rejections + count)
+
+    def _take(self, batch: TableBatch) -> None:
+        began, feed = time.monotonic(), self.feed
+        audit = Audit.of(batch.target, show_values=feed.options.report_values)
+        batch = self._without_dependents(replace(batch, replaces=feed.reloaded, audit=audit))
+        quarantine.check_share(batch, feed.options)
+        batch = cleaned(self.spark, held_against(batch, feed.table))
+        feed.metrics.update(batch.facts)
+        truncate.check(batch)
+        tables.check_source(feed.table, batch)
+        if feed.table is None:
+            events.check(batch)
+        # nothing has told the columns yet, so there is nothing to make a table of
+        untold = batch.changes is None and feed.table is None
+        if feed.options.dry_run:
+            if not untold:
+                tables.check_columns(batch)
+                self._count_only(batch)
+            return
+        self._keep_rejected(batch)
+        batch = replace(batch, truncate_order=max(filter(None, (feed.truncated, batch.truncate_order)), default=None))
+        if untold:
+            feed.truncated = batch.truncate_order
+            return
+        quiet = batch.changes is None and feed.carrier is not None and not batch.truncate_order
+        if not quiet or (feed.table is not None and tables.lacks_columns(feed.table, batch)):
+            self._prepare(batch)
+        if quiet:
+            feed.note_quiet(batch.position)
+            return
+        try:
+            self._commit(batch)
+        finally:
+            if batch.audit is not None:
+                feed.metrics["checks"] = [verdict.report() for verdict in batch.audit.verdicts]
+        if batch.floor is not None:
+            feed.add(rows_below_floor=batch.floor.rows())
+        feed.truncated = None
+        feed.add(seconds=round(time.monotonic() - began, 3))
+
+    def _without_dependents(self, batch: TableBatch) -> TableBatch:
+        """Set apart what cannot be completed as long as messages before it are in quarantine."""
+        feed = self.feed
+        if batch.changes is None or batch.full_load or not batch.target.keyed:
+            return batch
+        waiting = None
+        if feed.waits is not False:
+            name = quarantine.table_name(feed.options, feed.name)
+            waiting = quarantine.waiting(self.spark, feed.spec.catalog.name, name, feed.name)
+            feed.waits = waiting is not None
+        return dependents.set_apart(batch, feed.table, waiting)
+
+    def _keep_rejected(self, batch: TableBatch) -> None:
+        """Side table first: what cannot be applied is kept before the target moves on."""
+        feed, catalog = self.feed, self.feed.spec.catalog.name
+        name = quarantine.table_name(feed.options, feed.name)
+        if batch.full_load and feed.position is None:
+            quarantine.forget_rows(self.spark, catalog, name, feed.name)
+        if batch.rejected is None:
+            return
+        kept = quarantine.create_quarantine(self.spark, catalog, name)
+        feed.add(quarantined=quarantine.keep(kept, batch, feed.table, getattr(feed.spec.source, "format", None)))
+        feed.metrics["quarantine_table"], feed.waits = name, True
+        reach("after_quarantine")
+
+    def _keep_lost(self, batch: TableBatch, lost: DataFrame, events: int) -> None:
+        """Keep rows that cannot be completed as well; the others go on."""
+        found, count = quarantine.of_lost(batch, lost)
+        every = replace(batch, rejected=found, rejections=batch.rejections + count)
+        quarantine.check_share(every, self.feed.options, events + batch.rejections - batch.unreadable)
+        self._keep_rejected(replace(batch, rejected=found, rejections=count))
+
+    def _prepare(self, batch: TableBatch) -> None:
+        """Create the table, or give it the columns that the batch has."""
+        feed = self.feed
+        feed.table, changes = tables.prepare(self.spark, feed.spec.catalog.name, feed.table, batch)
+        if changes:
+            feed.metrics.setdefault("schema_changes", []).extend(changes)
+
+    def _commit(self, batch: TableBatch) -> None:
+        feed = self.feed
+        modes.check_debt(feed.existing, batch, self._most_delete_files)
+        with self._kept(batch) as kept:
+            if not kept.target.keyed:
+                self._commit_events(kept)
+                return
+            # a TRUNCATE that the table does not apply is an event of its history all the same
+            rows = truncate.marked(feed.existing, kept, feed.metrics)
+            if feed.history is None:
+                self._commit_rows(rows)
+                return
+            try:
+                self._commit_rows(replace(rows, enter_history=partial(self._enter_history, kept)))
+            except AuditError as error:
+                feed.history.tell_if_ahead(error)
+                raise
+            feed.history.taken(kept)
+
+    @property
+    def _most_delete_files(self) -> int:
+        return self.feed.options.max_delete_files
+
+    @contextmanager
+    def _kept(self, batch: TableBatch) -> Iterator[TableBatch]:
+        """Keep a batch's events while they are read more than once; a full load is too much to be kept."""
+        read_once = batch.full_load or (batch.target.keyed and not self.feed.history)
+        if batch.changes is None or read_once or every_event(batch) is not None:
+            yield batch
+            return
+        changes = batch.changes.persist()
+        try:
+            yield replace(batch, changes=changes)
+        finally:
+            changes.unpersist()
+
+    def _commit_rows(self, batch: TableBatch) -> None:
+        feed = self.feed
+        mark = feed.position.high_order if feed.position else None
+        if batch.full_load or batch.changes is None:
+            # a full load reads every key once: folding it would shuffle and store the whole table for nothing
+            position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
+            mode = self._choose_mode(batch, None, 0, mark)
+            self._write(batch, mode, batch.changes, 0, position)
+            return
+        with _measured(batch) as (folded, measured):
+            feed.count_events(measured)
+            position = following(
+                batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order
+            )
+            mode = self._choose_mode(batch, folded, measured.keys, mark)
+            batch, rows = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost).reconcile(folded)
+            self._write(batch, mode, rows, measured.keys, position)
+
+    def _choose_mode(self, batch: TableBatch, folded: DataFrame | None, keys: int, mark: str | None) -> str:
+        feed = self.feed
+        mode, choice = modes.choose(feed.existing, batch, folded, keys, self._most_delete_files, mark)
+        feed.metrics.update(choice)
+        return mode
+
+    def _commit_events(self, batch: TableBatch) -> None:
+        """Take a batch into a table that is only appended to."""
+        feed = self.feed
+        measured = None if batch.full_load else events.measure(batch)
+        applied, position = events.append_events(feed.existing, batch, measured, feed.position, feed.started_from)
+        if measured:
+            feed.add(**{f"events_{op}": n for op, n in measured.events.items()})
+        feed.note(applied, position)
+
+    def _enter_history(self, batch: TableBatch) -> None:
+        """Side table first: the batch's events go into the change log unless it holds them already."""
+        feed = self.feed
+        assert feed.history is not None
+        applied = feed.history.append(batch, feed.existing, feed.carrier)
+        if applied:
+            feed.add(history_rows=applied.rows, history_data_files=applied.data_files, history_commits=1)
+
+    def _write(self, batch: TableBatch, mode: str, rows: DataFrame | None, keys: int, position: Position) -> None:
+        feed = self.feed
+        started, before = feed.started_from, feed.existing.head()
+        applied = modes.apply_rows(mode, feed.existing, batch, rows, keys, position, started)
+        feed.note(applied, position)
+        if batch.erasure is not None:
+            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, rows, applied.files, before))
+
+    def _count_only(self, batch: TableBatch) -> None:
+        if batch.changes is None or batch.full_load:
+            return
+        if batch.target.keyed:
+            self.feed.count_events(stats(_folded(batch)))
+        else:
+            self.feed.add(**{f"events_{op}": n for op, n in events.measure(batch).events.items()})
+
+
+@contextmanager
+def _measured(batch: TableBatch) -> Iterator[tuple[DataFrame, FoldStats]]:
+    """Fold a batch and measure it; the tasks that have packed one have told its facts already."""
+    packed = untouched(batch, batch.changes)
+    if packed is not None and packed.folded and not batch.truncate_order:
+        yield packed.changes, packed.stats
+        return
+    folded = _folded(batch).persist()
+    filled = batch.packed.facts.filled if batch.folded and batch.packed else 0
+    try:
+        yield folded, replace(stats(folded), filled_keys=filled)
+    finally:
+        folded.unpersist()
+
+
+def _folded(batch: TableBatch) -> DataFrame:
+    assert batch.changes is not None
+    changes = batch.changes
+    if batch.truncate_order:
+        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
+    return fold(changes)
