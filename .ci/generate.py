@@ -25,8 +25,9 @@ from typing import Any
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.templates.schema import config_schema
-from lakecdc.contract import options as contract
-from lakecdc.contract.options import OPTIONS, JobOptions
+from lakecdc.contract.job_options import JobOptions, Outcome
+from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.rewriting import Curve, Verify
 from lakecdc.contract.spec import SOURCE_JOBS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,9 +48,10 @@ SOURCE_SIGNATURE = [
 ]
 IMPORTS = """from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
-from lakecdc.contract.options import Curve, Outcome, Verify
+from lakecdc.contract.job_options import Outcome
+from lakecdc.contract.rewriting import Curve, Verify
 """
-_ALIASES = {getattr(contract, name): name for name in ("Curve", "Outcome", "Verify")}
+_ALIASES = {Curve: "Curve", Outcome: "Outcome", Verify: "Verify"}
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
 #: arguments of every job operator that have the name of an option

@@ -15,7 +15,20 @@ JOBS = ROOT / "spark_jobs"
 LIBRARY = JOBS / "lakecdc"
 FOLDERS = ("airflow_provider_lakecdc", "spark_jobs", "local_services", "demo", "dags", "benchmarks", "tests", ".ci")
 DOCUMENTED = ("airflow_provider_lakecdc", "spark_jobs", "local_services", "demo")
-LONGEST = 600
+#: lines of a module, and of those that are longer; this list only shrinks
+LONGEST = 400
+LONGER = {
+    "airflow_provider_lakecdc/operators/base.py": 491,
+    "spark_jobs/lakecdc/ingest/sources/mysql/decoder.py": 438,
+    "spark_jobs/lakecdc/model/columns.py": 473,
+    "tests/airflow_provider_lakecdc/operators/test_base.py": 518,
+    "tests/airflow_provider_lakecdc/templates/test_dags.py": 494,
+    "tests/airflow_provider_lakecdc/test_in_airflow.py": 588,
+    "tests/lakecdc/ingest/sources/mysql/test_rounds.py": 410,
+    "tests/lakecdc/ingest/sources/mysql/test_start.py": 408,
+    "tests/lakecdc/maintain/test_all_jobs.py": 489,
+    "tests/lakecdc/maintain/test_compact.py": 437,
+}
 DOCUMENTED_SHARE = 0.75
 GATEWAY_NAMES = {"_jvm", "_jsparkSession", "_jsc", "_jdf"}
 HEAVY = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "duckdb", "pyroaring"}
@@ -179,8 +192,13 @@ def test_pure_rooms_need_only_the_standard_library() -> None:
 
 
 def test_no_module_is_too_long() -> None:
-    lengths = {path: len(path.read_text().splitlines()) for path in modules(*(ROOT / name for name in FOLDERS))}
-    assert {str(path.relative_to(ROOT)): count for path, count in lengths.items() if count > LONGEST} == {}
+    found = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in modules(*(ROOT / name for name in FOLDERS))
+    }
+    longer = {name: count for name, count in found.items() if count > LONGEST}
+    assert {name: count for name, count in longer.items() if count > LONGER.get(name, 0)} == {}
+    assert {*LONGER} == {*longer}, "a module that has become short enough is listed no longer"
 
 
 def test_most_public_things_are_documented() -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.lake.assess_table import ASSESSORS, Idle, OpenTable, assess_job
 from airflow_provider_lakecdc.lake.tables import MAIN, summary_of
-from lakecdc.contract.options import SortDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import totals
 
 if TYPE_CHECKING:

@@ -15,8 +15,10 @@ from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecide
 from airflow_provider_lakecdc.lake.tables import is_fed
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.options import OPTIONS, JobOptions, SortDataFilesOptions
+from lakecdc.contract.job_options import JobOptions
+from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.protection import Protection
+from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.health import REGAINED_BY

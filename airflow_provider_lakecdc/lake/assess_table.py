@@ -25,15 +25,13 @@ from airflow_provider_lakecdc.lake.tables import (
     standing_position,
     summary_of,
 )
+from lakecdc.contract.expiring import ExpirePartitionsOptions, ExpireSnapshotsOptions, TagSnapshotsOptions
 from lakecdc.contract.exporting import ExportChangesOptions
-from lakecdc.contract.options import (
+from lakecdc.contract.rewriting import (
     CompactDataFilesOptions,
-    ExpirePartitionsOptions,
-    ExpireSnapshotsOptions,
     RewriteDeleteFilesOptions,
     RewriteManifestsOptions,
     SortDataFilesOptions,
-    TagSnapshotsOptions,
 )
 from lakecdc.metadata import names, totals, work
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons

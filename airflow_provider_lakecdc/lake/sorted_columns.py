@@ -10,7 +10,7 @@ from lakecdc.metadata import names
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from lakecdc.contract.options import SortDataFilesOptions
+    from lakecdc.contract.rewriting import SortDataFilesOptions
 
 
 def sorted_columns(table: Table, options: SortDataFilesOptions) -> list[int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from lakecdc.contract.options import Outcome
+from lakecdc.contract.job_options import Outcome
 
 
 class CleanSideTablesOperator(LakecdcJobOperator):

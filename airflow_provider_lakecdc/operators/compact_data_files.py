@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
-from lakecdc.contract.options import Outcome, Verify
+from lakecdc.contract.job_options import Outcome
+from lakecdc.contract.rewriting import Verify
 
 
 class CompactDataFilesOperator(LakecdcJobOperator):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.submit.submission import table_list
-from lakecdc.contract.options import Outcome
+from lakecdc.contract.job_options import Outcome
 
 
 class GovernOperator(LakecdcJobOperator):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import SourceJobOperator
-from lakecdc.contract.options import Outcome
+from lakecdc.contract.job_options import Outcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -18,7 +18,8 @@ from airflow_provider_lakecdc.documents.store import Documents, read_document
 from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
 from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from lakecdc.contract.options import OPTIONS, MaintenanceOptions
+from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.rewriting import MaintenanceOptions
 from lakecdc.contract.spec import GOVERN
 from lakecdc.metadata.calibration import Calibration, Run, calibrated
 from lakecdc.metadata.plan import Action, Plan, choose

@@ -11,7 +11,7 @@ from typing import Any
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import LakecdcError, about
-from lakecdc.contract.options import Outcome
+from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.secrets import mask
 
 VERSION = 1

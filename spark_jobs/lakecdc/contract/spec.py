@@ -10,7 +10,8 @@ from typing import Any
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.options import OPTIONS, GovernOptions, JobOptions, Step
+from lakecdc.contract.job_options import JobOptions
+from lakecdc.contract.options import OPTIONS, GovernOptions, Step
 from lakecdc.contract.secrets import refuse_literals
 from lakecdc.contract.sources import FEEDING, WITH_TABLES, Source, parse_source
 from lakecdc.contract.target import Target, parse_targets

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
-from lakecdc.contract.options import ExpireSnapshotsOptions, RewriteDeleteFilesOptions
+from lakecdc.contract.expiring import ExpireSnapshotsOptions
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.options import Curve
+from lakecdc.contract.rewriting import Curve
 from lakecdc.iceberg.definition import column_path
 from lakecdc.iceberg.jvm import listed
 from lakecdc.sql import quoted

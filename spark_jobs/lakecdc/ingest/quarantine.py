@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakecdc.contract.options import FeedingOptions
+    from lakecdc.contract.feeding import FeedingOptions
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import TableBatch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.options import FeedingOptions, IngestOptions
+from lakecdc.contract.feeding import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest import tables

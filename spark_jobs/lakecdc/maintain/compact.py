@@ -6,8 +6,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.options import CompactDataFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import CompactDataFilesOptions
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.clustering import clustering, snapshots_with_sorted_rows
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs

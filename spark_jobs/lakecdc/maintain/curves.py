@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakecdc.contract.options import SpaceFillingCurve
+from lakecdc.contract.rewriting import SpaceFillingCurve
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
-from lakecdc.contract.options import ExpireSnapshotsOptions
+from lakecdc.contract.expiring import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, missing_files, would_expire
 from lakecdc.iceberg.history import down_to, read_history

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError, UnsupportedError
+from lakecdc.contract.expiring import ExpirePartitionsOptions
 from lakecdc.contract.fields import parse_moment
-from lakecdc.contract.options import ExpirePartitionsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import remove_files

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakecdc.contract.options import SpaceFillingCurve
+from lakecdc.contract.rewriting import SpaceFillingCurve
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.order import linear_depth
 from lakecdc.metadata.overlap import (

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.contract.options import RewriteManifestsOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import RewriteManifestsOptions
 from lakecdc.iceberg import manifests as iceberg
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.scan import specs_by_dropped_columns

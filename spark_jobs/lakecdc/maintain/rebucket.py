@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import LakecdcError, UnsupportedError
-from lakecdc.contract.options import RebucketOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import RebucketOptions
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.delete_writers import foreign_deletes

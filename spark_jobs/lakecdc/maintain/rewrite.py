@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
-from lakecdc.contract.options import RewritingOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import RewritingOptions
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.definition import current_spec_id

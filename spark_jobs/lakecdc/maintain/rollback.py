@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.options import RollbackTablesOptions
+from lakecdc.contract.expiring import RollbackTablesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms

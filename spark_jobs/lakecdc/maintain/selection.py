@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
+from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.geometry import Geometry, Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
 from lakecdc.metadata.file_facts import FileFacts, Partitions

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
+from lakecdc.contract.expiring import CleanSideTablesOptions
 from lakecdc.contract.fields import parse_moment
-from lakecdc.contract.options import CleanSideTablesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.options import SortDataFilesOptions, check_curve
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import SortDataFilesOptions, check_curve
 from lakecdc.iceberg.clustering import clustering, depth_reached, record_sorted, sorted_snapshots
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, column_order

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.options import ComputeStatisticsOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import ComputeStatisticsOptions
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.table_statistics import (

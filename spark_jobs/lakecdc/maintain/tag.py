@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.options import RefChange, TagSnapshotsOptions
+from lakecdc.contract.expiring import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
 from lakecdc.maintain.named_snapshots import moments, named_snapshot

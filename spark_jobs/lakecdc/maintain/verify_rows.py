@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import VerificationError
-from lakecdc.contract.options import VerifiedOptions
+from lakecdc.contract.rewriting import VerifiedOptions
 from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
 from lakecdc.sql import holds, quoted_column
 

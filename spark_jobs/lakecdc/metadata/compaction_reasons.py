@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from lakecdc.contract.options import CompactDataFilesOptions
+from lakecdc.contract.rewriting import CompactDataFilesOptions
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.file_sizes import output_count
 

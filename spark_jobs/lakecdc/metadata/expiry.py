@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
+from lakecdc.contract.expiring import ExpirePartitionsOptions, ExpireSnapshotsOptions
 from lakecdc.contract.fields import parse_moment
-from lakecdc.contract.options import ExpirePartitionsOptions, ExpireSnapshotsOptions
 
 
 def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakecdc.contract.options import RewriteManifestsOptions
+from lakecdc.contract.rewriting import RewriteManifestsOptions
 
 # Iceberg's property and its default
 _PROPERTY, _DEFAULT = "commit.manifest.target-size-bytes", 8 * 1024**2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakecdc.contract.options import SortDataFilesOptions
+from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.overlap import overlap_depth
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from lakecdc.contract.options import TagSnapshotsOptions
+from lakecdc.contract.expiring import TagSnapshotsOptions
 from lakecdc.metadata import names
 
 #: reason in the report for unchanged tags

@@ -17,7 +17,8 @@ from typing import Any
 
 from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
-from lakecdc.contract.options import OPTIONS, JobOptions
+from lakecdc.contract.job_options import JobOptions
+from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.protection import Protection
 from lakecdc.contract.protection import Window as Window
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from lakecdc.contract.options import RewriteDeleteFilesOptions
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.metadata.live_files import Content, LiveFile
 
 #: reason in the report if nothing is rewritten

@@ -16,7 +16,7 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecided, assess_job
 from airflow_provider_lakecdc.lake.oldest_day import oldest_day
 from airflow_provider_lakecdc.operators.plan import tasks_of
-from lakecdc.contract.options import ExpirePartitionsOptions
+from lakecdc.contract.expiring import ExpirePartitionsOptions
 from lakecdc.metadata import names
 from lakecdc.metadata.plan import choose
 from tests.airflow_provider_lakecdc.audit.conftest import application

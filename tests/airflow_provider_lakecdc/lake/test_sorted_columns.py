@@ -15,7 +15,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from airflow_provider_lakecdc.lake.sorted_columns import sorted_columns
-from lakecdc.contract.options import SortDataFilesOptions
+from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import names
 
 FIELDS = (NestedField(1, "a", StringType(), required=True), NestedField(2, "b", LongType(), required=True))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.options import CompactDataFilesOptions, RemoveOrphanFilesOptions
+from lakecdc.contract.expiring import RemoveOrphanFilesOptions
+from lakecdc.contract.rewriting import CompactDataFilesOptions
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.runtime.run import TABLE_WORK, WORK, work_of
 

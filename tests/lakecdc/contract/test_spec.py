@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.options import OPTIONS, RewriteDeleteFilesOptions
+from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import GOVERN, SOURCE_JOBS, loads, parse_spec

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.options import IngestOptions
+from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target

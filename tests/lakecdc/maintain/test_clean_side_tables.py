@@ -18,7 +18,7 @@ from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.log.parking import Parked, Parking, settled
-from lakecdc.ingest.sources.postgres.pgoutput import Summary
+from lakecdc.ingest.sources.postgres.reading import Summary
 from lakecdc.maintain.side_tables import clean_side_tables
 from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED
 from lakecdc.metadata.policy import ALLOW

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions, SpaceFillingCurve
+from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions, SpaceFillingCurve
 from lakecdc.maintain.curves import CurveMap, Ranks, place_on
 from lakecdc.maintain.geometry import OnCurve
 from lakecdc.maintain.selection import compaction_units, sort_units

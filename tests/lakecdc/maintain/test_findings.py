@@ -11,7 +11,7 @@ import pytest
 
 from lakecdc.contract.approval import Approved
 from lakecdc.contract.errors import InputError, SpecError
-from lakecdc.contract.options import RemoveOrphanFilesOptions
+from lakecdc.contract.expiring import RemoveOrphanFilesOptions
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import VerificationError
-from lakecdc.contract.options import RewriteManifestsOptions
+from lakecdc.contract.rewriting import RewriteManifestsOptions
 from lakecdc.iceberg import manifests
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.manifests import StagedManifests, stage_manifests

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import SpecError, UnsupportedError
-from lakecdc.contract.options import RebucketOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import RebucketOptions
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.table import IcebergTable

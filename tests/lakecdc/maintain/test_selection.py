@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from lakecdc.contract.options import CompactDataFilesOptions, SortDataFilesOptions
+from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.selection import (
     Unit,
     batches,

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError, SpecError
-from lakecdc.contract.options import ComputeStatisticsOptions
+from lakecdc.contract.rewriting import ComputeStatisticsOptions
 from lakecdc.iceberg import jvm, table_statistics
 from lakecdc.iceberg.table import Snapshot
 from lakecdc.maintain.statistics import changed_rows, compute_statistics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
-from lakecdc.contract.options import TagSnapshotsOptions
+from lakecdc.contract.expiring import TagSnapshotsOptions
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.refs import Ref, read_refs
 from lakecdc.iceberg.table import Snapshot

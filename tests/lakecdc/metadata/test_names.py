@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakecdc.contract.options import IngestOptions
+from lakecdc.contract.feeding import IngestOptions
 from lakecdc.ingest import quarantine, tombstones
 from lakecdc.ingest.sources import file_memory
 from lakecdc.metadata.names import AUDIT, HEALTH, is_lake_table, is_side_table, quarantine_of, side_tables

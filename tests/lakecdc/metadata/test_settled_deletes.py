@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.options import RewriteDeleteFilesOptions
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.metadata.live_files import Content, LiveFile
 from lakecdc.metadata.settled_deletes import are_settled
 

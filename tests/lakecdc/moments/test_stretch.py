@@ -12,7 +12,7 @@ from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.log.parking import Parked, Parking
-from lakecdc.ingest.sources.postgres.pgoutput import Summary
+from lakecdc.ingest.sources.postgres.reading import Summary
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.options import ReplayQuarantineOptions
+from lakecdc.contract.feeding import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.ingest import quarantine

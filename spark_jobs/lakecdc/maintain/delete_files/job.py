@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError, VerificationError
-from lakecdc.contract.options import RewriteDeleteFilesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import delete_file

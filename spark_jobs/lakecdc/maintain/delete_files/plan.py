@@ -16,7 +16,7 @@ from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
 
 if TYPE_CHECKING:
-    from lakecdc.contract.options import RewriteDeleteFilesOptions
+    from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 #: data files per commit; a scope is never split, so one large scope may exceed it

@@ -26,7 +26,7 @@ from lakecdc.maintain.delete_files.row_digest import NO_ROWS, Digest, digest, di
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.contract.options import Verify
+    from lakecdc.contract.rewriting import Verify
     from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable
 

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
-from lakecdc.contract.options import Outcome, RemoveOrphanFilesOptions
+from lakecdc.contract.expiring import RemoveOrphanFilesOptions
+from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
 from lakecdc.maintain.findings import Findings, approved_lines, line_of

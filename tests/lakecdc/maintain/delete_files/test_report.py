@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.options import RewriteDeleteFilesOptions
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.maintain.delete_files import job
 from lakecdc.maintain.delete_files.job import Rewrite

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
-from lakecdc.contract.options import RemoveOrphanFilesOptions
+from lakecdc.contract.expiring import RemoveOrphanFilesOptions
 from tests.conftest import Lake
 from tests.lakecdc.maintain.orphans.support import DAY, Attic, age, contents, plant
 

@@ -10,29 +10,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.fold import FoldStats, is_open
 from lakecdc.ingest.formats.messages import SCHEMA
-from lakecdc.ingest.formats.native import facts, pack, packing, sample, schemas
+from lakecdc.ingest.formats.native import pack, packing, sample, schemas
 from lakecdc.ingest.formats.native.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
-from lakecdc.ingest.formats.native.layout import COUNTS, OPS
+from lakecdc.ingest.formats.native.layout import OPS
 from lakecdc.ingest.formats.native.pack import PackTask
-from lakecdc.ingest.formats.native.tasks import (
-    EVERY,
-    DecodeTask,
-    FoldTask,
-    Read,
-    UnpackTask,
-    rows_of_cells,
-)
+from lakecdc.ingest.formats.native.packed import Gathered, Packed, gathered, unpacked
+from lakecdc.ingest.formats.native.tasks import DecodeTask, Read, rows_of_cells
 from lakecdc.ingest.order import Marks, moment
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.formats.messages import Messages
@@ -82,68 +74,6 @@ class Scan:
     def numbers(self) -> DataFrame:
         """A frame of one number per task."""
         return self.spark.range(0, self.tasks, 1, self.tasks)
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A batch as the tasks have made it, kept by Spark as few binary cells.
-
-    :param frame: the packed frame, persisted.
-    :param changes: the change frame that is unpacked from it.
-    :param folded: one row per key, in order of partition values and keys.
-    :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
-        there are none.
-    :param fields: columns of the row.
-    :param key: names of the key columns.
-    :param grouping: how the keys are grouped.
-    :param marks: how far the table had come before; None of a log.
-    :param has_twins: two events may have one order key.
-    """
-
-    frame: DataFrame
-    changes: DataFrame
-    folded: bool
-    fields: tuple[Field, ...]
-    key: tuple[str, ...]
-    facts: Facts
-    grouping: Grouping
-    marks: Marks | None = None
-    completed: DataFrame | None = None
-    has_twins: bool = True
-
-    @property
-    def first_late(self) -> str | None:
-        """The lowest order key of an event that may have come before; None without one."""
-        return self.marks.first_late(self.facts.low_orders) if self.marks else self.facts.low_order
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the table can hold none of the events, nor a newer state of their rows, as the marks tell."""
-        return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
-
-    @property
-    def opened(self) -> DataFrame:
-        """The rows of the change frame that have placeholders."""
-        return self.changes.where(is_open())
-
-    def with_completed(self, completed: DataFrame) -> Packed:
-        """The same with rows in the place of those that have placeholders."""
-        others = self.changes.where(~is_open()).select(*completed.columns)
-        return replace(self, changes=others.unionByName(completed), completed=completed)
-
-    @property
-    def deletes(self) -> DataFrame:
-        """The deletes of the change frame, without the cost of unpacking the rest."""
-        rows = unpacked(self.frame, self.fields, self.key, "d")
-        return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
-
-    @property
-    def stats(self) -> FoldStats:
-        """Facts of the folded batch."""
-        told = self.facts
-        events = {op: told.events[op] for op in OPS}
-        known = told.low_order, told.high_order, told.newest, told.deletes
-        return FoldStats(events, told.keys, told.open, *known, filled_keys=told.filled)
 
 
 @dataclass(frozen=True)
@@ -394,92 +324,6 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """What tasks have made of a batch.
-
-    :param parts: every event, then folded rows, as far as they are wanted: packed frames with their facts, and whether
-        they are folded. Nothing is folded of what is odd.
-    :param kept: what Spark keeps of them.
-    """
-
-    parts: tuple[tuple[DataFrame, Facts, bool], ...]
-    kept: tuple[DataFrame, ...]
-
-    @property
-    def told(self) -> Facts:
-        """The facts of the last part, which tell of the whole batch."""
-        return self.parts[-1][1]
-
-    def packed(
-        self, fields: tuple[Field, ...], key: tuple[str, ...], groups: Grouping, marks: Marks | None = None
-    ) -> tuple[Packed, ...]:
-        """The parts as rows.
-
-        :param fields: columns of the row.
-        :param key: names of the key columns.
-        :param marks: how far the table has come; None of a log.
-        """
-        found = []
-        for frame, told, folded in self.parts:
-            counts = [f"n_{op}" for op in OPS] if folded else []
-            changes = change_frame(unpacked(frame, fields, key, OPS), marks.partitions if marks else None, counts)
-            found.append(Packed(frame, changes, folded, fields, key, told, groups, marks))
-        return tuple(found)
-
-    def release(self) -> None:
-        """Let go of all of them."""
-        for frame in self.kept:
-            frame.unpersist()
-
-
-def gathered(
-    typed: DataFrame, groups: Grouping | None, epoch: int, fields: Sequence[Field], *, every: bool, folds: bool
-) -> Gathered:
-    """Run tasks that make a packed frame, and fold what they have made of the same keys.
-
-    :param groups: None if folded rows are whole already.
-    :param epoch: of the order keys.
-    :param fields: columns of the row.
-    :param every: the frame has every event, in the group :data:`~lakecdc.ingest.formats.native.tasks.EVERY`.
-    :param folds: it has rows to be folded, in other groups.
-    """
-    kept, parts = [], []
-    if every:
-        kept.append(typed.persist())
-        of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
-        parts.append((of_events, told_by(of_events), False))
-    if folds and not any(told.odd for _, told, _ in parts):
-        if groups:
-            task = FoldTask(epoch, tuple(field.name for field in fields))
-            typed = typed.repartitionById(groups.tasks, "grp").mapInArrow(task, packing.SCHEMA)
-        kept.append(typed.persist())
-        parts.append((typed, told_by(typed), True))
-    return Gathered(tuple(parts), tuple(kept))
-
-
-def told_by(frame: DataFrame) -> Facts:
-    """The facts of a packed frame."""
-    return facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
-
-
-def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
-    """Rows of a packed frame.
-
-    :param only: ops that are wanted.
-    """
-    types = {f.name: f.type for f in fields}
-    # Spark stores no struct without fields
-    key = ", ".join(f"{quoted_column(k)}: {types[k]}" for k in keys) or "none: string"
-    row = ", ".join(f"{quoted_column(f.name)}: {f.type}" for f in fields)
-    counts = ", ".join(f"{count} int" for count in COUNTS)
-    schema = (
-        f"op string, key struct<{key}>, row struct<{row}>, open array<string>, old_key struct<{key}>, "
-        f"`order` string, time_us bigint, partition string, {counts}"
-    )
-    return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
-
-
 def _reason(made: Packed, *, shards: bool) -> str | None:
     """Return why the whole batch has to be decoded one by one; None if it need not be."""
     told = made.facts
@@ -498,22 +342,3 @@ def _reason(made: Packed, *, shards: bool) -> str | None:
     if lone:
         return "a tombstone without its delete"
     return "events of several source tables" if len(told.tables) > 1 and not shards else None
-
-
-def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
-    """The change frame of unpacked rows.
-
-    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
-    :param more: further columns.
-    """
-    rows = changes.where(F.col("op").isin(*OPS))
-    columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]
-    columns += [F.timestamp_micros("time_us").alias("source_time"), _late(marks).alias("late")]
-    return rows.select(*columns, *more)
-
-
-def _late(marks: Mapping[str, str] | None) -> Column:
-    if not marks:
-        return F.lit(True)
-    known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])
-    return F.coalesce(F.col("order") <= F.try_element_at(known, F.col("partition")), F.lit(True))

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.decoder import CHECKS
-from lakecdc.ingest.formats.native.engine import Native, gathered
+from lakecdc.ingest.formats.native.engine import Native
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
+from lakecdc.ingest.formats.native.packed import gathered
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.tasks import EVERY, OddError, holders
 from lakecdc.ingest.formats.values import Field

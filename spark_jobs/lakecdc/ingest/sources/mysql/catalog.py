@@ -20,7 +20,7 @@ from lakecdc.ingest.sources.mysql.values import python_encoding
 if TYPE_CHECKING:
     from lakecdc.contract.sources.mysql import MysqlSource
     from lakecdc.ingest.sources.mysql.connect import Session
-    from lakecdc.ingest.sources.mysql.decoder import Relation
+    from lakecdc.ingest.sources.mysql.reading import Relation
 
 _COLUMNS = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE, EXTRA, IS_NULLABLE,

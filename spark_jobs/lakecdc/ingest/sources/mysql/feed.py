@@ -11,7 +11,7 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
-from lakecdc.ingest.sources.mysql.decoder import Relation, Summary
+from lakecdc.ingest.sources.mysql.reading import Relation, Summary
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable

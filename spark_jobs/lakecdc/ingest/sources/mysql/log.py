@@ -21,8 +21,9 @@ from lakecdc.ingest.sources.log.parking import EVENTS, Parked
 from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.arrow_values import converted, is_odd_for_arrow
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
-from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.events import FORMAT
+from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement

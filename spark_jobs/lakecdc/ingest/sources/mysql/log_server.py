@@ -26,10 +26,10 @@ from lakecdc.ingest.sources.mysql.arrow_values import odd_for_arrow
 from lakecdc.ingest.sources.mysql.catalog import bases, read_table
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
-from lakecdc.ingest.sources.mysql.decoder import Limits, Relation, Wanted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
+from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Wanted
 from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position

@@ -13,7 +13,7 @@ from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
 from lakecdc.ingest.sources.database import constants, full_load_needed
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
-from lakecdc.ingest.sources.postgres.pgoutput import Relation
+from lakecdc.ingest.sources.postgres.reading import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 

@@ -21,7 +21,8 @@ from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres import pgoutput
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect
-from lakecdc.ingest.sources.postgres.pgoutput import Bounds, Decoder, Relation, Summary, Wanted
+from lakecdc.ingest.sources.postgres.pgoutput import Decoder
+from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, Summary, Wanted
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement

@@ -33,7 +33,7 @@ from lakecdc.ingest.sources.postgres.feed import (
 )
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
-from lakecdc.ingest.sources.postgres.pgoutput import Bounds, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, Summary, Wanted
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.start_checks import (
     TYPE,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.postgres.catalog import SourceColumn
-    from lakecdc.ingest.sources.postgres.pgoutput import RelationColumn
+    from lakecdc.ingest.sources.postgres.reading import RelationColumn
 
 MAX_PRECISION = 38
 _DATED = ("date", "timestamp", "timestamptz")

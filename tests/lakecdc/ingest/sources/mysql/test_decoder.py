@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc.ingest.sources.mysql.decoder import Decoder, Limits, LogError, Summary, Wanted
+from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
+from lakecdc.ingest.sources.mysql.reading import Limits, Summary, Wanted
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.ingest.sources.mysql.types import MysqlType
 from lakecdc.model.positions import Place

@@ -13,7 +13,7 @@ from lakecdc.ingest.apply import packed
 from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.postgres import log as wal
-from lakecdc.ingest.sources.postgres.pgoutput import Bounds
+from lakecdc.ingest.sources.postgres.reading import Bounds
 from tests.lakecdc.ingest.sources.log_ways import (
     WAYS,
     assert_same_events,

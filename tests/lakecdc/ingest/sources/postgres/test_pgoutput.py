@@ -14,16 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakecdc.ingest.sources.postgres import pgoutput
-from lakecdc.ingest.sources.postgres.pgoutput import (
-    EPOCH_MICROS,
-    Bounds,
-    Decoder,
-    RelationColumn,
-    Summary,
-    Wanted,
-    read_relation,
-)
+from lakecdc.ingest.sources.postgres.pgoutput import EPOCH_MICROS, Decoder, read_relation
 from lakecdc.ingest.sources.postgres.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, read_tuple, write_tuple
+from lakecdc.ingest.sources.postgres.reading import Bounds, RelationColumn, Summary, Wanted
 from tests.lakecdc.ingest.formats.fuzz import mutated
 from tests.on_demand import on_demand
 

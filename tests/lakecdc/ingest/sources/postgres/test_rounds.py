@@ -11,7 +11,7 @@ import pytest
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres import log as wal
-from lakecdc.ingest.sources.postgres.pgoutput import Bounds
+from lakecdc.ingest.sources.postgres.reading import Bounds
 
 from .conftest import Shop
 

@@ -1,0 +1,150 @@
+"""What a read of the binary log is to find and where it ends, and what it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lakecdc.ingest.sources.mysql.table_map import Named
+from lakecdc.model.positions import Place
+
+#: members of a summary that are by table
+_BY_TABLE = ("events", "truncates", "columns", "added", "lost", "zero_dates")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader wants to know of one table.
+
+    :param start: see :attr:`Place.number`; events before it are already applied.
+    :param key: columns that identify a row, as they are named at ``start``, or now where ``columns`` is not known.
+    :param excluded: columns that are left out.
+    :param now: the columns as the server tells them now, for logs that do not name them.
+    :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
+    :param loaded: see :attr:`Place.number`; columns that are renamed or made anew before it were so while they were
+        loaded.
+    :param types: Spark SQL types of the target's columns, by their names at ``start``.
+    """
+
+    schema: str
+    table: str
+    start: int
+    key: tuple[str, ...]
+    excluded: frozenset[str]
+    now: tuple[Named, ...]
+    columns: tuple[tuple[str, int], ...] = ()
+    loaded: int = 0
+    types: tuple[tuple[str, str], ...] = ()
+
+    def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
+        """Where the key's columns stand in rows; None for one that they do not have.
+
+        :param names: of all columns, as the log has them.
+        :param numbers: of the same.
+        """
+        began = dict(self.columns)
+        if not began:
+            return {name: names.index(name) if name in names else None for name in self.key}
+        return {name: numbers.index(began[name]) if began[name] in numbers else None for name in self.key}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a read ends: at the first boundary between transactions that one of these names.
+
+    :param stop: see :attr:`Place.number`.
+    :param events: row events of wanted tables.
+    :param transaction: row events of one transaction above which the read fails; 0 is no limit.
+    :param bytes: of log that hold these row events; 0 is no limit.
+    :param seconds: since the first event, once there is such a row event; 0 is no limit.
+    """
+
+    stop: int
+    events: int
+    transaction: int = 0
+    bytes: int = 0
+    seconds: float = 0
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table's columns at one moment of the log.
+
+    :param version: counts the different descriptions within one read, from 0.
+    :param columns: name, base and Spark type of each.
+    :param numbers: by which they are known under other names.
+    """
+
+    table: int
+    version: int
+    columns: tuple[tuple[str, str, str | None], ...]
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass
+class Summary:
+    """What one read has seen.
+
+    :param file: file and byte of the boundary where it ended.
+    :param gtid: the last transaction's identifier; empty if there was none.
+    :param seconds: its time, since 1970.
+    :param events: number of events by table and kind.
+    :param truncates: place, ordinal and time of each table's last TRUNCATE.
+    :param columns: numbers of the columns by their names at the end, in their order, for tables that tell of any.
+    :param added: numbers of columns that statements added, by table.
+    :param lost: why a table can only be loaded in full.
+    :param zero_dates: dates that are none, by table.
+    :param bytes: bytes of log read.
+    :param row_bytes: those of row events of wanted tables.
+    """
+
+    file: str
+    pos: int
+    gtid: str = ""
+    seconds: int = 0
+    total: int = 0
+    bytes: int = 0
+    row_bytes: int = 0
+    events: dict[int, dict[str, int]] = field(default_factory=dict)
+    truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    altered: list[int] = field(default_factory=list)
+    columns: dict[int, dict[str, int]] = field(default_factory=dict)
+    added: dict[int, list[int]] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    zero_dates: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        """Where it ended."""
+        return Place(self.file, self.pos)
+
+    @property
+    def event_bytes(self) -> int:
+        """Mean size of a row event of a wanted table; 0 if there was none."""
+        return self.row_bytes // max(1, self.total)
+
+    def of_table(self, table: int) -> Summary:
+        """Return the part that concerns one table."""
+        document, own = asdict(self), sum(self.events.get(table, {}).values())
+        for name in _BY_TABLE:
+            document[name] = {t: found for t, found in document[name].items() if t == table}
+        document["relations"] = [relation for relation in document["relations"] if relation["table"] == table]
+        document["altered"] = [t for t in self.altered if t == table]
+        return Summary.from_json({**document, "total": own, "row_bytes": own * self.event_bytes})
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Summary:
+        """Back from a JSON object."""
+        found = {**document, **{k: {int(t): v for t, v in document[k].items()} for k in _BY_TABLE}}
+        found["truncates"] = {table: tuple(place) for table, place in found["truncates"].items()}
+        found["relations"] = [
+            Relation(r["table"], r["version"], tuple((c[0], c[1], c[2]) for c in r["columns"]), tuple(r["numbers"]))
+            for r in document["relations"]
+        ]
+        return cls(**found)
