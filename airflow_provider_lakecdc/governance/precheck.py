@@ -67,7 +67,7 @@ def look(catalog: CatalogConnection, spec: JobSpec) -> FirstLook:
 
 
 def _look_at(catalog: CatalogConnection, spec: JobSpec, tables: Sequence[str]) -> dict[str, TableReport | None]:
-    """Reports of the tables that need nothing, None for those left to the job; no entry for an absent side table."""
+    """Return reports of the tables that need nothing, None for those left to the job; absent side tables have none."""
     found: dict[str, TableReport | None] = dict.fromkeys(tables)
     try:
         with closing(catalog.load()) as opened:
@@ -91,7 +91,7 @@ def _open(catalog: Catalog, name: str) -> Table | None:
 
 
 def _report(table: Table, name: str, spec: JobSpec) -> TableReport | None:
-    """The report of a table that needs nothing; None if it is left to the job."""
+    """Return the report of a table that needs nothing; None if it is left to the job."""
     try:
         return _idle(table, name, spec)
     except Exception:

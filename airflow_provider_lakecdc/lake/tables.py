@@ -28,7 +28,7 @@ Side = Literal["above", "below"]
 
 @contextmanager
 def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]:
-    """A table for as long as its catalog is open; None if there is none of that name.
+    """Open a table for as long as its catalog is open; yield None if there is none of that name.
 
     :param table: ``namespace.name``.
     """
@@ -44,7 +44,7 @@ def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]
 
 @contextmanager
 def open_branch(catalog: CatalogConnection, table: str, branch: str) -> Iterator[Table | None]:
-    """The same if the table has a branch of that name; it always has ``main``, which need not have a snapshot."""
+    """Open a table if it has a branch of that name; it always has ``main``, which need not have a snapshot."""
     with open_table(catalog, table) as found:
         yield found if found is not None and (branch == MAIN or branch in found.metadata.refs) else None
 
@@ -129,7 +129,7 @@ def existing(found: Table | None, table: str) -> Table:
 
 
 def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
-    """A snapshot as :mod:`lakecdc.metadata` knows it."""
+    """Return a snapshot as :mod:`lakecdc.metadata` knows it."""
     operation = snapshot.summary.operation.value if snapshot.summary else None
     return SnapshotFacts(snapshot.snapshot_id, snapshot.timestamp_ms, operation, summary_of(snapshot))
 
@@ -144,12 +144,12 @@ def is_fed(table: Table) -> bool:
 
 
 def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """A snapshot's summary; empty if it has none."""
+    """Return a snapshot's summary; empty if it has none."""
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def partition_of(file: DataFile) -> tuple[int, str]:
-    """What tells a file's partition from all others: its partition spec and its values."""
+    """Return what tells a file's partition from all others: its partition spec and its values."""
     return file.spec_id, repr(file.partition)
 
 

@@ -31,7 +31,7 @@ class ApprovableOptions:
     approved: dict[str, Approved] | None = None
 
     def approval_of(self, table: str) -> Approved | None:
-        """The list that holds for a table; None if nobody is asked.
+        """Return the list that holds for a table; None if nobody is asked.
 
         :raises InputError: there is none of this table.
         """

@@ -38,5 +38,5 @@ class Cleaning:
             raise SpecError("clean.lateness_seconds is set without clean.event_time.")
 
     def renamed(self, name: str) -> str:
-        """The column that a source column is called."""
+        """Return the column that a source column is called."""
         return self.rename.get(name, name)

@@ -37,7 +37,7 @@ class LakecdcError(Exception):
 
 
 def about(table: str | None, text: str) -> str:
-    """A text about a table that is named in it once.
+    """Return a text about a table that is named in it once.
 
     :param text: may begin with the table's name.
     """

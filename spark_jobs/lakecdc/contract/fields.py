@@ -73,7 +73,7 @@ def check_zone(name: str, where: str) -> None:
 
 
 def parse_moment(text: str, where: str) -> datetime:
-    """The moment that an ISO-8601 text tells; without an offset it is UTC.
+    """Return the moment that an ISO-8601 text tells; without an offset it is UTC.
 
     :param where: path of the value, for the message.
     :raises SpecError: if it tells none.

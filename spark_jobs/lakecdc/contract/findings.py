@@ -33,7 +33,7 @@ class Finding:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Finding:
-        """What :meth:`facts` has given."""
+        """Read what :meth:`facts` has given."""
         return cls(**facts)
 
 

@@ -50,7 +50,7 @@ class RestoreMomentOptions(JobOptions):
         check_quarantine_table(self.quarantine_table)
 
     def restored(self) -> tuple[datetime, str]:
-        """The moment in UTC, and the name of its branch.
+        """Return the moment in UTC, and the name of its branch.
 
         :raises SpecError: nobody has named one.
         """

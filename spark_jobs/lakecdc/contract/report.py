@@ -107,7 +107,7 @@ class JobReport:
         return EXIT_BAD_INPUT if "bad input" in classes else EXIT_CONFLICT
 
     def to_json(self) -> str:
-        """The report as the JSON text that is written to ``--report``."""
+        """Return the report as the JSON text that is written to ``--report``."""
         return json.dumps(dataclasses.asdict(self), indent=2, default=str)
 
 
@@ -120,7 +120,7 @@ def parse_report(document: Mapping[str, Any]) -> JobReport:
 
 
 def describe(error: BaseException) -> str:
-    """An exception as one paragraph: ours explains itself, of any other its type and first line."""
+    """Return an exception as one paragraph: ours explains itself, of any other its type and first line."""
     if isinstance(error, LakecdcError):
         return str(error)
     first, *others = str(error).splitlines() or [""]
@@ -131,5 +131,5 @@ def describe(error: BaseException) -> str:
 
 
 def now() -> str:
-    """The current moment as the report writes it."""
+    """Return the current moment as the report writes it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -85,7 +85,7 @@ class JobSpec:
         return any(not step.options.dry_run for step in doing)
 
     def reported_to(self, folder: str) -> JobSpec:
-        """The same with the folder that its report will lie in."""
+        """Return the same with the folder that its report will lie in."""
         return replace(self, documents=folder, steps=tuple(step.reported_to(folder) for step in self.steps))
 
 
@@ -143,7 +143,7 @@ def _parse_tables(document: Any) -> tuple[str, ...]:
 
 
 def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptions) -> tuple[JobSpec, ...]:
-    """The steps of ``govern``, each as strict as a spec of its own, with the step named in what is refused.
+    """Return the steps of ``govern``, each as strict as a spec of its own, with the step named in what is refused.
 
     :param tables: of steps that name none.
     """

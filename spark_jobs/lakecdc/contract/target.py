@@ -134,7 +134,7 @@ class Target:
         return among(self.source_tables) and not among(self.exclude_source_tables)
 
     def for_source_table(self, source_table: str) -> Target:
-        """The target of one source table."""
+        """Return the target of one source table."""
         parts = ["", *source_table.split(".")]
         names = {"schema": parts[-2], "table": parts[-1]}
         history = self.history_table.format(**names) if self.history_table else None
@@ -148,7 +148,7 @@ class Target:
         )
 
     def history(self) -> Target:
-        """The target's change log as a target of its own."""
+        """Return the target's change log as a target of its own."""
         assert self.history_table
         return replace(
             self,

@@ -47,7 +47,7 @@ class Audit:
 
     @classmethod
     def of(cls, target: Target, *, show_values: bool) -> Audit | None:
-        """That of a target's batch; None if it publishes whatever comes."""
+        """Return that of a target's batch; None if it publishes whatever comes."""
         return cls(target.checks, target.table_checks, show_values=show_values) if target.publish else None
 
     def refuse_bad(self, table: IcebergTable) -> None:

@@ -205,10 +205,10 @@ class IngestSource(Protocol):
         """Micro-batches, each a list with one batch for every table that is still fed (quiet ones included)."""
 
     def applied(self, table: str, position: Position) -> None:
-        """The table stands at ``position`` now, committed."""
+        """Note that the table stands at ``position`` now, committed."""
 
     def failed(self, table: str, error: Exception) -> None:
-        """The table could not be fed; it is left out of later rounds and its position must not be passed."""
+        """Leave a table that could not be fed out of later rounds; its position must not be passed."""
 
     def finish_round(self) -> None:
         """All tables of a round have been applied or have failed: the source may let go of what they hold."""

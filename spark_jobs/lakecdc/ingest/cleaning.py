@@ -38,7 +38,7 @@ _RAW = "_lakecdc_raw"
 
 
 def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
-    """The batch with its target's cleaning applied to every event; its target's filter tells the floor from then on.
+    """Return the batch with its target's cleaning applied to every event; the filter tells the floor from then on.
 
     :raises InputError: an expression that Spark refuses, or a column that is not there; nothing has been written then.
     """
@@ -148,7 +148,7 @@ def completed(spark: SparkSession, rows: DataFrame, batch: TableBatch, were_open
 
 
 def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataFrame] | None:
-    """The batch without the events that an expression of its cleaning cannot take.
+    """Return the batch without the events that an expression of its cleaning cannot take.
 
     :param batch: not cleaned yet.
     :return: the batch with every other event and the fact ``rows_read``, and those events with ``misfit``, the column
@@ -181,7 +181,7 @@ def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataF
 
 
 def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation) -> tuple[DataFrame, DataFrame]:
-    """Changes of which one of some expressions cannot be evaluated, and the others.
+    """Return changes of which one of some expressions cannot be evaluated, and the others.
 
     Spark's ``try_to_binary`` is null whatever fails within it, and the text of a value needs the value.
 
@@ -297,7 +297,7 @@ def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]
 
 
 def _spread(changes: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """The row's columns at the top under new names, the change in one column beside them."""
+    """Return the row's columns at the top under new names, the change in one column beside them."""
     columns = [F.col("row")[old].alias(new) for old, new in names.items()]
     return changes.select(F.struct(*changes.columns).alias(_CHANGE), *columns)
 
@@ -353,7 +353,7 @@ def _computed_again(
 
 
 def _watermark(changes: DataFrame, clean: Cleaning) -> dict[str, str]:
-    """The newest event time less the lateness, ISO-8601, UTC."""
+    """Return the newest event time less the lateness, ISO-8601, UTC."""
     if clean.event_time is None:
         return {}
     # what is no moment, or none that Python can tell, is none of an event

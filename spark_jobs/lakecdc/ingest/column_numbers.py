@@ -9,7 +9,7 @@ Columns = Mapping[str, int | None]
 
 
 def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, str]:
-    """The columns that have another name now, by the one they had.
+    """Return the columns that have another name now, by the one they had.
 
     :param swapped: follow names that were another column's, too.
     """
@@ -22,7 +22,7 @@ def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, st
 
 
 def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
-    """The numbers of columns as the log names them, while the catalog may be ahead of the log.
+    """Return the numbers of columns as the log names them, while the catalog may be ahead of the log.
 
     The log has them by number, which tells names apart that were given to another column. A name that neither knows
     belongs to the column that has to stand in its place.

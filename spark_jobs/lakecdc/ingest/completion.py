@@ -156,7 +156,7 @@ def _without_applied(
 
 
 def _event(order: str) -> Column:
-    """An order key without the place of arrival."""
+    """Return an order key without the place of arrival."""
     return F.substring(order, 1, EVENT_DIGITS)
 
 
@@ -205,7 +205,7 @@ def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> 
 
 
 def _newest(events: str, column: str) -> Column:
-    """The newest real value of a column among events, in a struct because it may be null; null if there is none."""
+    """Return the newest real value of a column among events, in a struct as it may be null; null if there is none."""
     real = F.filter(events, lambda e: ~F.coalesce(F.array_contains(e["open"], column), F.lit(False)))
     return F.when(F.size(real) > 0, F.struct(F.get(real, F.lit(0))["row"][column].alias("v")))
 
@@ -260,7 +260,7 @@ def _from_snapshot(
 
 
 def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> DataFrame:
-    """The folded rows with the completed ones, without the lost ones.
+    """Return the folded rows with the completed ones, without the lost ones.
 
     A row that was gone before the full load read it becomes a delete.
     """

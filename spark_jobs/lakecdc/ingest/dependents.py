@@ -29,7 +29,7 @@ _REASON = "a message in quarantine that came before it may have changed what it 
 
 
 def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame | None) -> TableBatch:
-    """The batch without the updates that depend on messages in quarantine, which are rejected as well.
+    """Return the batch without the updates that depend on messages in quarantine, which are rejected as well.
 
     :param batch: not cleaned yet.
     :param table: the target; None if there is none yet.
@@ -69,7 +69,7 @@ def _leaves_out(batch: TableBatch) -> bool:
 
 
 def _waiting(batch: TableBatch, waiting: DataFrame | None) -> DataFrame | None:
-    """The messages with known keys, those of the batch itself included; None if there are none."""
+    """Return the messages with known keys, those of the batch itself included; None if there are none."""
     frames = [batch.rejected.select("row_key", "order")] if batch.rejected is not None else []
     frames += [waiting] if waiting is not None else []
     if not frames:
@@ -111,7 +111,7 @@ def _stored(judged: DataFrame, batch: TableBatch, table: IcebergTable | None) ->
 
 
 def _names(batch: TableBatch) -> Sequence[str]:
-    """The key columns as the table has them."""
+    """Return the key columns as the table has them."""
     clean = batch.target.clean
     return [clean.renamed(name) if clean else name for name in batch.key]
 

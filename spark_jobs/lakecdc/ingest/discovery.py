@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, InputError]]:
-    """The spec with every table named, and the targets that cannot be fed because several source tables would.
+    """Return the spec with every table named, and the targets that cannot be fed because several source tables would.
 
     A table that another target names as its ``source_table``, or that would get the name of another target, belongs
     to that one. One whose target would be called like a table of lakecdc's own is left out.

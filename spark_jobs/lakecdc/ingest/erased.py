@@ -42,7 +42,7 @@ def in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
 
 
 def key_hash(uuid: str, text: Column) -> Column:
-    """A key as a hash.
+    """Return the hash of a key.
 
     :param uuid: of the table, which is the salt.
     :param text: the key as :func:`lakecdc.ingest.formats.changes.row_key` has it, of columns :func:`in_field_order`.
@@ -75,7 +75,7 @@ def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -
 
 
 def without_erased(batch: TableBatch, target: IcebergTable) -> TableBatch:
-    """The events of a batch for a change log, without late ones of keys that were erased from its target."""
+    """Return the events of a batch for a change log, without late ones of keys that were erased from its target."""
     changes = batch.every_event.changes if batch.every_event else batch.changes
     if batch.in_order or changes is None or not batch.key:
         return batch

@@ -36,7 +36,7 @@ class _Literal(str):
 
 
 def value_without(target: Target, format_name: str) -> Callable[[bytes | None], bytes | None]:
-    """A function that takes the target's excluded columns out of a message's value.
+    """Return a function that takes the target's excluded columns out of a message's value.
 
     It gives null for what is no JSON: nobody can tell where the columns are in it.
     """
@@ -53,7 +53,7 @@ def value_without(target: Target, format_name: str) -> Callable[[bytes | None], 
 
 
 def key_without(target: Target) -> Callable[[bytes | None], bytes | None]:
-    """A function that takes the target's excluded columns out of a message's key; what is no JSON stays."""
+    """Return a function that takes the target's excluded columns out of a message's key; what is no JSON stays."""
     names = frozenset(target.exclude_columns)
 
     def without(key: bytes | None) -> bytes | None:
@@ -99,7 +99,7 @@ def _part(name: str, value: Any, names: frozenset[str]) -> Any:
 
 
 def _anywhere(node: Any, names: frozenset[str]) -> Any:
-    """What is not known to be a row, without members of such names however deep."""
+    """Return what is not known to be a row, without members of such names however deep."""
     if isinstance(node, _Members):
         return _Members((name, _anywhere(value, names)) for name, value in node if name not in names)
     return [_anywhere(item, names) for item in node] if type(node) is list else node

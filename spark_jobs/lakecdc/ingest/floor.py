@@ -49,7 +49,7 @@ class BelowFloor:
     _counted: list[int] = field(default_factory=list)
 
     def condition(self, columns: Iterable[str]) -> str | None:
-        """SQL that is true for rows below the floor and false for all others; None if there can be none.
+        """Return SQL that is true for rows below the floor and false for all others; None if there can be none.
 
         :param columns: that the rows have.
         """
@@ -74,7 +74,7 @@ class BelowFloor:
 
 
 def held_against(batch: TableBatch, table: IcebergTable | None) -> TableBatch:
-    """The batch with the floor of the table that it goes into.
+    """Return the batch with the floor of the table that it goes into.
 
     :param table: None if there is none yet.
     :raises InputError: the table's property is no floor.
@@ -85,7 +85,7 @@ def held_against(batch: TableBatch, table: IcebergTable | None) -> TableBatch:
 
 
 def floor_of(table: IcebergTable) -> BelowFloor | None:
-    """What rows that go into a table are held against; None if nothing of it has expired.
+    """Return what rows that go into a table are held against; None if nothing of it has expired.
 
     :raises InputError: the table's property is no floor.
     """
@@ -101,7 +101,7 @@ def floor_of(table: IcebergTable) -> BelowFloor | None:
 
 
 def without_expired(batch: TableBatch, table: IcebergTable) -> TableBatch:
-    """The events of a batch for a change log that has a floor of its own, without those of rows below it.
+    """Return the events of a batch for a change log that has a floor of its own, without those of rows below it.
 
     :param batch: cleaned.
     """
@@ -116,5 +116,5 @@ def without_expired(batch: TableBatch, table: IcebergTable) -> TableBatch:
 
 
 def known_floor(table: IcebergTable, batch: TableBatch) -> KnownFloor:
-    """What refuses the commit of a batch if rows of the table have expired or were erased by then."""
+    """Return what refuses the commit of a batch if rows of the table have expired or were erased by then."""
     return KnownFloor(table, {EXPIRED_BELOW: batch.floor.text if batch.floor else None, ERASED: batch.erasure})

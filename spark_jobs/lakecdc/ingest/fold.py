@@ -57,7 +57,7 @@ def fold(changes: DataFrame) -> DataFrame:
 
 
 def with_late(changes: DataFrame) -> DataFrame:
-    """The change frame with its optional column ``late``; where nobody tells, every event may be late."""
+    """Return the change frame with its optional column ``late``; where nobody tells, every event may be late."""
     return changes if "late" in changes.columns else changes.withColumn("late", F.lit(True))
 
 

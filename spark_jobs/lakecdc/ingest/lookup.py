@@ -24,7 +24,7 @@ _ENDS = ((0, F.min), (1, F.max))
 
 
 def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
-    """The table's visible rows of some keys.
+    """Return the table's visible rows of some keys.
 
     :param keys: distinct keys, columns as in ``key``.
     :param snapshot_id: state to read; default: the current one.
@@ -34,7 +34,7 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
 
 
 def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
-    """The table's visible rows between the bounds of some keys, and more in their files.
+    """Return the table's visible rows between the bounds of some keys, and more in their files.
 
     The bounds are pushed down as literals, so that Iceberg opens only files that can hold one of the keys.
 
@@ -79,7 +79,7 @@ def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> Dat
 
 
 def plain(column: str, sql_type: str) -> Column:
-    """A column as values that come back from Python unchanged.
+    """Return a column as values that come back from Python unchanged.
 
     A ``datetime`` would take this machine's time zone, and py4j takes no ``date`` before the year 1000.
     """
@@ -89,7 +89,7 @@ def plain(column: str, sql_type: str) -> Column:
 
 
 def _literal(value: Any, sql_type: str) -> Column:
-    """A value of :func:`plain` as a literal of its type."""
+    """Return a value of :func:`plain` as a literal of its type."""
     if sql_type == "timestamp":
         return F.timestamp_micros(F.lit(value))
     return F.lit(value).cast(sql_type) if sql_type in _AS_TEXT else F.lit(value)

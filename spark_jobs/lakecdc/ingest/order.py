@@ -36,7 +36,7 @@ LAST_TIME = 253_402_300_799_999
 def order_key(
     epoch: int, position: int, ordinal: int = 0, rank: int = RANK_CHANGE, time: int = 0, offset: int = 0
 ) -> str:
-    """The order key of one event.
+    """Return the order key of one event.
 
     :param epoch: 0 to 65535.
     :param position: unsigned 64-bit.
@@ -50,7 +50,7 @@ def order_key(
 def order_sql(
     epoch: str, position: str, ordinal: str = "0", rank: str = "8", time: str = "0", offset: str = "0"
 ) -> str:
-    """The same as a Spark SQL expression.
+    """Return the same as a Spark SQL expression.
 
     :param epoch: SQL of a non-negative integer, as are the others (``position`` and ``ordinal`` may be negative
         longs that stand for unsigned ones: ``hex`` writes two's complement). A time that has no place counts as the
@@ -66,7 +66,7 @@ def order_sql(
 
 
 def time_of(order: str) -> int:
-    """The source time in an order key, milliseconds since 1970."""
+    """Return the source time in an order key, milliseconds since 1970."""
     return int(order[_TIME : _TIME + 12], 16)
 
 
@@ -86,12 +86,12 @@ def is_higher(order: str, than: str) -> bool:
 
 
 def arrival_of(order: str) -> int:
-    """The place of arrival in an order key."""
+    """Return the place of arrival in an order key."""
     return int(order[EVENT_DIGITS:], 16)
 
 
 def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
-    """The highest of several order keys of each place they are told for.
+    """Return the highest of several order keys of each place they are told for.
 
     :param orders: place, such as a partition, and order key.
     """
@@ -102,7 +102,7 @@ def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 
 
 def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
-    """The lowest of several order keys of each place they are told for, see :func:`highest`."""
+    """Return the lowest of several order keys of each place they are told for, see :func:`highest`."""
     found: dict[_Place, str] = {}
     for place, order in orders:
         found[place] = min(order, found.get(place, order))
@@ -129,7 +129,7 @@ class Marks:
     high: str | None = None
 
     def first_late(self, lowest: Mapping[str, str]) -> str | None:
-        """The lowest order key of an event that does not lie above the mark of its own partition; None without one.
+        """Return the lowest order key of an event not above the mark of its own partition; None without one.
 
         :param lowest: lowest order key of an event by ``topic/partition``.
         """
@@ -158,7 +158,7 @@ def joined(lists: Iterable[Mapping[str, Sequence[Stretch]]]) -> dict[str, list[S
 
 
 def void_sql(order: str, truncate: str) -> str:
-    """SQL condition: the event is from before a TRUNCATE.
+    """Return SQL that is true for an event from before a TRUNCATE.
 
     A row that a snapshot has read at an unknown place in the log is below all changes; it is judged by its time.
 

@@ -21,7 +21,7 @@ _HAS_PAST = "n_r + n_c + n_u + n_d > 1 OR old_key IS NOT NULL"
 
 
 def past_of(batch: TableBatch, rows: DataFrame) -> DataFrame:
-    """The events that rows are made of, each with its own placeholders.
+    """Return the events that rows are made of, each with its own placeholders.
 
     :param batch: folded or cleaned, or neither.
     :param rows: folded rows of it with placeholders.

@@ -240,7 +240,7 @@ def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[
 
 
 def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch: str | None = None) -> DataFrame:
-    """A target's messages as a message frame, with their original place in the order of arrival.
+    """Return a target's messages as a message frame, with their original place in the order of arrival.
 
     :param rules: as for :func:`epochs`.
     :param epoch: only those of one of the :func:`epochs`; default: all.
@@ -257,7 +257,7 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch:
 
 
 def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, own: bool) -> DataFrame:
-    """A target's messages of an epoch as they were rejected, ``formats.changes.REJECTED``.
+    """Return a target's messages of an epoch as they were rejected, ``formats.changes.REJECTED``.
 
     :param rules: as for :func:`epochs`.
     :param own: rows that are kept themselves, or the others.
@@ -292,7 +292,7 @@ def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFr
 
 
 def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
-    """A target's messages that have not been withheld: the others are at the source alone."""
+    """Return a target's messages that have not been withheld: the others are at the source alone."""
     kept = _kept(table, target, rules)
     return kept.where("withheld IS NULL") if "withheld" in table.column_names else kept
 
@@ -341,7 +341,7 @@ def count(table: IcebergTable, target: str) -> int:
 
 
 def oldest_orders(table: IcebergTable, target: str) -> list[str | None]:
-    """The lowest order key of a target's messages, and None if one has none; empty if no message waits."""
+    """Return the lowest order key of a target's messages, and None if one has none; empty if no message waits."""
     found = _kept(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
     assert found is not None
     return [*([found["low"]] if found["low"] else []), *([None] if found["none"] else [])]
@@ -354,7 +354,7 @@ def newest_order(table: IcebergTable, target: str) -> str | None:
 
 
 def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
-    """The quarantine, or None if nothing was ever kept."""
+    """Return the quarantine, or None if nothing was ever kept."""
     return open_if_there(spark, catalog, name)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def properties(batch: TableBatch) -> dict[str, str]:
-    """What a new table remembers."""
+    """Return what a new table remembers."""
     found = batch.source_columns
     if not found or not _wanted(batch.target, found):
         return {}
@@ -147,7 +147,7 @@ def changed(table: IcebergTable, batch: TableBatch) -> bool:
 
 
 def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
-    """The source's columns at a place of its log, as :class:`ColumnsTold` has told them.
+    """Return the source's columns at a place of its log, as :class:`ColumnsTold` has told them.
 
     :return: number by name, empty if they are not known; and the place up to which the log has to be read at once,
         because the table's columns are those of that place already.
@@ -216,7 +216,7 @@ def _news(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
 
 
 def remembered(table: IcebergTable) -> dict[str, int | None]:
-    """The source's columns as the table has them from its last batch; empty if it has none."""
+    """Return the source's columns as the table has them from its last batch; empty if it has none."""
     return dict(json.loads(table.properties.get(names.SOURCE_COLUMNS, "{}")))
 
 
@@ -225,7 +225,7 @@ def _wanted(target: Target, found: Columns) -> bool:
 
 
 def _in_table(target: Target, name: str) -> str | None:
-    """A source column's name in the table; None if something else stands there."""
+    """Return a source column's name in the table; None if something else stands there."""
     if target.clean is None:
         return name
     renamed = target.clean.renamed(name)

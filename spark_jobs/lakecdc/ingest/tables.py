@@ -36,7 +36,7 @@ _NO_KEY = re.compile(r"float|double|array|map|struct|variant")
 
 
 def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
-    """The target table, or None if ingest has to create it."""
+    """Return the target table, or None if ingest has to create it."""
     return open_if_there(spark, catalog, name)
 
 
@@ -169,7 +169,7 @@ def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable
 
 
 def own_columns(target: Target) -> list[tuple[str, str, bool]]:
-    """The columns that lakecdc adds to a target's table: name, SQL type, NOT NULL."""
+    """Return the columns that lakecdc adds to a target's table: name, SQL type, NOT NULL."""
     if target.mode != "history":
         return definition.own_columns()
     kinds = [(OP_COLUMN, "string"), (UNCHANGED_COLUMN, "array<string>"), (OLD_KEY_COLUMN, "string")]
@@ -177,7 +177,7 @@ def own_columns(target: Target) -> list[tuple[str, str, bool]]:
 
 
 def _make_view(table: IcebergTable, target: Target) -> None:
-    """A change log has no view: without lakecdc's own columns its rows mean nothing."""
+    """Tell whether the table gets a view: a change log's rows mean nothing without lakecdc's own columns."""
     if target.mode != "history":
         definition.make_view(table, _HIDDEN)
 

@@ -66,7 +66,7 @@ def remember_packed(target: IcebergTable, packed: Packed, key: Sequence[str]) ->
 
 
 def memory_of(target: IcebergTable, packed: Packed, key: Sequence[str]) -> IcebergTable | None:
-    """The table that a packed batch's deletes belong in; None if it has none, or Spark has to write them."""
+    """Return the table that a packed batch's deletes belong in; None if it has none, or Spark has to write them."""
     if not packed.facts.deletes:
         return None
     table = _made(target, key)
@@ -148,7 +148,7 @@ def _open(target: IcebergTable) -> IcebergTable | None:
 
 
 def _made(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
-    """The table of remembered deletes, whose key has the types that the target's has by now."""
+    """Return the table of remembered deletes, whose key has the types that the target's has by now."""
     table = _open(target)
     if table is None:
         return _create(target, key)

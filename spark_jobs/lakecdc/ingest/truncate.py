@@ -63,7 +63,7 @@ def drop_emptied(rows: DataFrame, truncated: str) -> tuple[DataFrame, int]:
 
 
 def marked(table: IcebergTable, batch: TableBatch, metrics: dict[str, Any]) -> TableBatch:
-    """The batch as the table takes it: with ``mark`` its rows stay, and the moment is noted.
+    """Return the batch as the table takes it: with ``mark`` its rows stay, and the moment is noted.
 
     :param metrics: takes up the moment.
     """

@@ -99,7 +99,7 @@ class TextSettings:
         return dict(re.compile(_JAVA_GROUP.sub(r"(?P<\1>", self.pattern)).groupindex)
 
     def unnamed(self) -> str:
-        """The pattern with its groups numbered alone: Java allows no underscore in their names."""
+        """Return the pattern with its groups numbered alone: Java allows no underscore in their names."""
         return re.sub(r"\(\?P?<[A-Za-z_]\w*>", "(", self.pattern)
 
 

@@ -101,7 +101,7 @@ class JdbcSource:
 
 
 def missing_interval(table: str, column: str) -> SpecError:
-    """The error of a source that is addressed by time and was given none."""
+    """Return the error of a source that is addressed by time and was given none."""
     return SpecError(
         f"The cursor column {column!r} is a time, and source.interval is missing.", table=table, hint=_REMEDY
     )

@@ -137,7 +137,7 @@ class KafkaSource:
         return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:
-        """The topics that feed a target.
+        """Return the topics that feed a target.
 
         :param topics: topics that the source wants and that exist.
         :param single: it is the spec's only target.

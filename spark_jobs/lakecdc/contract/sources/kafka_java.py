@@ -65,7 +65,7 @@ def unknown(settings: Mapping[str, Any]) -> list[str]:
 
 
 def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, str]:
-    """Settings of Java's client.
+    """Return settings of Java's client.
 
     :param settings: in librdkafka's names, none of them unknown, secrets resolved.
     :param more: in Java's names; they win.
@@ -93,7 +93,7 @@ def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dic
 
 
 def _login(mechanism: str, settings: Mapping[str, Any]) -> str | None:
-    """The login module that the mechanism means, in the notation of JAAS; None if the settings name no login."""
+    """Return the login module that the mechanism means, in the notation of JAAS; None if the settings name no login."""
     if mechanism == "GSSAPI" and {"sasl.kerberos.keytab", "sasl.kerberos.principal"} <= set(settings):
         keytab, principal = settings["sasl.kerberos.keytab"], settings["sasl.kerberos.principal"]
         options = {"useKeyTab": "true", "storeKey": "true", "keyTab": keytab, "principal": principal}

@@ -63,7 +63,7 @@ def _outside_key(table: IcebergTable, batch: TableBatch) -> list[str]:
 
 
 def _touched(table: IcebergTable, batch: TableBatch, folded: DataFrame) -> tuple[int, int]:
-    """Data files whose key bounds meet the batch's, and their rows; only manifests are read."""
+    """Return data files whose key bounds meet the batch's, and their rows; only manifests are read."""
     ends = folded.agg(*[f(F.col("key")[k]) for k in batch.key for f in (F.min, F.max)]).first()
     assert ends is not None
     files = table.metadata("files").where("content = 0")

@@ -137,7 +137,7 @@ def append_events(
 def _to_be_written(
     table: IcebergTable, batch: TableBatch, measured: EventStats | None, mark: str | None
 ) -> Packed | None:
-    """The events of a batch if tasks can write them as they hold them: none is there twice, and none held already."""
+    """Return the events of a batch if tasks can write them as they are: none is there twice, and none held already."""
     packed = packed_events.every_event(batch)
     if packed is None or measured is None or batch.truncate_order:
         return None
@@ -148,7 +148,7 @@ def _to_be_written(
 
 
 def events_of(table: IcebergTable, batch: TableBatch) -> DataFrame | None:
-    """The events in the table's columns; None if there are none."""
+    """Return the events in the table's columns; None if there are none."""
     fields = table.spark.table(table.sql_name).schema.fields
     rows = None
     changes = batch.every_event.changes if batch.every_event else batch.changes

@@ -89,7 +89,7 @@ class HistoryTable:
         return applied
 
     def taken(self, batch: TableBatch) -> None:
-        """The target has taken a batch, so that another one may end at the same place."""
+        """Note that the target has taken a batch, so that another one may end at the same place."""
         self._appended = None
         if self.recorded is not None and same_place(self.recorded, batch.position):
             self.recorded = None
@@ -115,7 +115,7 @@ class HistoryTable:
         ) from error
 
     def _highest(self) -> str | None:
-        """The highest order key, those of earlier full loads included, which no position tells."""
+        """Return the highest order key, those of earlier full loads included, which no position tells."""
         assert self.table is not None
         row = self.spark.table(self.table.sql_name).select(F.max(ORDER_COLUMN)).first()
         return row[0] if row else None
@@ -134,7 +134,7 @@ class HistoryTable:
 def open_history(
     spark: SparkSession, catalog: str, target: Target, table: IcebergTable | None, carrier: Carrier | None
 ) -> HistoryTable | None:
-    """The change log of a target, or None if it has none.
+    """Return the change log of a target, or None if it has none.
 
     :param table: the target's table; None if ingest has to create it.
     :param carrier: where the target stands.

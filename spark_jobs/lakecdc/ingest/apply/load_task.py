@@ -82,7 +82,7 @@ class LoadTask:
         return [f"p{place}" for place in range(len(self.partitioning))]
 
     def _sorted(self, piece: pa.Table) -> pa.Table:
-        """A slice with all columns, in the order of its partitions and keys."""
+        """Return a slice with all columns, in the order of its partitions and keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

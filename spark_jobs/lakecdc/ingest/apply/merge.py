@@ -163,7 +163,7 @@ class _Source:
         self.values: dict[str, Any] = {}
 
     def literal(self, value: Any, sql_type: str) -> str:
-        """A value of :func:`plain` as SQL of a type."""
+        """Return a value of :func:`plain` as SQL of a type."""
         name = f"v{len(self.values)}"
         self.values[name] = value
         return f"timestamp_micros(:{name})" if sql_type == "timestamp" else f"CAST(:{name} AS {sql_type})"
@@ -209,7 +209,7 @@ def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
 
 
 def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
-    """The distinct values of a key column; none if they are too many."""
+    """Return the distinct values of a key column; none if they are too many."""
     values = frame.select(plain(quoted_column(name), sql_type)).distinct().limit(_MOST_VALUES + 1).collect()
     return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
 

@@ -97,7 +97,7 @@ def _remembering(memory: IcebergTable, key: Sequence[str]) -> Iterator[DeletesTa
 
 
 def _cells(packed: Packed) -> DataFrame:
-    """The packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
+    """Return the packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
     cells = packed.frame.select("packed")
     return cells if packed.grouping.partitioning else cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
 
@@ -164,7 +164,7 @@ class DeletesTask:
         yield from _finished(file, "remembered")
 
     def file(self) -> ArrowFile:
-        """A file to write them to."""
+        """Return a file to write them to."""
         return ArrowFile(self.place, self.columns)
 
 

@@ -40,7 +40,7 @@ _ESCAPED = re.compile(r"\\\\|\\u00[01][0-9a-f]")
 
 
 def every_event(batch: TableBatch) -> Packed | None:
-    """The events of a batch as tasks hold them packed; None if they do not."""
+    """Return the events of a batch as tasks hold them packed; None if they do not."""
     packed = batch.every_event or untouched(batch, batch.changes)
     return packed if packed is not None and not packed.folded else None
 
@@ -56,7 +56,7 @@ def has_twins(packed: Packed) -> bool:
 
 
 def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task runs that makes packed hashes of packed events."""
+    """Yield packed hashes of packed events; runs in a task."""
     import pyarrow as pa
 
     settle()
@@ -70,7 +70,7 @@ def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What the task runs that has all hashes: tells whether one is there twice."""
+    """Yield whether one of all hashes is there twice; runs in one task."""
     import numpy as np
     import pyarrow as pa
 
@@ -140,7 +140,7 @@ class EventsTask:
         yield from _finished(files)
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
-        """A slice in the order of its partitions and events, with all columns of the files."""
+        """Return a slice in the order of its partitions and events, with all columns of the files."""
         import pyarrow.compute as pc
 
         piece = self._as_told(piece)
@@ -156,7 +156,7 @@ class EventsTask:
         return piece
 
     def _as_told(self, piece: pa.Table) -> pa.Table:
-        """A slice without tombstones, and without the values of deletes and those that an event leaves out."""
+        """Return a slice without tombstones, and without the values of deletes and those that an event leaves out."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -173,7 +173,7 @@ class EventsTask:
         return piece
 
     def _old_keys(self, piece: pa.Table) -> pa.Array:
-        """The keys that rows had before, as JSON; null for rows that kept theirs."""
+        """Return the keys that rows had before, as JSON; null for rows that kept theirs."""
         import numpy as np
         import pyarrow as pa
 
@@ -212,6 +212,6 @@ def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:
 
 
 def key_json(document: Mapping[str, object]) -> str:
-    """A key of integers and texts as Spark writes it in JSON."""
+    """Return a key of integers and texts as Spark writes it in JSON."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPED.sub(lambda found: found[0].upper().replace("U", "u"), text)

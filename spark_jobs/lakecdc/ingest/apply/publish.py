@@ -164,7 +164,7 @@ def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputEr
 
 
 def summary(position: Position) -> dict[str, str]:
-    """What every snapshot of ingest says in its summary."""
+    """Return what every snapshot of ingest says in its summary."""
     through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
     return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}
 
@@ -172,7 +172,7 @@ def summary(position: Position) -> dict[str, str]:
 def following(
     position: Position, before: Position | None, *orders: str | None, truncate_order: str | None = None
 ) -> Position:
-    """The position after a batch, with what it keeps of the one before.
+    """Return the position after a batch, with what it keeps of the one before.
 
     :param before: where the table stood.
     :param orders: order keys of the batch.

@@ -25,7 +25,7 @@ _ROWS_PER_TASK = 250_000
 
 
 def table_columns(table: IcebergTable, batch: TableBatch) -> list[Column]:
-    """A table's columns, filled from a folded row; those that the source no longer has are null."""
+    """Return a table's columns, filled from a folded row; those that the source no longer has are null."""
     wanted = {c.name for c in batch.columns}
     own = {ORDER_COLUMN: F.col("order"), TIME_COLUMN: F.col("source_time")}
     columns = []

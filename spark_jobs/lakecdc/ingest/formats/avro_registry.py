@@ -91,7 +91,7 @@ class Registry:
             return f"schema {number} cannot be used: {error}"
 
     def _get(self, number: int) -> str | None:
-        """The registry's answer; None if it does not know the id."""
+        """Return the registry's answer; None if it does not know the id."""
         # not needed where no registry is
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
@@ -138,7 +138,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _schema_text(answer: str) -> str:
-    """The schema in an answer.
+    """Return the schema in an answer.
 
     :raises ValueError: if it is no Avro, or refers to other schemas.
     """

@@ -80,7 +80,7 @@ class AvroSchema:
         return condition
 
     def plain(self, record: Column) -> Column:
-        """The decoded record with bytes as base64, as the JSON converter writes them."""
+        """Return the decoded record with bytes as base64, as the JSON converter writes them."""
         return _plain(self.root, record)
 
 
@@ -169,7 +169,7 @@ def _known(kind: str) -> str:
 
 
 def _value_type(node: Node) -> Node:
-    """The type beside null of an optional value."""
+    """Return the type beside null of an optional value."""
     branches = [b for b in node["branches"] if b["type"] != "null"] if node["type"] == "union" else []
     return branches[0] if len(branches) == 1 else node
 

@@ -54,7 +54,7 @@ def doubts(schema: str) -> tuple[str, ...]:
 
 
 def doubted(types: Mapping[str, str]) -> tuple[str, ...]:
-    """The same out of types by column."""
+    """Return the same out of types by column."""
     return tuple(name for name, kind in types.items() if not _is_known(str(kind or "").lower()))
 
 
@@ -67,7 +67,7 @@ def columns(types: Mapping[str, str]) -> tuple[Field, ...]:
 
 
 def _column(name: str, mysql_type: str) -> Field:
-    """A column, whose values are numbers of names if its type tells these."""
+    """Return a column, whose values are numbers of names if its type tells these."""
     listed = re.match(r"(enum|set)\s*\(", mysql_type, re.IGNORECASE)
     names = tuple(name.replace("''", "'") for name in re.findall(r"'([^']*(?:''[^']*)*)'", mysql_type))
     if listed and names:
@@ -76,7 +76,7 @@ def _column(name: str, mysql_type: str) -> Field:
 
 
 def sql_type(mysql_type: str) -> str:
-    """The Spark SQL type of a MySQL column type such as ``decimal(10,2) unsigned``."""
+    """Return the Spark SQL type of a MySQL column type such as ``decimal(10,2) unsigned``."""
     lowered = mysql_type.lower()
     base = _base(lowered)
     unsigned = "unsigned" in lowered

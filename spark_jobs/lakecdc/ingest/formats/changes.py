@@ -23,17 +23,17 @@ EXACT_JSON = {
 
 
 def listed(names: Sequence[Column]) -> Column:
-    """The names that are not null, in one text; empty if there are none."""
+    """Return the names that are not null, in one text; empty if there are none."""
     return F.concat_ws(", ", *names) if names else F.lit("")
 
 
 def no_key() -> Column:
-    """The key of a table that has none; Spark stores no struct without fields."""
+    """Return the key of a table that has none; Spark stores no struct without fields."""
     return F.struct(F.lit(None).cast("string").alias("none"))
 
 
 def row_key(column: str, names: Sequence[str]) -> Column:
-    """The values of a key as text, whatever its columns are called; null if there is no key.
+    """Return the values of a key as text, whatever its columns are called; null if there is no key.
 
     :param column: name of a struct.
     """
@@ -42,7 +42,7 @@ def row_key(column: str, names: Sequence[str]) -> Column:
 
 
 def exact_json(column: Column | str) -> Column:
-    """A struct as JSON with its values as they are; members that are null are left out."""
+    """Return a struct as JSON with its values as they are; members that are null are left out."""
     return F.to_json(column, EXACT_JSON)
 
 

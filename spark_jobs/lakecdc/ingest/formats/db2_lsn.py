@@ -20,7 +20,7 @@ _LENGTH, _LENGTH_ZOS = 34, 22
 
 
 def position(commit: str, number: Hexadecimal, connector: str = "NULL") -> str:
-    """SQL of an order key's position, null without a log sequence number of Db2.
+    """Return SQL of an order key's position, null without a log sequence number of Db2.
 
     :param commit: SQL of ``commit_lsn``.
     :param connector: SQL of the connector's name.
@@ -30,7 +30,7 @@ def position(commit: str, number: Hexadecimal, connector: str = "NULL") -> str:
 
 
 def ordinal(commit: str, change: str, number: Hexadecimal, connector: str = "NULL") -> str:
-    """SQL of an order key's ordinal, null without a log sequence number of Db2; a snapshot's rows have no change.
+    """Return SQL of an order key's ordinal, null without a log sequence number of Db2; snapshots have no change.
 
     :param commit: SQL of ``commit_lsn``.
     :param change: SQL of ``change_lsn``.

@@ -106,7 +106,7 @@ def _body(part: str, size: int) -> Column:
 
 
 def _header(part: str) -> str:
-    """The id in a header; the key before has none."""
+    """Return the id in a header; the key before has none."""
     names = ", ".join(f"'{name}'" for name in id_headers(part))
     return f"get(filter(headers, h -> h.key IN ({names})), 0).value"
 

@@ -45,7 +45,7 @@ _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def fields(schema: str) -> tuple[Field, ...]:
-    """The columns of a row image.
+    """Return the columns of a row image.
 
     :param schema: JSON of an envelope's or a flattened row's schema.
     """
@@ -56,7 +56,7 @@ def fields(schema: str) -> tuple[Field, ...]:
 
 
 def flat_fields(schema: str) -> tuple[Field, ...]:
-    """The columns of a flattened row.
+    """Return the columns of a flattened row.
 
     :param schema: JSON of its schema.
     """
@@ -65,7 +65,7 @@ def flat_fields(schema: str) -> tuple[Field, ...]:
 
 
 def field(schema: dict[str, Any]) -> Field:
-    """A column: objects and arrays stay JSON text, bytes become binary.
+    """Return a column: objects and arrays stay JSON text, bytes become binary.
 
     :param schema: the schema of one member.
     """
@@ -81,7 +81,7 @@ def field(schema: dict[str, Any]) -> Field:
 
 
 def _decimal(name: str, parameters: dict[str, Any]) -> Field:
-    """A decimal; one with a negative scale, whose last digits are zeros that are not written, has that many more."""
+    """Return a decimal; one with a negative scale has as many digits more, zeros that are not written."""
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", 38)) - min(scale, 0)
     places = max(scale, 0)

@@ -236,7 +236,7 @@ class _BatchDecoder:
         return replace(found, changes=last.changes, packed=last, folded=last.folded, every_event=first)
 
     def _fields_before(self) -> tuple[Field, ...]:
-        """The columns as the table has them; of a new table, those of the first messages."""
+        """Return the columns as the table has them; of a new table, those of the first messages."""
         target, known = self._target, self._known
         if known.types:
             seen = tuple(Field(name, kind) for name, kind in known.types.items())
@@ -249,7 +249,7 @@ class _BatchDecoder:
         return tuple(typed_field(f, target, known.types) for f in wanted_fields(seen, target)) if seen else ()
 
     def _sampled(self) -> tuple[Field, ...]:
-        """The columns that the first messages tell; none if these are of several unwanted tables."""
+        """Return the columns that the first messages tell; none if these are of several unwanted tables."""
         target, scan = self._target, self._known.scan
         if scan:
             sampled = scan.fields(_SAMPLE, self._format, partial(feeds, target), shards=bool(target.source_tables))

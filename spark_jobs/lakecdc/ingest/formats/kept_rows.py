@@ -99,7 +99,7 @@ class _Shape:
 
 
 def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int | None] | None) -> Expression:
-    """The JSON of events.
+    """Return the JSON of events.
 
     :param events: rows of a change frame.
     :param key: names of the key columns.
@@ -165,7 +165,7 @@ def _texts() -> list[Expression]:
 
 
 def _shapes(told: DataFrame) -> list[_Shape]:
-    """The shapes that rows have, the newest first."""
+    """Return the shapes that rows have, the newest first."""
     found = told.where(" AND ".join(f"{name} IS NOT NULL" for name in (_COLUMNS, _KEY)))
     found = found.groupBy(*_TEXTS).agg(F.max("order").alias("newest")).orderBy(F.desc("newest"))
     return [
@@ -265,7 +265,7 @@ def _misfit(cell: Column, sql_type: str, found: str) -> str:
 
 
 def _with_deletes_of_moved_keys(changes: DataFrame) -> DataFrame:
-    """An update that changes the key also deletes the row under the old one."""
+    """Add the delete of the row under the old key to an update that changes the key."""
     events = changes.select("op", "key", "row", "open", "old_key", "order", "source_time")
     nothing = {name: F.lit(None).cast(events.schema[name].dataType) for name in ("row", "open", "old_key")}
     moved = events.where("old_key IS NOT NULL").withColumns({"op": F.lit("d"), "key": F.col("old_key")})

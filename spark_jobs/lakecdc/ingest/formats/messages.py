@@ -89,7 +89,7 @@ def _member(name: str) -> str:
 
 
 def json(text: str) -> str:
-    """SQL of the variant of a text in JSON, UTF-8; null for any other text.
+    """Return SQL of the variant of a text in JSON, UTF-8; null for any other text.
 
     Spark parses what stands at a text's beginning and passes over the rest, such as a second object in a line; and of
     bytes that are no UTF-8 it makes replacement characters. Half of a surrogate pair is no character and becomes ``?``;
@@ -102,7 +102,7 @@ def json(text: str) -> str:
 
 
 def once(sql: str) -> str:
-    """SQL that is evaluated once per row, however many expressions use it.
+    """Return SQL that is evaluated once per row, however many expressions use it.
 
     Spark pushes a filter below the projection that it filters and repeats there what the filter refers to, such as the
     parsing of the whole message; it does so with nothing that is not deterministic. (Of ``rand() >= 0`` it knows that

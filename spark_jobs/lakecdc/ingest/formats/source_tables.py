@@ -34,7 +34,7 @@ def _ends(name: str, end: str) -> bool:
 
 
 def only_source(target: Target, source_tables: Sequence[str], topics: Collection[str]) -> str | None:
-    """The one source table that a batch's events tell; None for shards, and where their topic stands for it.
+    """Return the one source table that a batch's events tell; None for shards, and where their topic stands for it.
 
     :param source_tables: of the events; those that feed a target without shards are one at most.
     :param topics: theirs.
@@ -60,7 +60,7 @@ def shards_mix(target: Target) -> bool:
 
 
 def choose(target: Target, surveys: Sequence[Survey], *, routed: bool = False) -> list[Survey]:
-    """The source tables that feed a target.
+    """Return the source tables that feed a target.
 
     :param routed: the source has chosen their topics for the target.
     :raises InputError: if they are several and the target does not say so.

@@ -26,7 +26,7 @@ Hexadecimal = Callable[[str], str]
 
 
 def position(commit: str, number: Hexadecimal) -> str:
-    """SQL of an order key's position, null without a log sequence number.
+    """Return SQL of an order key's position, null without a log sequence number.
 
     :param commit: SQL of ``commit_lsn``.
     """
@@ -35,7 +35,7 @@ def position(commit: str, number: Hexadecimal) -> str:
 
 
 def ordinal(commit: str, change: str, serial: str, number: Hexadecimal) -> str:
-    """SQL of an order key's ordinal, null without a log sequence number; a snapshot's rows have no change.
+    """Return SQL of an order key's ordinal, null without a log sequence number; a snapshot's rows have no change.
 
     :param commit: SQL of ``commit_lsn``.
     :param change: SQL of ``change_lsn``.

@@ -39,7 +39,7 @@ def fields_of(target: Target, seen: tuple[Field, ...], known: Mapping[str, str])
 
 
 def wanted_fields(seen: tuple[Field, ...], target: Target) -> list[Field]:
-    """The columns that a target takes, and its own for the source table's name."""
+    """Return the columns that a target takes, and its own for the source table's name."""
     wanted = [f for f in seen if f.name not in target.exclude_columns]
     if target.source_column:
         return [*(f for f in wanted if f.name != target.source_column), Field(target.source_column, "string")]
@@ -47,7 +47,7 @@ def wanted_fields(seen: tuple[Field, ...], target: Target) -> list[Field]:
 
 
 def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field:
-    """A column with its type and encoding: the target's override, else the table's type, else its own.
+    """Return a column with its type and encoding: the target's override, else the table's type, else its own.
 
     :param known: Spark SQL types of the table's columns.
     """
@@ -58,7 +58,7 @@ def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field
 
 
 def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) -> dict[str, str]:
-    """A table's types after a batch, which widen with those of its source.
+    """Return a table's types after a batch, which widen with those of its source.
 
     :param known: Spark SQL types of the table's columns.
     :param told: columns of the batch's schemas.
@@ -111,7 +111,7 @@ def message_key(target: Target, mine: Sequence[Survey], known: tuple[str, ...]) 
 
 
 def chosen_type(target: Target, column: str) -> str:
-    """The type that a target gives one of its ``columns``, as types of tables and files are spelled.
+    """Return the type that a target gives one of its ``columns``, as types of tables and files are spelled.
 
     :raises InputError: Spark knows no such type.
     """
@@ -125,5 +125,5 @@ def chosen_type(target: Target, column: str) -> str:
 
 
 def key_columns(target: Target) -> tuple[Column, ...]:
-    """The key columns of a target for which there are no events."""
+    """Return the key columns of a target for which there are no events."""
     return tuple(Column(k, target.columns.get(k, "string")) for k in target.key)

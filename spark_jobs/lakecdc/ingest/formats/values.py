@@ -57,7 +57,7 @@ class Field:
         return bool(_LARGE.match(self.type))
 
     def with_type(self, sql_type: str) -> Field:
-        """The same values in another type."""
+        """Return the same values in another type."""
         if self.names and sql_type != "string":
             # who wants numbers has them
             return Field(self.name, sql_type)
@@ -65,7 +65,7 @@ class Field:
         return replace(self, type=sql_type, encoding="base64" if plain_binary else self.encoding)
 
     def with_encoding(self, encoding: str) -> Field:
-        """The same column, its values written in another way; the type tells the scale."""
+        """Return the same column, its values written in another way; the type tells the scale."""
         decimal = DECIMAL.match(self.type)
         return replace(self, encoding=encoding, scale=int(decimal[2]) if decimal else 0)
 

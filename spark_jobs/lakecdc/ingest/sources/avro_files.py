@@ -64,7 +64,7 @@ def _schema(text: str, file: str) -> AvroSchema:
 
 
 def _schema_text(spark: SparkSession, name: str) -> str:
-    """The schema in a file's header.
+    """Return the schema in a file's header.
 
     :raises InputError: if the file has none.
     """

@@ -70,7 +70,7 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
 
 
 def column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
-    """The type of a target's column in Spark's own spelling.
+    """Return the type of a target's column in Spark's own spelling.
 
     :param derived: what the source's type becomes; None if there is nothing.
     :param source_type: its name, for messages.
@@ -107,7 +107,7 @@ def full_load_frame(
     mark: LoadMark,
     more: Sequence[Expression] = (),
 ) -> DataFrame:
-    """The change frame of a full load.
+    """Return the change frame of a full load.
 
     :param texts: the rows as string columns.
     :param columns: the target's columns.
@@ -174,7 +174,7 @@ def constants(spark: SparkSession, values: Sequence[TextValue], table: str) -> d
 
 
 def string_schema(names: Sequence[str]) -> StructType:
-    """A schema of string columns."""
+    """Return a schema of string columns."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     return StructType([StructField(name, StringType()) for name in names])
@@ -197,14 +197,14 @@ def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Posi
 
 
 def cause(error: Exception) -> str:
-    """The line of a failed task's trace that tells what happened."""
+    """Return the line of a failed task's trace that tells what happened."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
     return (told or lines)[0].rstrip(".")
 
 
 def full_load_needed(what: str, table: str) -> InputError:
-    """The error of a table whose position cannot be gone on from.
+    """Return the error of a table whose position cannot be gone on from.
 
     :param what: why.
     """

@@ -27,7 +27,7 @@ class Queue:
     taken: int = field(default=0)
 
     def take(self, sizes: Mapping[str, int], most_bytes: int) -> list[str]:
-        """The next batch: as many files as fit, at least one.
+        """Return the next batch: as many files as fit, at least one.
 
         :param sizes: bytes by URI; a file that is not named counts nothing.
         :param most_bytes: 0 is no bound.
@@ -41,7 +41,7 @@ class Queue:
         return self.files[: self.taken]
 
     def done(self) -> None:
-        """The batch has been applied."""
+        """Note that the batch has been applied."""
         del self.files[: self.taken]
         self.taken = 0
 
@@ -60,7 +60,7 @@ def sizes(spark: SparkSession, paths: Sequence[str], files: Sequence[str]) -> di
 
 
 def _local(uri: str) -> str:
-    """A file's path.
+    """Return a file's path.
 
     :raises OSError: if it is not on this machine.
     """

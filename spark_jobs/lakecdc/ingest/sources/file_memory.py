@@ -109,19 +109,19 @@ class Chapter:
 
 
 def fingerprint(name: str) -> str:
-    """A file's name in few characters."""
+    """Return a file's name in few characters."""
     digest = hashlib.blake2b(name.encode(), digest_size=_BYTES).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def recent(position: Position) -> frozenset[str]:
-    """The fingerprints in a position."""
+    """Return the fingerprints in a position."""
     text, size = str(position.offsets.get("seen", "")), len(fingerprint(""))
     return frozenset(text[i : i + size] for i in range(0, len(text), size))
 
 
 def recall(spark: SparkSession, catalog: str, table: str, position: Position | None) -> Memory:
-    """What a position says has been read.
+    """Return what a position says has been read.
 
     :raises InputError: if the table beside does not hold a chapter any more.
     """
@@ -148,7 +148,7 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
 
 
 def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory, list[Chapter]]:
-    """The memory with further files, and the chapters that have to be written before a position names them.
+    """Return the memory with further files, and the chapters that have to be written before a position names them.
 
     :param names: of files that the source shows and the memory lacks.
     """
@@ -171,7 +171,7 @@ def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory
 
 
 def _under(shown: Shown, memory: Memory) -> tuple[Memory, list[Chapter]]:
-    """The memory as one of today's paths: what was read under others lasts, as nobody can tell what of it is gone."""
+    """Return the memory as one of today's paths: what was read under others lasts, as nobody can tell what is gone."""
     if memory.paths == shown.paths or not memory.count:
         return replace(memory, paths=shown.paths), []
     if not shown.forget_above:
@@ -227,7 +227,7 @@ def links(beside: IcebergTable) -> dict[str, Chapter]:
 
 
 def newest_chapter(position: Position | None) -> str:
-    """The newest chapter that a position names; empty if none."""
+    """Return the newest chapter that a position names; empty if none."""
     return str(position.offsets.get("chapter", "")) if position and position.source == "files" else ""
 
 

@@ -36,7 +36,7 @@ _BYTES_PER_TASK, _BYTES_PER_FOLD = 512 * 1024 * 1024, 256 * 1024 * 1024
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
-    """The files that paths and globs name, as URIs, sorted.
+    """Return the files that paths and globs name, as URIs, sorted.
 
     :raises InputError: if a path names nothing that can be read.
     """
@@ -72,7 +72,7 @@ def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
 
 
 def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | None:
-    """The same lines, read by the tasks that decode them; None if the files are not on a local disk.
+    """Return the same lines, read by the tasks that decode them; None if the files are not on a local disk.
 
     :param numbers: number of every file of the batch.
     """
@@ -112,7 +112,7 @@ def stretches(
 
 
 def container_records(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str], schema: str) -> DataFrame:
-    """Records of Avro's container files: columns of ``lines``, the value as JSON, and ``content``, the record itself.
+    """Return records of Avro's container files: columns of ``lines``, the value as JSON, and ``content``, the record.
 
     :param numbers: number of every file of the batch.
     :param files: those to read.
@@ -127,7 +127,7 @@ def container_records(spark: SparkSession, numbers: Mapping[str, int], files: Se
 def cells_of_files(
     spark: SparkSession, numbers: Mapping[str, int], source: FilesSource, known: Mapping[str, str]
 ) -> Cells:
-    """The rows of files, their columns told apart.
+    """Return the rows of files, their columns told apart.
 
     :param numbers: number of every file of the batch.
     :param known: types of the table's columns.
@@ -172,7 +172,7 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
 
 
 def _without(records: DataFrame, comment: str) -> DataFrame:
-    """Records that do not begin as comments do; what is no text is none."""
+    """Return records that do not begin as comments do; what is no text is none."""
     return records.where(~F.col("value").startswith(comment) | ~F.is_valid_utf8("value"))
 
 
@@ -227,7 +227,7 @@ def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int
 
 
 def _numbered(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
-    """The files of a batch with their numbers, for a join."""
+    """Return the files of a batch with their numbers, for a join."""
     return F.broadcast(local_relation(spark, list(numbers.items()), "file string, number bigint"))
 
 

@@ -173,14 +173,14 @@ class Files:
         return replace(batch, in_order=self.source.has_rows and self.source.order_by is None)
 
     def _new_files(self, feed: _Feed, memory: Memory) -> list[str]:
-        """The files of a table's batch, in order of their names."""
+        """Return the files of a table's batch, in order of their names."""
         if not feed.queue:
             seen = memory.all
             feed.queue = self._queue([name for name in self._files if fingerprint(name) not in seen])
         return feed.queue.take(self._sizes, self.source.max_batch_bytes)
 
     def _files_again(self, table: str, memory: Memory, recorded: Memory) -> list[str]:
-        """The files of an interrupted batch.
+        """Return the files of an interrupted batch.
 
         :param recorded: the memory as it was to be then.
         :raises InputError: if one of them is gone.
@@ -197,7 +197,7 @@ class Files:
         return again
 
     def _listing(self) -> Shown:
-        """What the source has shown in this run; nothing can be told to be gone while a path shows no file."""
+        """Return what the source has shown in this run; nothing can be told to be gone while a path shows no file."""
         if self._shown is None:
             paths, bound = self.source.paths, self.source.forget_gone_files
             told = bound and (len(paths) == 1 or all(list_files(self.spark, [path]) for path in paths))
@@ -206,7 +206,7 @@ class Files:
         return self._shown
 
     def _queue(self, new: list[str]) -> Queue:
-        """What a table takes up in this run."""
+        """Return what a table takes up in this run."""
         found = Queue(new[: self.source.max_files_per_run or None])
         unknown = [name for name in found.files if name not in self._sizes]
         if self.source.max_batch_bytes and len(found.files) > 1 and unknown:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def octets(texts: pa.Array, column: str, prefix: int = 0) -> pa.Array:
-    """The bytes of texts.
+    """Return the bytes of texts.
 
     :param column: its name, for the error.
     :param prefix: characters before the digits of each text.

@@ -33,7 +33,7 @@ def known_types(table: IcebergTable | None, target: Target) -> dict[str, str]:
 
 
 def known_key(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
-    """A table's key columns by the source's names; empty if there is no table yet, or it has no key."""
+    """Return a table's key columns by the source's names; empty if there is no table yet, or it has no key."""
     return tuple(known_source_types(target, dict.fromkeys(table.identifier_columns, ""))) if table else ()
 
 
@@ -45,7 +45,7 @@ def partition_transforms(table: IcebergTable | None, target: Target) -> tuple[st
 
 
 def with_read_through(position: Position, newest: datetime | None) -> Position:
-    """The position after a batch whose newest event has this source time."""
+    """Return the position after a batch whose newest event has this source time."""
     if newest is None:
         return position
     moment = newest.isoformat()
@@ -53,7 +53,7 @@ def with_read_through(position: Position, newest: datetime | None) -> Position:
 
 
 def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> TableBatch:
-    """The batch of one table.
+    """Return the batch of one table.
 
     :param after: where the source stands after it.
     :param facts: the source's own numbers for the report.

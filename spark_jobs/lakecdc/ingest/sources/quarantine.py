@@ -69,7 +69,7 @@ class Quarantine:
         self._positions = {name: position for name, position in positions.items() if position is not None}
 
     def rounds(self) -> Iterator[list[TableBatch]]:
-        """A round for each epoch that messages of a table wait from; rows that are kept themselves have their own."""
+        """Yield a round for each epoch that messages of a table wait from; rows kept themselves have their own."""
         waiting = {t.table: self._epochs(t) for t in self.spec.targets if t.table in self._positions}
         for turn in range(max(map(len, waiting.values()), default=0)):
             fed = [t for t in self.spec.targets if turn < len(waiting.get(t.table, ())) and t.table in self._positions]
@@ -120,12 +120,12 @@ class Quarantine:
         return replace(table_batch(target, found, position, facts), stays=partial(self._stays, target.table))
 
     def _stays(self, table: str, places: DataFrame) -> None:
-        """What is rejected again is not let go."""
+        """Keep what is rejected again."""
         entered, epoch = self._entered[table]
         self._entered[table] = entered.join(places, "place", "left_anti").localCheckpoint(), epoch
 
     def _reasons(self, table: str, rejected: DataFrame) -> dict[str, int]:
-        """The most frequent reasons why messages stay, each with their number."""
+        """Return the most frequent reasons why messages stay, each with their number."""
         told = self._because.setdefault(table, Counter())
         told.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
         return dict(told.most_common(_REASONS))

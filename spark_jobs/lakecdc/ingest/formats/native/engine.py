@@ -72,7 +72,7 @@ class Scan:
         return sample.fields(first, count, format_name, wants, shards=shards)
 
     def numbers(self) -> DataFrame:
-        """A frame of one number per task."""
+        """Return a frame of one number per task."""
         return self.spark.range(0, self.tasks, 1, self.tasks)
 
 

@@ -57,7 +57,7 @@ def duck_type(sql_type: str) -> str | None:
 
 
 def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str:
-    """SQL that is true if a text is exactly a value of the column's type.
+    """Return SQL that is true if a text is exactly a value of the column's type.
 
     What is dear stands in a CASE, because DuckDB evaluates all members of an OR.
 
@@ -103,7 +103,7 @@ def exact(field: Field, text: str, made: str, *, kind: str | None = None) -> str
 
 
 def value(field: Field, text: str, *, kind: str | None = None) -> str:
-    """SQL of a column's value from a text that is exact; TRY, since what is not exact is told apart beside it.
+    """Return SQL of a column's value from a text that is exact; TRY, since what is not exact is told apart beside it.
 
     :param kind: as for :func:`exact`.
     """
@@ -126,7 +126,7 @@ def value(field: Field, text: str, *, kind: str | None = None) -> str:
 
 
 def _named(field: Field, text: str) -> str:
-    """SQL of what a text stands for: a number for one or some of the names, anything else for itself."""
+    """Return SQL of what a text stands for: a number for one or some of the names, anything else for itself."""
     listed, count = ", ".join(text_literal(name) for name in field.names), len(field.names)
     number = f"TRY_CAST({text} AS HUGEINT)"
     if field.encoding == "enum":
@@ -152,17 +152,17 @@ def _is_decimal(field: Field, text: str) -> str:
 
 
 def _is_short(text: str) -> str:
-    """SQL that is true for a text of which no digit is lost even if it was a JSON number."""
+    """Return SQL that is true for a text of which no digit is lost even if it was a JSON number."""
     return f"length({text}) <= {_EXACT_DIGITS} OR NOT contains({text}, '.')"
 
 
 def _is_word(text: str) -> str:
-    """SQL that is true for a text that only a JSON string can have, or an array or object."""
+    """Return SQL that is true for a text that only a JSON string can have, or an array or object."""
     return f"NOT regexp_full_match({text}, '{_BARE}')"
 
 
 def _is_strange(text: str) -> str:
-    """SQL that is true for a text that the engines write differently unless it is a JSON string.
+    """Return SQL that is true for a text that the engines write differently unless it is a JSON string.
 
     These are arrays and objects, numbers with a fraction or exponent and integers of more than 64 bits.
     """
@@ -172,23 +172,23 @@ def _is_strange(text: str) -> str:
 
 
 def _is_text(kind: str | None) -> str:
-    """SQL that is true if a value is a JSON string."""
+    """Return SQL that is true if a value is a JSON string."""
     return f"{kind} = 'VARCHAR'" if kind else "false"
 
 
 def _bytes(base64: str) -> str:
-    """SQL of up to 15 bytes, which an unscaled number of 128 bits can be made of; null for more."""
+    """Return SQL of up to 15 bytes, which an unscaled number of 128 bits can be made of; null for more."""
     return f"TRY(from_base64(CASE WHEN length({base64}) BETWEEN 4 AND 20 THEN {base64} END))"
 
 
 def _unscaled(octets: str) -> str:
-    """SQL of a big-endian number in two's complement."""
+    """Return SQL of a big-endian number in two's complement."""
     sign = f"(1::HUGEINT << (8 * octet_length({octets}) - 1)::INTEGER)"
     return f"(xor({octets}::BIT::HUGEINT, {sign}) - {sign})"
 
 
 def _scaled(unscaled: str, scale: int) -> str:
-    """SQL of a decimal with its point set, or of a whole number with the zeros that a negative scale counts."""
+    """Return SQL of a decimal with its point set, or of a whole number with the zeros that a negative scale counts."""
     if scale < 0:
         return f"TRY({unscaled} * 1{'0' * -scale}::HUGEINT)"
     whole = f"{unscaled}::DECIMAL(38,0)"
@@ -196,7 +196,7 @@ def _scaled(unscaled: str, scale: int) -> str:
 
 
 def _variable(text: str, sql_type: str) -> str:
-    """SQL of a decimal that is an object of its scale and bytes."""
+    """Return SQL of a decimal that is an object of its scale and bytes."""
     parts = f'regexp_extract({text}, \'^\\{{"scale":(\\d{{1,2}}),"value":"([^"]*)"\\}}$\', [\'s\', \'v\'])'
     octets = f"CASE WHEN to_base64({_bytes('p.v')}) = p.v THEN {_bytes('p.v')} END"
     number = f"{let(octets, 'o', _unscaled('o'))}::VARCHAR"
@@ -217,7 +217,7 @@ def _variable(text: str, sql_type: str) -> str:
 
 
 def _time(text: str, encoding: str, kind: str) -> str:
-    """SQL of what a number of days, milliseconds, microseconds or nanoseconds stands for."""
+    """Return SQL of what a number of days, milliseconds, microseconds or nanoseconds stands for."""
     number = f"TRY_CAST({text} AS BIGINT)"
     of, _, unit = encoding.partition("_")
     if unit == "days":
@@ -240,20 +240,20 @@ def _time(text: str, encoding: str, kind: str) -> str:
 
 
 def let(sql: str, name: str, body: str) -> str:
-    """SQL that evaluates an expression once and uses it several times."""
+    """Return SQL that evaluates an expression once and uses it several times."""
     return f"list_transform([{sql}], lambda {name}: {body})[1]"
 
 
 def name_literal(name: str) -> str:
-    """A name as SQL."""
+    """Return a name as SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str | None) -> str:
-    """A text as SQL."""
+    """Return a text as SQL."""
     return "'" + (text or "").replace("'", "''") + "'"
 
 
 def json_literal(shape: object) -> str:
-    """A JSON document as SQL."""
+    """Return a JSON document as SQL."""
     return text_literal(json.dumps(shape, ensure_ascii=False))

@@ -91,7 +91,7 @@ def from_json(text: str) -> Facts:
 
 
 def merged(parts: Iterable[Facts]) -> Facts:
-    """The facts of all parts together."""
+    """Return the facts of all parts together."""
     found = list(parts)
     schemas = _ends(name for part in found for name in part.schemas)
     several = "messages of several schemas" if len(schemas) > 1 else None
@@ -117,13 +117,13 @@ def merged(parts: Iterable[Facts]) -> Facts:
 
 
 def _ends(names: Iterable[str]) -> tuple[str, ...]:
-    """The first and the last of some names, which are one if all are."""
+    """Return the first and the last of some names, which are one if all are."""
     found = sorted(set(names))
     return tuple(dict.fromkeys((*found[:1], *found[-1:])))
 
 
 def stretches(batch: pa.RecordBatch, epoch: int) -> Facts:
-    """The changes of each partition, cut where a newer one stands lower than one before it.
+    """Return the changes of each partition, cut where a newer one stands lower than one before it.
 
     :param batch: of the engine's layout, not folded yet.
     """
@@ -149,7 +149,7 @@ def stretches(batch: pa.RecordBatch, epoch: int) -> Facts:
 
 
 def first_orders(batch: pa.RecordBatch, epoch: int) -> Facts:
-    """The lowest order key of each partition.
+    """Return the lowest order key of each partition.
 
     :param batch: of the engine's layout, not folded yet.
     """

@@ -60,7 +60,7 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
 
 
 def with_order(table: pa.Table, epoch: int) -> pa.Table:
-    """A table with the order key in the place of its parts."""
+    """Return a table with the order key in the place of its parts."""
     parts = [table[name].to_numpy() for name in ORDER_PARTS]
     return table.drop_columns(list(ORDER_PARTS)).append_column("order", order_texts(epoch, *parts))
 
@@ -101,7 +101,7 @@ def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @cache
 def _four_digits() -> np.ndarray[Any, Any]:
-    """The digits of each number below 65536."""
+    """Return the digits of each number below 65536."""
     import numpy as np
 
     return np.frombuffer(b"".join(b"%04x" % number for number in range(65536)), np.uint32)

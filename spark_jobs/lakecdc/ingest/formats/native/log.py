@@ -77,7 +77,7 @@ class LogLayout:
     end: int
 
     def typed(self, table: pa.Table) -> pa.Table:
-        """The events of a table in the engine's layout, with the columns of its checks.
+        """Return the events of a table in the engine's layout, with the columns of its checks.
 
         :raises OddError: a key that is null, or one that an update changes while it leaves values out.
         :raises OddValueError: a value that Spark has to judge.
@@ -130,7 +130,7 @@ class LogLayout:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column that was combined."""
+    """Return a column that was combined."""
     import pyarrow as pa
 
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -66,7 +66,7 @@ class Packed:
         return self.changes.where(is_open())
 
     def with_completed(self, completed: DataFrame) -> Packed:
-        """The same with rows in the place of those that have placeholders."""
+        """Return the same with rows in the place of those that have placeholders."""
         others = self.changes.where(~is_open()).select(*completed.columns)
         return replace(self, changes=others.unionByName(completed), completed=completed)
 
@@ -105,7 +105,7 @@ class Gathered:
     def packed(
         self, fields: tuple[Field, ...], key: tuple[str, ...], groups: Grouping, marks: Marks | None = None
     ) -> tuple[Packed, ...]:
-        """The parts as rows.
+        """Return the parts as rows.
 
         :param fields: columns of the row.
         :param key: names of the key columns.
@@ -150,7 +150,7 @@ def gathered(
 
 
 def told_by(frame: DataFrame) -> Facts:
-    """The facts of a packed frame."""
+    """Return the facts of a packed frame."""
     return facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
 
 
@@ -172,7 +172,7 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
 
 
 def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
-    """The change frame of unpacked rows.
+    """Return the change frame of unpacked rows.
 
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
     :param more: further columns.

@@ -17,7 +17,7 @@ _CELL = 1024 * 1024
 
 
 def cells(table: pa.Table) -> Iterator[pa.Buffer]:
-    """A table in cells of bounded size."""
+    """Yield a table in cells of bounded size."""
     import pyarrow as pa
 
     rows = max(1, _CELL * max(1, table.num_rows) // max(1, table.nbytes))
@@ -29,7 +29,7 @@ def cells(table: pa.Table) -> Iterator[pa.Buffer]:
 
 
 def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
-    """A table as rows of a packed frame.
+    """Yield a table as rows of a packed frame.
 
     :param facts: go with the first row, which is there even if the table is empty.
     """
@@ -52,7 +52,7 @@ def row(
 
 
 def binary(content: pa.Buffer | bytes | None) -> pa.Array:
-    """A column of one value, which is not copied."""
+    """Return a column of one value, which is not copied."""
     import pyarrow as pa
 
     if content is None:
@@ -73,7 +73,7 @@ def set_aside(group: int, messages: pa.Table, facts: str) -> Iterator[pa.RecordB
 
 
 def unpacked(column: pa.Array) -> Iterator[pa.Table]:
-    """The tables in packed cells, without copying them."""
+    """Yield the tables in packed cells, without copying them."""
     import pyarrow as pa
 
     for cell in column:
@@ -82,6 +82,6 @@ def unpacked(column: pa.Array) -> Iterator[pa.Table]:
 
 
 def all_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The tables of a packed frame whose last column is the packed one."""
+    """Yield the tables of a packed frame whose last column is the packed one."""
     for batch in batches:
         yield from unpacked(batch.column(batch.num_columns - 1))

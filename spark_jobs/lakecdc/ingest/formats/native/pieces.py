@@ -84,7 +84,7 @@ class Lines:
                     yield from _tables(piece, maps=self.maps)
 
     def that_may_be_long(self) -> Lines:
-        """The same without files that are too small to have a line that is too long."""
+        """Return the same without files that are too small to have a line that is too long."""
         left = [tuple(p for p in task if _most_bytes(p) > p.longest) for task in self.tasks]
         return Lines(tuple(filter(None, left)), maps=False)
 
@@ -100,7 +100,7 @@ class Lines:
         yield from ()
 
     def cut(self) -> str | None:
-        """A file that has been cut short meanwhile, and by how much; None if there is none."""
+        """Return a file that has been cut short meanwhile, and by how much; None if there is none."""
         for piece in (piece for task in self.tasks for piece in task):
             try:
                 _check_size(piece, os.path.getsize(piece.path))
@@ -135,7 +135,7 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
 
 
 def long_line(error: Exception) -> str | None:
-    """What a :class:`LongLineError` has said, here or in a task; None if another error is the cause."""
+    """Return what a :class:`LongLineError` has said, here or in a task; None if another error is the cause."""
     found = _LONG_LINE.search(f"{type(error).__name__}: {error}")
     return found[1] if found else None
 
@@ -191,7 +191,7 @@ def _texts(piece: Piece, *, maps: bool) -> Iterator[tuple[int, memoryview, bool]
 
 
 def _rest_of_line(file: BinaryIO | GzipFile | BZ2File, piece: Piece) -> bytes:
-    """What is left of a line.
+    """Return what is left of a line.
 
     :raises LongLineError: it is too much.
     """
@@ -228,7 +228,7 @@ def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
 
 
 def _copied(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
-    """The same, copied."""
+    """Yield the lines of :meth:`_mapped`, copied."""
     assert piece.end is not None
     with open(piece.path, "rb") as file:
         if piece.start:
@@ -244,7 +244,7 @@ def _copied(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
 
 
 def _packed(piece: Piece) -> Iterator[tuple[int, memoryview, bool]]:
-    """The same of a packed file."""
+    """Yield the same of a packed file."""
     import bz2
     import gzip
 

@@ -66,14 +66,14 @@ def needed_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.
 
 
 def needed(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
-    """The events that a fold of these and others needs, with counts as :func:`needed_places` tells."""
+    """Return the events that a fold of these and others needs, with counts as :func:`needed_places` tells."""
     return taken(table, needed_places(connection, table))
 
 
 def folded(
     connection: duckdb.DuckDBPyConnection, table: pa.Table, names: Sequence[str], places: pa.Table | None = None
 ) -> tuple[pa.Table, int]:
-    """The last event of each key, in order of partition values and keys.
+    """Return the last event of each key, in order of partition values and keys.
 
     :param names: of the row's columns.
     :param places: result of :func:`last_places`; None to look for them.
@@ -125,7 +125,7 @@ def _filled(
 
 
 def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa.Array:
-    """Lists of the names that are chosen for some rows; null where there are none.
+    """Return lists of the names that are chosen for some rows; null where there are none.
 
     :param chosen: by name and row.
     :param at: where these rows stand.

@@ -33,7 +33,7 @@ _SOURCE = {
 
 
 def _times(sql: str, factor: int, more: str = "0") -> str:
-    """SQL of a number some times, and another one on top; what 63 bits do not hold is a number out of range."""
+    """Return SQL of a number some times, and another one on top; what 63 bits do not hold is a number out of range."""
     beyond = f"{sql} NOT BETWEEN 0 AND {2**62 // factor} OR {more} NOT BETWEEN 0 AND {2**61}"
     return f"CASE WHEN {beyond} THEN -1 ELSE {sql} * {factor} + {more} END"
 
@@ -161,7 +161,7 @@ class PlainEvents:
         return f"CASE op WHEN 'd' THEN b.{name_literal(name)} ELSE x{place} END"
 
     def _is_plain(self, columns: Sequence[str]) -> str:
-        """SQL that is true for a plain event."""
+        """Return SQL that is true for a plain event."""
         names = ", ".join(text_literal(name) for name in columns)
         keys = {name: i for i, name in enumerate(self.decoding.key)}
         conditions = [
@@ -188,7 +188,7 @@ class PlainEvents:
 
 
 def _json_type(field: Field) -> str:
-    """SQL of the JSON type of a column's value, for the few values whose text does not tell it."""
+    """Return SQL of the JSON type of a column's value, for the few values whose text does not tell it."""
     pointer = "/after/" + field.name.replace("~", "~0").replace("/", "~1")
     kind = f"json_type(text, {text_literal(pointer)})"
     if field.encoding != "variable_decimal":

@@ -149,12 +149,12 @@ def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
 
 
 def to_json(fields: tuple[Field, ...]) -> str:
-    """The columns of a schema, as tasks tell them."""
+    """Return the columns of a schema, as tasks tell them."""
     return json.dumps([astuple(f) for f in fields])
 
 
 def from_json(text: str) -> tuple[Field, ...]:
-    """The same, read again."""
+    """Return the same, read again."""
     fields = (Field(*values) for values in json.loads(text))
     return tuple(replace(one, names=tuple(one.names)) for one in fields)
 
@@ -178,7 +178,7 @@ def encoded(
     columns: tuple[Field, ...], told: tuple[Field, ...], key: tuple[str, ...], ignored: tuple[str, ...],
     encodings: Mapping[str, str], own: tuple[str, ...] = (),
 ) -> tuple[Field, ...]:  # fmt: skip
-    """A table's columns, as messages of a schema write them.
+    """Return a table's columns, as messages of a schema write them.
 
     :param columns: of the table.
     :param told: of the schema.

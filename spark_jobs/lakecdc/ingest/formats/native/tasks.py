@@ -128,7 +128,7 @@ def holders(
     schema: str | None = "",
     marks: Marks | None = None,
 ) -> list[Held]:
-    """What takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
+    """Return what takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
 
     :param grouping: None if no folded rows are wanted.
     """
@@ -325,7 +325,7 @@ def finished(
 
 
 def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task runs that makes rows of packed cells, which are the last column."""
+    """Yield the rows of packed cells, which are the last column; runs in a task."""
     settle()
     for table in packing.all_of(batches):
         yield from table.to_batches()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def read_cells(
     messages: DataFrame, source: FilesSource, known: Mapping[str, str], schema: StructType | None = None
 ) -> Cells:
-    """The cells of records that are text: lines of ``csv`` and ``text``, elements of ``xml``, kept rows of ``parquet``.
+    """Return the cells of records of text: lines of ``csv`` and ``text``, elements of ``xml``, kept ``parquet`` rows.
 
     :param messages: a message frame; of ``csv`` with a header each record carries it.
     :param known: types of the columns that are known already, Spark SQL.

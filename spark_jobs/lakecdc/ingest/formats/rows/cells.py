@@ -57,7 +57,7 @@ def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str],
 
 
 def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
-    """The type that a cell's column is to have.
+    """Return the type that a cell's column is to have.
 
     :param chosen: the target's override.
     :param known: the table's type.
@@ -69,7 +69,7 @@ def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
 
 
 def value(cell: Column, sql_type: str, timestamp_format: str | None = None) -> str:
-    """SQL of a cell's value in a type; null where it is null or does not fit."""
+    """Return SQL of a cell's value in a type; null where it is null or does not fit."""
     source = f"cells.{quoted_column(cell.name)}"
     if cell.type == sql_type:
         return source
@@ -83,7 +83,7 @@ def value(cell: Column, sql_type: str, timestamp_format: str | None = None) -> s
 
 
 def misfit(cell: Column, sql_type: str, found: str, pattern: str | None = None) -> str | None:
-    """SQL that is true for a cell that does not fit a type; None if every value does.
+    """Return SQL that is true for a cell that does not fit a type; None if every value does.
 
     :param found: SQL of the value.
     :param pattern: how times are written in text; default: ISO-8601.
@@ -105,7 +105,7 @@ def misfit(cell: Column, sql_type: str, found: str, pattern: str | None = None) 
 
 
 def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> str:
-    """SQL of a text's value in a type; an empty text is null, and so is one that does not fit."""
+    """Return SQL of a text's value in a type; an empty text is null, and so is one that does not fit."""
     if sql_type == "string":
         return text
     trimmed = f"nullif(trim({text}), '')"

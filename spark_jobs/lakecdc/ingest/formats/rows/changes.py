@@ -88,7 +88,7 @@ def decode_cells(
 
 
 def stored_columns(cells: Sequence[Column], target: Target, known: Mapping[str, str]) -> tuple[Column, ...]:
-    """The columns that cells become.
+    """Return the columns that cells become.
 
     :param cells: with their types in the files.
     :param known: as for :func:`decode_cells`.
@@ -127,7 +127,7 @@ def _typed(frame: DataFrame, columns: list[Column], types: Mapping[str, str], pa
 
 
 def _moment(reading: RowReading, types: Mapping[str, str], table: str) -> tuple[str, str]:
-    """SQL of a row's coordinate in the order, and of its source time.
+    """Return SQL of a row's coordinate in the order, and of its source time.
 
     :raises InputError: if the column's type has no order as a number.
     """

@@ -25,7 +25,7 @@ _OWN_HEADER = "CAST(filter(headers, h -> h.key = 'csv-header')[0].value AS strin
 
 
 def settings_of(source: FilesSource) -> CsvSettings:
-    """The settings of a source, given or not."""
+    """Return the settings of a source, given or not."""
     return source.csv or CsvSettings()
 
 
@@ -41,7 +41,7 @@ def record_pattern(settings: CsvSettings) -> str:
 
 
 def with_header(messages: DataFrame, header: str) -> DataFrame:
-    """Records of files with one header, without it."""
+    """Return records of files with one header, without it."""
     own = F.array(F.struct(F.lit(HEADER).alias("key"), F.lit(header).cast("binary").alias("value")))
     return messages.where(F.expr(_LINE) != header).withColumn("headers", own)
 

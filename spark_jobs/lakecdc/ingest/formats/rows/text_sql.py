@@ -7,7 +7,7 @@ from lakecdc.sql import literal
 
 
 def member(image: str, name: str, sql_type: str) -> str:
-    """SQL of a top-level member in a type; null where it is null, absent or does not fit.
+    """Return SQL of a top-level member in a type; null where it is null, absent or does not fit.
 
     :param image: SQL of the variant that it is a member of.
     """
@@ -20,7 +20,7 @@ def member(image: str, name: str, sql_type: str) -> str:
 
 
 def calendar(text: str, sql_type: str) -> str:
-    """SQL of a date or timestamp out of a text in ISO-8601; null for what is none.
+    """Return SQL of a date or timestamp out of a text in ISO-8601; null for what is none.
 
     Spark would take a number for a year, and a time of day for one of today.
     """
@@ -28,12 +28,12 @@ def calendar(text: str, sql_type: str) -> str:
 
 
 def more_than_a_day(text: str) -> str:
-    """SQL that is true for a text behind whose date stands more than midnight, which Spark's cast cuts off."""
+    """Return SQL that is true for a text behind whose date stands more than midnight, which Spark's cast cuts off."""
     return f"coalesce(regexp_like({text}, '[T ].*[^0:. Z+]'), false)"
 
 
 def strange_fraction(text: str, found: str) -> str:
-    """SQL that is true for a text of a float or double that only Spark reads, or whose number is too large.
+    """Return SQL that is true for a text of a float or double that only Spark reads, or whose number is too large.
 
     :param found: SQL of the value.
     """
@@ -42,7 +42,7 @@ def strange_fraction(text: str, found: str) -> str:
 
 
 def exact_decimal(text: str, sql_type: str) -> str:
-    """SQL of a number's text in a type; null if it would have to be rounded."""
+    """Return SQL of a number's text in a type; null if it would have to be rounded."""
     decimal = DECIMAL.match(sql_type)
     if not decimal:
         return f"try_cast({text} AS {sql_type})"
@@ -54,7 +54,7 @@ def exact_decimal(text: str, sql_type: str) -> str:
 
 
 def _unrounded(text: str, sql_type: str, scale: str) -> str:
-    """SQL of a decimal out of a text without exponent; null for one with more digits after the point than fit."""
+    """Return SQL of a decimal from a text without exponent; null if more digits after the point than fit."""
     fraction = f"trim(TRAILING '0' FROM regexp_extract({text}, '[.]([0-9]*)', 1))"
     return f"CASE WHEN length({fraction}) <= {scale} THEN try_cast({text} AS {sql_type}) END"
 
@@ -67,5 +67,5 @@ def _cast(text: str, sql_type: str) -> str:
 
 
 def _let(sql: str, name: str, body: str) -> str:
-    """SQL that evaluates an expression once and uses it several times."""
+    """Return SQL that evaluates an expression once and uses it several times."""
     return f"get(transform(array({sql}), {name} -> {body}), 0)"

@@ -32,11 +32,11 @@ class Dialect:
     type_query: str | None = None
 
     def name(self, text: str) -> str:
-        """A name as SQL."""
+        """Return a name as SQL."""
         return f"{self.quote}{text.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def moment(self, moment: datetime, kind: str) -> str:
-        """A moment as SQL.
+        """Return a moment as SQL.
 
         :param moment: in UTC for kind ``timestamp``, else without a zone.
         :param kind: Spark's type of the column: ``timestamp``, ``timestamp_ntz`` or ``date``.

@@ -13,7 +13,7 @@ _MOST = 40
 
 
 def text(moment: datetime) -> str:
-    """A moment as text that sorts by time."""
+    """Return a moment as text that sorts by time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 

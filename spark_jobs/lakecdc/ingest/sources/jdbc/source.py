@@ -123,7 +123,7 @@ class Jdbc:
         return replace(table_batch(target, found, after, facts), key=key)
 
     def _first_reading(self, stretch: Stretch, after: Position) -> str:
-        """What the first run of a table reads, in words."""
+        """Return what the first run of a table reads, in words."""
         cursor, (low, high) = self.source.cursor_column, after.offsets["last"]
         if stretch.low is not None:
             return f"only rows whose {cursor} lies from {low} to {high}; with full_load those before them as well"
@@ -180,7 +180,7 @@ class Jdbc:
         )
 
     def _last(self, table: SourceTable) -> list[Any] | None:
-        """The stretch that an interrupted run has read."""
+        """Return the stretch that an interrupted run has read."""
         recorded = self._recorded.get(table.target.table)
         return recorded.offsets["last"] if recorded else None
 
@@ -230,7 +230,7 @@ def check_kind(table: SourceTable, position: Position) -> None:
 
 
 def row_reading(source: JdbcSource) -> RowReading:
-    """What the source knows that its rows do not tell."""
+    """Return what the source knows that its rows do not tell."""
     return RowReading(_EPOCH, source.cursor_column, times=True, zone=source.cursor_zone, lowest_without=True)
 
 

@@ -141,7 +141,7 @@ class SourceTable:
         )
 
     def key(self) -> tuple[str, ...]:
-        """The target's key, or else the source table's primary key."""
+        """Return the target's key, or else the source table's primary key."""
         if self.target.key:
             return self.target.key
         found = self._told(self.database.dialect.key_query, "name string, place int")
@@ -179,7 +179,7 @@ class SourceTable:
         return None if found is None or found["low"] is None else (found["low"], found["high"])
 
     def cells(self, stretch: Stretch, bounds: tuple[int, int] | None, *, numbered: bool) -> Cells:
-        """The rows of a stretch.
+        """Return the rows of a stretch.
 
         :param bounds: of their cursors, to share them out among readers.
         :param numbered: rows that are the same are told apart by their number, from 0.
@@ -187,7 +187,7 @@ class SourceTable:
         return self.cells_where(self._shares(stretch, bounds), numbered=numbered)
 
     def cells_where(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
-        """The rows that meet one of some conditions.
+        """Return the rows that meet one of some conditions.
 
         :param predicates: SQL of the database, one for each reader.
         :param numbered: as for :meth:`cells`.
@@ -237,7 +237,7 @@ class SourceTable:
         return " AND ".join(parts)
 
     def _local(self, stretch: Stretch) -> tuple[int | None, int | None]:
-        """Ends of a stretch on the clock of ``cursor_zone``.
+        """Return ends of a stretch on the clock of ``cursor_zone``.
 
         Where it is set back meanwhile, they hold all that it has shown, the repeated hour included.
         """
@@ -258,7 +258,7 @@ class SourceTable:
         return ahead // timedelta(microseconds=1)
 
     def _written(self, number: int) -> str:
-        """A cursor value, of a time the microseconds since 1970 on its own clock, as SQL."""
+        """Return a cursor value, of a time the microseconds since 1970 on its own clock, as SQL."""
         if not self.is_time:
             return str(number)
         return self.database.dialect.moment(_FIRST + timedelta(microseconds=number), self.kind)

@@ -31,7 +31,7 @@ def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """The topics that the source wants.
+    """Return the topics that the source wants.
 
     :raises LakecdcError: if the cluster does not answer.
     """

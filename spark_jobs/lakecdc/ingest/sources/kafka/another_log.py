@@ -44,7 +44,7 @@ def refuse_another_log(progress: Progress, read_through: str | None, found: Deco
 
 
 def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
-    """The order key of a change that a newer one behind it is lower than; None if there is no such pair.
+    """Return the order key of a change that a newer one behind it is lower than; None if there is no such pair.
 
     :param stretches: of one partition.
     :param mark: highest order key before them; empty if there is none.

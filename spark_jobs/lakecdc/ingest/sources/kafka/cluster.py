@@ -49,19 +49,19 @@ class Cluster(Protocol):
     """The admin side of a cluster: topics with their ids, and offsets."""
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """The topics that exist and are wanted.
+        """Return the topics that exist and are wanted.
 
         :raises SourceUnavailableError: if the cluster does not answer or refuses the login.
         """
 
     def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The lowest offset that each partition holds."""
+        """Return the lowest offset that each partition holds."""
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The offset behind the last one that each partition holds; open transactions end it earlier."""
+        """Return the offset behind the last one that each partition holds; open transactions end it earlier."""
 
     def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
-        """The first offset of each partition whose record is not older than a moment, -1 where there is none.
+        """Return the first offset of each partition whose record is not older than a moment, -1 where there is none.
 
         :param milliseconds: since 1970.
         """
@@ -79,16 +79,16 @@ class Reader(Protocol):
         """The admin side."""
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        """The messages of some ranges as a message frame.
+        """Return the messages of some ranges as a message frame.
 
         :param ranges: not empty.
         """
 
     def scan(self, ranges: Sequence[Range]) -> Scan | None:
-        """The same messages for tasks that read them by themselves; None if only Spark can."""
+        """Return the same messages for tasks that read them by themselves; None if only Spark can."""
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
-        """Some records from the beginning of each range, about ``SAMPLE`` in all."""
+        """Return some records from the beginning of each range, about ``SAMPLE`` in all."""
 
     def close(self) -> None:
         """Let go of connections."""

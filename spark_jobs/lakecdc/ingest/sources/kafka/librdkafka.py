@@ -44,7 +44,7 @@ class LibrdkafkaCluster:
             ) from error
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """The topics that exist and are wanted.
+        """Return the topics that exist and are wanted.
 
         :raises SourceUnavailableError: if the cluster does not answer or refuses the login.
         """
@@ -57,15 +57,15 @@ class LibrdkafkaCluster:
         return {t.name: Topic(t.name, _topic_id(t), len(t.partitions)) for t in found}
 
     def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The lowest offset that each partition holds."""
+        """Return the lowest offset that each partition holds."""
         return self._offsets(places, OffsetSpec.earliest())
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The offset behind the last one that each partition holds; open transactions end it earlier."""
+        """Return the offset behind the last one that each partition holds; open transactions end it earlier."""
         return self._offsets(places, OffsetSpec.latest())
 
     def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
-        """The first offset of each partition whose record is not older than a moment, -1 where there is none.
+        """Return the first offset of each partition whose record is not older than a moment, -1 where there is none.
 
         :param milliseconds: since 1970.
         """
@@ -118,7 +118,7 @@ class _asking:
 
 
 def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a consumer that reads by offsets, in no group.
+    """Return settings of a consumer that reads by offsets, in no group.
 
     :param settings: client settings, secrets resolved.
     """

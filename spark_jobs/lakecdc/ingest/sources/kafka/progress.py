@@ -60,7 +60,7 @@ class Progress:
         return {(name, p): offset for name, topic in self.topics.items() for p, offset in enumerate(topic.next)}
 
     def trusted_marks(self) -> dict[str, str] | None:
-        """Marks by ``topic/partition``; None if they cannot be trusted.
+        """Return marks by ``topic/partition``; None if they cannot be trusted.
 
         A partition that fed nothing has the lowest mark: none of its keys can be in the table.
         """
@@ -69,11 +69,11 @@ class Progress:
         return {f"{topic}/{partition}": self.marks.get((topic, partition), "") for topic, partition in self.next}
 
     def made_strict(self, reason: str) -> Progress:
-        """The same with marks that are not trusted any more; the first reason stays."""
+        """Return the same with marks that are not trusted any more; the first reason stays."""
         return replace(self, strict=self.strict or reason, marks={})
 
     def read_up_to(self, ends: Mapping[Place, int], orders: Mapping[str, str]) -> Progress:
-        """The progress after a batch.
+        """Return the progress after a batch.
 
         :param ends: where the batch ends, by partition.
         :param orders: highest order key of the batch by ``topic/partition``.
@@ -90,7 +90,7 @@ class Progress:
 
 
 def encode(progress: Progress) -> dict[str, Any]:
-    """The offsets of a position; without marks if they would make it too large."""
+    """Return the offsets of a position; without marks if they would make it too large."""
     offsets: dict[str, Any] = {
         "epoch": progress.epoch,
         "topics": {name: {"id": t.id, "next": list(t.next)} for name, t in progress.topics.items()},
@@ -104,7 +104,7 @@ def encode(progress: Progress) -> dict[str, Any]:
 
 
 def decode(position: Position) -> Progress:
-    """The progress that a position holds."""
+    """Return the progress that a position holds."""
     offsets = position.offsets
     topics = {name: Followed(t["id"], tuple(t["next"])) for name, t in offsets["topics"].items()}
     progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"))
@@ -123,7 +123,7 @@ def _unpack(progress: Progress, packed: str) -> dict[Place, str]:
 
 
 def bounded(starts: Mapping[Place, int], ends: Mapping[Place, int], most: int) -> list[Range]:
-    """The ranges of the next batch: all that is left, or shares of it in proportion to what each partition has left.
+    """Return the ranges of the next batch: all that is left, or shares in proportion to what each partition has left.
 
     :param most: offsets the batch may span; a partition with anything left gets at least one.
     """
@@ -136,7 +136,7 @@ def bounded(starts: Mapping[Place, int], ends: Mapping[Place, int], most: int) -
 def aligned(
     starts: Mapping[Place, int], ends: Mapping[Place, int], most: int, offsets_at: Callable[[int], Mapping[Place, int]]
 ) -> list[Range] | None:
-    """The ranges of the next batch, cut at one moment of all partitions.
+    """Return the ranges of the next batch, cut at one moment of all partitions.
 
     What an event refers to (the row under the key before a change of the key) was sent earlier, maybe to another
     partition; a cut at a moment never separates it from an event that it comes before.

@@ -61,7 +61,7 @@ class LibrdkafkaReader:
         return self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, SCHEMA)
 
     def scan(self, ranges: Sequence[Range]) -> Scan:
-        """The same messages, consumed by the tasks that decode them."""
+        """Return the same messages, consumed by the tasks that decode them."""
         parallelism = self._spark.sparkContext.defaultParallelism
         pieces = split(ranges, parallelism)
         read = _Tables(_Consume(consumer_settings(self._settings), tuple(pieces)))
@@ -70,7 +70,7 @@ class LibrdkafkaReader:
         return Scan(self._spark, read, len(pieces), groups, True)
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
-        """Some records, consumed by the driver."""
+        """Return some records, consumed by the driver."""
         if not ranges:
             return []
         consumer = Consumer({**consumer_settings(self._settings), "queued.max.messages.kbytes": 1024})

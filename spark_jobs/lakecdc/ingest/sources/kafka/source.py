@@ -146,7 +146,7 @@ class KafkaIngest:
         return open_target(self.spark, self.spec.catalog.name, target.table) is not None
 
     def _plan(self, feed: Feed) -> list[Range]:
-        """The ranges of the table's next batch; its progress is where they begin."""
+        """Return the ranges of the table's next batch; its progress is where they begin."""
         first = feed.position is None
         if feed.goal is not None:
             return self._repeated(feed, first)
@@ -162,7 +162,7 @@ class KafkaIngest:
         return at_once or bounded(starts, ends, most)
 
     def _repeated(self, feed: Feed, first: bool) -> list[Range]:
-        """The ranges of a batch that an interrupted run has recorded.
+        """Return the ranges of a batch that an interrupted run has recorded.
 
         :raises InputError: if the topics do not hold it any more.
         """

@@ -75,7 +75,7 @@ class SparkReader:
         """Tasks of Python cannot read by themselves."""
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
-        """Some records, read by tasks."""
+        """Return some records, read by tasks."""
         if not ranges:
             return []
         share = -(-SAMPLE // len(ranges))
@@ -163,7 +163,7 @@ def _partitions(ranges: Sequence[Range]) -> str:
 
 
 def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
-    """An offset for each partition of each topic, as Spark takes them."""
+    """Return an offset for each partition of each topic, as Spark takes them."""
     found: dict[str, dict[str, int]] = {}
     for one in ranges:
         found.setdefault(one.topic, {})[str(one.partition)] = edge(one)
@@ -171,7 +171,7 @@ def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
 
 
 def _topic_id(text: str) -> str:
-    """A topic's id as librdkafka writes it, in plain base64 instead of that for URLs; none is all zeros."""
+    """Return a topic's id as librdkafka writes it, in plain base64 instead of that for URLs; none is all zeros."""
     return "" if set(text) <= {"A"} else text.replace("-", "+").replace("_", "/")
 
 

@@ -61,7 +61,7 @@ def survey(cluster: Cluster, source: KafkaSource) -> Topology:
 
 
 def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, single: bool) -> list[str]:
-    """The topics that feed a target; none if later ones may.
+    """Return the topics that feed a target; none if later ones may.
 
     :param there: topics that the source wants and that exist.
     :param single: it is the spec's only target.
@@ -86,7 +86,7 @@ def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, sing
 def checked(
     progress: Progress, names: Sequence[str], topology: Topology, source: KafkaSource, target: Target
 ) -> Progress:
-    """The progress as this run may use it.
+    """Return the progress as this run may use it.
 
     :param names: topics that the spec has feed the table.
     :raises InputError: a topic is gone or another one, or no longer holds the next offset.
@@ -111,7 +111,7 @@ def checked(
 
 
 def extended(progress: Progress, names: Sequence[str], topology: Topology, *, first: bool) -> Progress:
-    """The progress with the topics and partitions that it does not know yet, at their beginning.
+    """Return the progress with the topics and partitions that it does not know yet, at their beginning.
 
     :param first: the table was never fed, so that the source's ``start`` decides where they begin.
     """

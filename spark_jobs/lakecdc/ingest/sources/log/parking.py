@@ -84,7 +84,7 @@ class Parking:
         self._spark, self._catalog = spark, catalog
 
     def load(self, targets: Iterable[str]) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
-        """What is parked, oldest round first, for each target that has any; and where that cannot be loaded, why."""
+        """Return what is parked, oldest round first, by target that has any; and where it cannot be loaded, why."""
         by_table: dict[str, list[str]] = {}
         for target in targets:
             by_table.setdefault(parked_of(target), []).append(target)
@@ -151,7 +151,7 @@ class Parking:
 
 
 def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
-    """Rounds that a table has taken, or that a full load has made void.
+    """Return rounds that a table has taken, or that a full load has made void.
 
     :param parked: of the table.
     :param position: where the table stands; without one nothing can be told.

@@ -285,7 +285,7 @@ def _is_column(words: Sequence[str]) -> bool:
 
 
 def _columns(part: Sequence[Token]) -> list[str]:
-    """The names that an ADD or DROP of columns gives, in parentheses or not."""
+    """Return the names that an ADD or DROP of columns gives, in parentheses or not."""
     rest = [token for token in part[1:] if token.bare not in ("COLUMN", "IF", "NOT", "EXISTS")]
     if not rest:
         return []

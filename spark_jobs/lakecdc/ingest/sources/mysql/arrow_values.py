@@ -21,7 +21,7 @@ ZERO_DATE = "^(0000|.{5}00|.{8}00)"
 
 
 def odd_for_arrow(table: SourceTable, columns: Iterable[Column]) -> str | None:
-    """The first column whose text Arrow might read as something else than Spark; None if none is.
+    """Return the first column whose text Arrow might read as something else than Spark; None if none is.
 
     Where the target gives a type of its own, a value may need rounding or bounds that Arrow does not keep.
 
@@ -48,7 +48,7 @@ def is_odd_for_arrow(base: str, derived: str | None, kind: str) -> bool:
 
 
 def converted(texts: pa.Array, base: str, kind: str, column: str) -> pa.Array:
-    """The values of texts.
+    """Return the values of texts.
 
     :param base: of the column's type at the source.
     :param kind: Spark SQL type.

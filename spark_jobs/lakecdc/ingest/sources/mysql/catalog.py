@@ -109,7 +109,7 @@ def source_name(target: Target, source: MysqlSource) -> tuple[str, str]:
 
 
 def list_tables(session: Session) -> list[str]:
-    """The tables that a user made, ``database.table``."""
+    """Return the tables that a user made, ``database.table``."""
     return [f"{schema}.{name}" for schema, name in query(session, _TABLES)]
 
 
@@ -181,7 +181,7 @@ def _logs_cascades(session: Session) -> bool:
 def target_columns(
     table: SourceTable, columns: Iterable[tuple[str, str, str | None]], key: Sequence[str]
 ) -> tuple[Column, ...]:
-    """The target's columns for the source's.
+    """Return the target's columns for the source's.
 
     :param columns: name, base and Spark type of each, in order.
     :param key: those among them that identify a row.
@@ -212,12 +212,12 @@ def target_columns(
 
 
 def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
-    """The table's columns as they are now, in the form of :func:`target_columns`."""
+    """Return the table's columns as they are now, in the form of :func:`target_columns`."""
     return [(c.name, c.base, c.named.type.spark if c.named.type else None) for c in table.columns]
 
 
 def bases(table: SourceTable, relations: Iterable[Relation]) -> dict[str, str]:
-    """Base of each column by name, the newest description first."""
+    """Return base of each column by name, the newest description first."""
     found: dict[str, str] = {}
     for relation in reversed([*relations]):
         for name, base, _type in relation.columns:
@@ -258,7 +258,7 @@ def _unescaped(member: str) -> str:
 
 
 def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None:
-    """What a NOT NULL column without a default shows in older rows; null for the zero dates."""
+    """Return what a NOT NULL column without a default shows in older rows; null for the zero dates."""
     if base in DATED:
         return None
     size = int((re.findall(r"\((\d+)\)", full_type) or [0])[0])

@@ -91,7 +91,7 @@ class ColumnNames:
         return self._last
 
     def unnamed(self, now: Sequence[Named]) -> Sequence[Named]:
-        """The columns of rows that come without names.
+        """Return the columns of rows that come without names.
 
         :param now: the columns as the server tells them now.
         :raises LayoutError: if that cannot be told for sure.
@@ -132,5 +132,5 @@ def _alike(one: Named, other: Named) -> bool:
 
 
 def _facts(column: Named) -> tuple[object, ...]:
-    """What the reading of values depends on."""
+    """Return what the reading of values depends on."""
     return column.type, column.unsigned, column.charset, column.members

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def checked_fills(
     spark: SparkSession, session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
 ) -> dict[str, Any]:
-    """The value of each column in rows that are older than it, in the column's type; null is left out.
+    """Return the value of each column in rows that are older than it, in the column's type; null is left out.
 
     :param columns: the target's.
     :param added: columns that the log saw being added.
@@ -60,7 +60,7 @@ def checked_fills(
 
 
 def with_fills(columns: Sequence[Column], fills: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns with what older rows show of them."""
+    """Return the columns with what older rows show of them."""
     return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
 
 

@@ -61,7 +61,7 @@ class Address:
     ssl_key: str | None = None
 
     def ssl_context(self) -> SSLContext | None:
-        """What encrypts connections; None if nothing does."""
+        """Return what encrypts connections; None if nothing does."""
         if self.ssl == "disabled":
             return None
         context = create_default_context(cafile=self.ssl_ca)
@@ -74,7 +74,7 @@ class Address:
 
 
 def address(source: MysqlSource) -> Address:
-    """The address that a spec names, its password resolved.
+    """Return the address that a spec names, its password resolved.
 
     :raises SpecError: if the password's reference leads nowhere.
     """
@@ -210,11 +210,11 @@ def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
 
 
 def quoted(*names: str) -> str:
-    """Identifiers as MySQL takes them, joined by dots."""
+    """Return identifiers as MySQL takes them, joined by dots."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
 def one_line(error: Exception) -> str:
-    """An error's text without line ends and without its last full stop."""
+    """Return an error's text without line ends and without its last full stop."""
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     return " ".join(text.split()).rstrip(".")

@@ -61,7 +61,7 @@ class _Layout:
             self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new
 
     def rows(self) -> Rows:
-        """Takes rows of these columns."""
+        """Return what takes rows of these columns."""
         return Rows(self.table, self.version, self._new, self._old)
 
 
@@ -412,7 +412,7 @@ class Decoder:
 
 
 def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: int) -> tuple[Image, int]:
-    """The values of one row image, and where it ends.
+    """Return the values of one row image, and where it ends.
 
     :param plan: of each column, the size of its values or of the length before them, and whether it is wanted.
     :param width: bytes of the bits that tell nulls.

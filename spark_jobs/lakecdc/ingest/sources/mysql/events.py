@@ -40,6 +40,6 @@ def read_statement(event: bytes, end: int) -> tuple[str, bytes, int]:
 
 
 def _sql_mode(variables: bytes) -> int:
-    """The session's mode, from the variables of its statement: its flags come first, the mode behind them."""
+    """Return the session's mode, from the variables of its statement: its flags come first, the mode behind them."""
     at = 5 if variables[:1] == b"\0" else 0
     return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0

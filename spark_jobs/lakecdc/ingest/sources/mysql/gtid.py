@@ -11,7 +11,7 @@ _FLAGS, _UUID, _NUMBER, _TAG = range(4)
 
 
 def gtid_of(event: bytes, kind: int, server: int) -> str:
-    """The identifier of the transaction that an event begins; empty if it has none.
+    """Return the identifier of the transaction that an event begins; empty if it has none.
 
     Layouts: MySQL's classes ``Gtid_event`` and ``Gtid_log_event`` (``mysql/serialization``), MariaDB's "GTID_EVENT".
 
@@ -50,7 +50,7 @@ def _tagged(event: bytes) -> str:
 
 
 def _integer(event: bytes, at: int) -> tuple[int, int]:
-    """An integer behind as many set bits as it has further bytes, and where it ends."""
+    """Return an integer behind as many set bits as it has further bytes, and where it ends."""
     first = event[at]
     further = (first ^ (first + 1)).bit_length() - 1
     end = at + 1 + further
@@ -59,7 +59,7 @@ def _integer(event: bytes, at: int) -> tuple[int, int]:
 
 
 def merged_gtid(before: str, last: str) -> str:
-    """What was read last, by replication domain, after another transaction.
+    """Return what was read last, by replication domain, after another transaction.
 
     :param before: the same before it.
     :param last: the transaction's identifier; empty if there was none.

@@ -30,7 +30,7 @@ _LINE = 76
 
 
 def json_document(prefix: int) -> Codec:
-    """A JSON column.
+    """Read a JSON column.
 
     :param prefix: bytes of the length that stands before the value.
     """
@@ -39,7 +39,7 @@ def json_document(prefix: int) -> Codec:
 
 
 def _text(kind: int, raw: bytes, at: int, left: Iterator[int]) -> str:
-    """The text of a value.
+    """Return the text of a value.
 
     :param left: ends when more members have been read than the document can have. Each has bytes of its own, while
         offsets in a damaged one may lead to the same members again and again.
@@ -87,7 +87,7 @@ def _container(raw: bytes, at: int, left: Iterator[int], *, large: bool, is_obje
 
 
 def _length(raw: bytes, at: int) -> tuple[int, int]:
-    """A length of seven bits per byte, the lowest first, and where it ends."""
+    """Read a length of seven bits per byte, the lowest first, and where it ends."""
     size = shift = 0
     while True:
         size |= (raw[at] & 0x7F) << shift
@@ -98,7 +98,7 @@ def _length(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def real_text(value: float) -> str:
-    """A double with the fewest digits that tell it, as MySQL's ``my_gcvt`` writes them.
+    """Return a double with the fewest digits that tell it, as MySQL's ``my_gcvt`` writes them.
 
     :raises ValueError: it is none of JSON's numbers.
     """

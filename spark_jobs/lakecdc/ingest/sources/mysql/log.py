@@ -69,7 +69,7 @@ class ReadLog(rounds.RoundTask):
         yield from rounds.packed(decoder.batches(events), decoder.summary)
 
     def decoder(self) -> Decoder:
-        """A decoder of the round."""
+        """Return a decoder of the round."""
         server = self.server
         return Decoder(
             self.wanted,
@@ -83,7 +83,7 @@ class ReadLog(rounds.RoundTask):
 
 
 def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
-    """The log's events from a place to its present end.
+    """Yield the log's events from a place to its present end.
 
     Command ``COM_BINLOG_DUMP`` as ``mysqlbinlog --read-from-remote-server`` sends it: the server ends the dump at the
     log's end instead of waiting. Each packet is one event behind a zero byte.
@@ -184,7 +184,7 @@ def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
 
 
 def named(relation: Relation, names: Mapping[int, str]) -> Relation:
-    """A description with the names that its columns have later.
+    """Return a description with the names that its columns have later.
 
     :param names: by number.
     """
@@ -210,7 +210,7 @@ def changes(
     *,
     judged: bool = False,
 ) -> DataFrame:
-    """The change frame of one table in a round.
+    """Return the change frame of one table in a round.
 
     :param relations: the table's descriptions, under the names of ``columns``.
     :param columns: the target's columns.
@@ -266,7 +266,7 @@ def layout(found: Round, relation: Relation, key: Sequence[str], columns: Sequen
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation]) -> TextValue:
-    """A column's value, wherever it stands in each version of the table.
+    """Return a column's value, wherever it stands in each version of the table.
 
     In versions from before the column it is what the source shows in such rows now.
     """

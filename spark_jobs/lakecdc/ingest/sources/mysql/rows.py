@@ -54,7 +54,7 @@ class Rows:
         self._events: list[tuple[int, str]] = []
 
     def begin(self, place: str) -> None:
-        """The rows that follow are of an event at this place."""
+        """Begin the rows of an event at this place."""
         self._events.append((self._count, place))
 
     def add(self, kind: str, where: tuple[int, int], ordinals: range, *, moved: bool = False) -> None:
@@ -68,15 +68,15 @@ class Rows:
         self._count += len(ordinals)
 
     def add_new(self, image: Image) -> None:
-        """The values of a row; a row of kind ``d`` has none."""
+        """Return the values of a row; a row of kind ``d`` has none."""
         self._new += image
 
     def add_old(self, image: Image) -> None:
-        """The old values of a row of kind ``d``, or of one that was moved; others have none."""
+        """Return the old values of a row of kind ``d``, or of one that was moved; others have none."""
         self._old += image
 
     def batch(self) -> pa.RecordBatch:
-        """The Arrow batch.
+        """Return the Arrow batch.
 
         :raises UnreadableError: naming the event.
         """
@@ -96,7 +96,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
     def _lists(self, values: Image, codecs: Sequence[Codec | None], there: np.ndarray[Any, Any]) -> pa.ListArray:
-        """The texts of the rows that have any.
+        """Return the texts of the rows that have any.
 
         :param values: of one row after the other.
         """
@@ -126,7 +126,7 @@ class Rows:
         return texts.take(pa.array(np.cumsum(known) - 1, mask=~known))
 
     def _made(self, values: Image, present: Sequence[bytes], codec: Codec, there: np.ndarray[Any, Any]) -> pa.Array:
-        """The texts of the values that are not null."""
+        """Return the texts of the values that are not null."""
         import numpy as np
         import pyarrow as pa
 

@@ -116,7 +116,7 @@ def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
 
 
 def now(session: Session) -> datetime:
-    """The server's clock."""
+    """Return the server's clock."""
     return datetime.fromtimestamp(float(query(session, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0]), UTC)
 
 
@@ -147,7 +147,7 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
 
 
 def snapshot_place(session: Session) -> Place:
-    """The place in the log of MariaDB's snapshot of this session's transaction."""
+    """Return the place in the log of MariaDB's snapshot of this session's transaction."""
     found = {str(n).lower(): v for n, v in query(session, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 

@@ -90,7 +90,7 @@ def chunks(session: Session, table: SourceTable, rows: int, start: str | None = 
 def _next_bound(
     session: Session, table: SourceTable, name: str, is_bytes: bool, rows: int, last: str | None
 ) -> str | None:
-    """The literal some rows further on, or of the first larger value; None at the end."""
+    """Return the literal some rows further on, or of the first larger value; None at the end."""
     source = quoted(table.schema, table.name)
     value = f"HEX({name})" if is_bytes else name
     after = f"WHERE {name} >= {last}" if last else f"WHERE {name} IS NOT NULL"
@@ -109,7 +109,7 @@ def _literal(text: Any, is_bytes: bool) -> str:
 
 
 def expression(name: str, base: str) -> str:
-    """What a SELECT asks for, so that full load and log deliver the same text."""
+    """Return what a SELECT asks for, so that full load and log deliver the same text."""
     column = quoted(name)
     if base in BYTES:
         return f"HEX({column})"
@@ -238,7 +238,7 @@ class ReadExactly:
 
 
 def values(table: SourceTable, columns: Iterable[Column]) -> dict[str, TextValue]:
-    """The values of a full load, by column, of columns that hold their texts.
+    """Return the values of a full load, by column, of columns that hold their texts.
 
     :param columns: the target's.
     """
@@ -247,13 +247,13 @@ def values(table: SourceTable, columns: Iterable[Column]) -> dict[str, TextValue
 
 
 def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:
-    """The rows of a full load as string columns."""
+    """Return the rows of a full load as string columns."""
     parts = len(task.shares)
     return spark.range(0, parts, 1, parts).mapInArrow(task, string_schema(task.columns))
 
 
 def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Place]:
-    """The same of an exact one, kept on the executors' disks, and its place in the log.
+    """Return the same of an exact one, kept on the executors' disks, and its place in the log.
 
     :raises LakecdcError: if the task fails.
     """
@@ -277,7 +277,7 @@ def read_chunks(
     names: Sequence[str],
     zero_dates: Accumulator[int] | None,
 ) -> ReadChunks:
-    """The task that reads some columns of a table."""
+    """Return the task that reads some columns of a table."""
     known = {column.name: column.base for column in table.columns}
     return ReadChunks(
         where,

@@ -16,7 +16,7 @@ TableName = tuple[str, str]
 
 @cache
 def _pattern(sql_mode: int) -> re.Pattern[str]:
-    """What cuts up the statements of sessions with a mode."""
+    """Return what cuts up the statements of sessions with a mode."""
     # what is not closed reaches to the end, so that it is read once
     in_text, in_double = (r"[^']|''", r'[^"]|""')
     if not sql_mode & NO_BACKSLASH_ESCAPES:

@@ -76,7 +76,7 @@ def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
 
 
 def first_words(statement: bytes) -> tuple[str, str]:
-    """The first two words in upper case, comments left out."""
+    """Return the first two words in upper case, comments left out."""
     found = tokens(statement[:200].decode("utf-8", "replace"))
     bare = [token.bare for token in found[:2]]
     return (bare + ["", ""])[0], (bare + ["", ""])[1]

@@ -81,7 +81,7 @@ class Optional:
 
 
 def table_name(body: bytes) -> tuple[str, str, int]:
-    """Schema and table of a Table_map event, and where its columns begin.
+    """Read schema and table of a Table_map event, and where its columns begin.
 
     :param body: from the schema's length on.
     """
@@ -94,7 +94,7 @@ def table_name(body: bytes) -> tuple[str, str, int]:
 def read_columns(
     body: bytes, at: int, charsets: Mapping[int, str], unnamed: Callable[[], Sequence[Named]], mariadb: bool
 ) -> tuple[LogColumn, ...]:
-    """The columns of a Table_map event.
+    """Read the columns of a Table_map event.
 
     :param body: see :func:`table_name`.
     :param at: where the columns begin.
@@ -113,7 +113,7 @@ def read_columns(
 
 
 def length(data: bytes, at: int) -> tuple[int, int]:
-    """A length-encoded integer and where it ends."""
+    """Read a length-encoded integer and where it ends."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -215,7 +215,7 @@ def _named(told: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) ->
 
 
 def _as_now(kinds: Sequence[int], metas: Sequence[bytes], now: Sequence[Named]) -> list[Named]:
-    """The server's description of today, if it can be that of the rows."""
+    """Return the server's description of today, if it can be that of the rows."""
     remedy = "set binlog_row_metadata = FULL at the source and load the table anew"
     if len(kinds) != len(now):
         raise LayoutError(f"The log has rows of {len(kinds)} columns, the table now has {len(now)}; {remedy}.")
@@ -255,7 +255,7 @@ def _column(kind: int, meta: bytes, column: Named) -> LogColumn:
 
 
 def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
-    """A column whose values stand behind their lengths."""
+    """Return a column whose values stand behind their lengths."""
     size = int.from_bytes(meta, "little")
     if kind == _JSON:
         return LogColumn(column.name, MysqlType("json"), json_document(size))

@@ -43,24 +43,24 @@ class Codec:
 
 
 def integer(size: int, unsigned: bool) -> Codec:
-    """An integer, little-endian."""
+    """Read an integer, little-endian."""
     many = column_texts.integers(size, unsigned=unsigned)
     return Codec(lambda raw: str(int.from_bytes(raw, "little", signed=not unsigned)), size, many=many)
 
 
 def bits(size: int) -> Codec:
-    """A bit field as a number, big-endian."""
+    """Read a bit field as a number, big-endian."""
     return Codec(lambda raw: str(int.from_bytes(raw, "big")), size, many=column_texts.bit_fields(size))
 
 
 def real(size: int) -> Codec:
-    """A float as the double nearest to it, which casts back to the same float; or a double."""
+    """Read a float as the double nearest to it, which casts back to the same float; or a double."""
     layout = _FLOAT if size == 4 else _DOUBLE
     return Codec(lambda raw: repr(layout.unpack(raw)[0]), size)
 
 
 def year() -> Codec:
-    """A year, 0 for the year 0000."""
+    """Read a year, 0 for the year 0000."""
     return Codec(lambda raw: str(1900 + raw[0]) if raw[0] else "0", 1)
 
 
@@ -85,14 +85,14 @@ def octets(prefix: int, padded: int = 0) -> Codec:
 
 
 def enumeration(size: int, values: Sequence[str]) -> Codec:
-    """An ENUM; index 0 is what a refused value became, shown as the empty string."""
+    """Read an ENUM; index 0 is what a refused value became, shown as the empty string."""
     texts = ("", *values)
     many = column_texts.members(size, texts)
     return Codec(lambda raw: texts[int.from_bytes(raw, "little")], size, many=many)
 
 
 def selection(size: int, values: Sequence[str]) -> Codec:
-    """A SET, its members in the order of the definition."""
+    """Read a SET, its members in the order of the definition."""
 
     def text(raw: bytes) -> str:
         mask = int.from_bytes(raw, "little")
@@ -102,7 +102,7 @@ def selection(size: int, values: Sequence[str]) -> Codec:
 
 
 def decimal(precision: int, scale: int) -> Codec:
-    """A DECIMAL: groups of nine digits as big-endian integers, the sign in the first bit."""
+    """Read a DECIMAL: groups of nine digits as big-endian integers, the sign in the first bit."""
     whole = precision - scale
     # digits of each group; the first and the last may be short
     groups = [
@@ -134,7 +134,7 @@ def decimal(precision: int, scale: int) -> Codec:
 
 @lru_cache(65536)
 def day_text(number: int) -> str:
-    """The text of a day.
+    """Return the text of a day.
 
     :param number: year * 512 + month * 32 + day.
     """
@@ -147,7 +147,7 @@ def _day_since_1970(number: int) -> str:
 
 
 def day() -> Codec:
-    """A DATE."""
+    """Read a DATE."""
     return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True, many=column_texts.days)
 
 
@@ -158,7 +158,7 @@ def clock(seconds: int) -> str:
 
 
 def fraction(value: int, places: int) -> str:
-    """The digits after the second, point included.
+    """Return the digits after the second, point included.
 
     :param value: as stored: two digits per byte.
     :param places: declared number of digits, 0 to 6.
@@ -167,7 +167,7 @@ def fraction(value: int, places: int) -> str:
 
 
 def moment(places: int) -> Codec:
-    """A DATETIME: 1 bit, year * 13 + month in 17, then day, hour, minute, second, then the fraction."""
+    """Read a DATETIME: 1 bit, year * 13 + month in 17, then day, hour, minute, second, then the fraction."""
 
     def text(raw: bytes) -> str:
         value = int.from_bytes(raw[:5], "big") & 0x7FFFFFFFFF
@@ -180,7 +180,7 @@ def moment(places: int) -> Codec:
 
 
 def instant(places: int) -> Codec:
-    """A TIMESTAMP in UTC: seconds since 1970, then the fraction; all zero is the zero date."""
+    """Read a TIMESTAMP in UTC: seconds since 1970, then the fraction; all zero is the zero date."""
 
     def text(raw: bytes) -> str:
         seconds, rest = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big")
@@ -196,7 +196,7 @@ def instant(places: int) -> Codec:
 
 
 def duration(places: int) -> Codec:
-    """A TIME, which may be negative: then the whole number with its fraction is."""
+    """Read a TIME, which may be negative: then the whole number with its fraction is."""
     extra = (places + 1) // 2
     middle, mask = 0x800000 << 8 * extra, (1 << 8 * extra) - 1
 
@@ -209,13 +209,13 @@ def duration(places: int) -> Codec:
 
 
 def old_instant() -> Codec:
-    """A TIMESTAMP of a table made before MySQL 5.6."""
+    """Read a TIMESTAMP of a table made before MySQL 5.6."""
     newer = instant(0)
     return Codec(lambda raw: newer.text(raw[::-1]), 4, dated=True)
 
 
 def old_moment() -> Codec:
-    """A DATETIME of a table made before MySQL 5.6: its digits as one number."""
+    """Read a DATETIME of a table made before MySQL 5.6: its digits as one number."""
 
     def text(raw: bytes) -> str:
         t = f"{int.from_bytes(raw, 'little'):014d}"
@@ -225,7 +225,7 @@ def old_moment() -> Codec:
 
 
 def old_duration() -> Codec:
-    """A TIME of a table made before MySQL 5.6: its digits as one number."""
+    """Read a TIME of a table made before MySQL 5.6: its digits as one number."""
 
     def text(raw: bytes) -> str:
         value = int.from_bytes(raw, "little", signed=True)
@@ -267,7 +267,7 @@ def python_encoding(charset: str) -> str | None:
 
 
 def reader(charset: str) -> Text | None:
-    """What makes text of bytes in a character set of MySQL, as the server does; None if Python cannot."""
+    """Return what makes text of bytes in a character set of MySQL, as the server does; None if Python cannot."""
     encoding = python_encoding(charset)
     if encoding is None:
         return None
@@ -309,14 +309,14 @@ _HANDLERS = {"big5": "lakecdc-big5", "euc-jp": "lakecdc-euc-jp"}
 
 
 def _beyond_big5(error: UnicodeError) -> tuple[str, int]:
-    """The seven characters of ETEN that Python's big5 lacks."""
+    """Return the seven characters of ETEN that Python's big5 lacks."""
     assert isinstance(error, UnicodeDecodeError)
     end = error.start + 2
     return error.object[error.start : end].decode("cp950"), end
 
 
 def _beyond_euc_jp(error: UnicodeError) -> tuple[str, int]:
-    """The users' own characters, and those of NEC in row 13, which cp932 has in its order of bytes."""
+    """Return the users' own characters, and those of NEC in row 13, which cp932 has in its order of bytes."""
     assert isinstance(error, UnicodeDecodeError)
     third = error.object[error.start] == 0x8F
     start = error.start + third

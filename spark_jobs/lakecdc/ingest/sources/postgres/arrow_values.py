@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def converted(texts: pa.Array, _base: str, kind: str, column: str) -> pa.Array:
-    """The values of texts in columns that ``types.TypeCatalog.odd_for_arrow`` has nothing against.
+    """Return the values of texts in columns that ``types.TypeCatalog.odd_for_arrow`` has nothing against.
 
     :param kind: Spark SQL type.
     :param column: its name, for the error.

@@ -136,14 +136,14 @@ class SourceTable:
 
 
 def source_name(target: Target) -> tuple[str, str]:
-    """Schema and name of a target's source table."""
+    """Return schema and name of a target's source table."""
     text = target.source_table or ".".join(target.table.split(".")[-2:])
     schema, dot, name = text.partition(".")
     return (schema, name) if dot else ("public", schema)
 
 
 def list_tables(session: Session) -> list[str]:
-    """The tables that a user made, ``schema.table``."""
+    """Return the tables that a user made, ``schema.table``."""
     return [f"{schema}.{name}" for schema, name in session.execute(_TABLES)]
 
 
@@ -211,7 +211,7 @@ def _check_key(table: SourceTable) -> None:
 
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
-    """The log of this leaf must tell the key of every changed row, and publishing it must not break its writers."""
+    """Make sure that the log of a leaf tells the key of each changed row, and that publishing it breaks no writer."""
     target, label = table.target.table, f"{leaf.schema}.{leaf.name}"
     if leaf.kind != "r":
         raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.", table=target)
@@ -232,14 +232,14 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
 
 
 def column_numbers(session: Session, oid: int) -> dict[str, int]:
-    """A table's columns with the numbers that they keep when they are renamed."""
+    """Return a table's columns with the numbers that they keep when they are renamed."""
     return {str(name): int(number) for name, number in session.execute(_NUMBERS, (oid,))}
 
 
 def target_columns(
     target: Target, key: tuple[str, ...], columns: Iterable[Any], types: TypeCatalog
 ) -> tuple[Column, ...]:
-    """The target's columns for the source's.
+    """Return the target's columns for the source's.
 
     :param columns: source columns in order, with ``name``, ``type_oid`` and ``type_modifier``.
     :raises InputError: naming the first column that has no type or whose name cannot be used.

@@ -54,7 +54,7 @@ class Address:
 
 
 def address(source: PostgresSource) -> Address:
-    """The address that a spec names, its password resolved.
+    """Return the address that a spec names, its password resolved.
 
     :raises InputError: if the connection string cannot be read.
     :raises SpecError: if the password's reference leads nowhere.

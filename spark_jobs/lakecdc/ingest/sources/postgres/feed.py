@@ -53,7 +53,7 @@ class Feed(log_feed.Feed[SourceTable]):
 def described_numbers(
     session: psycopg.Connection[tuple[Any, ...]], feed: Feed, relations: Sequence[Relation]
 ) -> list[dict[str, int | None]]:
-    """The numbers of the columns in each description of the table.
+    """Return the numbers of the columns in each description of the table.
 
     :raises InputError: if they contradict the order of the columns.
     """
@@ -70,7 +70,7 @@ def described_numbers(
 
 
 def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
-    """The columns that have another name at the end of a round, by the ones they had in each description.
+    """Return the columns that have another name at the end of a round, by the ones they had in each description.
 
     :param numbers: of the columns in each description.
     :return: the name is empty for a column that was dropped, if a new one has its name.
@@ -100,7 +100,7 @@ def settle_quiet_names(feed: Feed, to: int) -> bool:
 def without_new_names(
     session: psycopg.Connection[tuple[Any, ...]], feed: Feed, columns: tuple[Column, ...]
 ) -> tuple[Column, ...]:
-    """The columns but those that the catalog has under another name than the log has told: they are not new."""
+    """Return the columns but those that the catalog has under another name than the log has told: they are not new."""
     if not feed.numbers or all(c.name in feed.numbers for c in columns):
         return columns
     catalog = column_numbers(session, feed.table.oid)
@@ -109,7 +109,7 @@ def without_new_names(
 
 
 def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Columns]) -> tuple[str, ...]:
-    """The names that the key's columns have at the end of a round.
+    """Return the names that the key's columns have at the end of a round.
 
     :param relations: descriptions of the table in the round.
     :param numbers: of the columns in each of them.
@@ -130,7 +130,7 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
 def with_fill(
     spark: SparkSession, session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog
 ) -> tuple[Column, ...]:
-    """The columns with what rows older than them show, in the columns' types."""
+    """Return the columns with what rows older than them show, in the columns' types."""
     texts = missing_values(session, feed.table.oid)
     wanted = [c for c in feed.columns if c.name in texts]
     if not wanted:
@@ -149,7 +149,7 @@ def with_fill(
 
 
 def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
-    """Number columns whose names neither the table nor the catalog knows: they were a step between two renamings.
+    """Give numbers to columns whose names neither the table nor the catalog has: a step between two renamings.
 
     It is the column that stands in their place later, with the same type.
     """

@@ -112,7 +112,7 @@ def _aligned(found: Sequence[Chunk], before: Progress | None) -> list[Chunk]:
 
 
 def _files(session: Session, table: SourceTable) -> list[tuple[int, int | None]]:
-    """The file of every leaf; a table that is rewritten gets a new one."""
+    """Return the file of every leaf; a table that is rewritten gets a new one."""
     statement = "SELECT leaf::bigint, pg_relation_filenode(leaf)::bigint FROM unnest(%s::oid[]) leaf ORDER BY 1"
     oids = [leaf.oid for leaf in table.leaves]
     return [(leaf, file) for leaf, file in session.execute(statement, (oids,))]

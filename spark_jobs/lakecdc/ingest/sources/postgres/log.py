@@ -99,7 +99,7 @@ class ReadLog(rounds.RoundTask):
 
 
 def values(next_row: NextRow) -> Iterator[bytes]:
-    """The values of a binary COPY of one column that is never null."""
+    """Yield the values of a binary COPY of one column that is never null."""
     begin = _HEADER
     while True:
         size, row = next_row()
@@ -170,7 +170,7 @@ def events_at_once(source: PostgresSource, event_bytes: int) -> int:
 
 
 def publication_list(name: str) -> str:
-    """A publication's name as the plugin's option takes it."""
+    """Return a publication's name as the plugin's option takes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -185,7 +185,7 @@ def changes(
     *,
     judged: bool = False,
 ) -> DataFrame:
-    """The change frame of one table in a round.
+    """Return the change frame of one table in a round.
 
     :param oid: the table's.
     :param columns: the target's columns.
@@ -257,7 +257,7 @@ def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:
 
 
 def _open(renamed: Mapping[int, Mapping[str, str]]) -> Expression:
-    """The names of unchanged columns, as they are now."""
+    """Return the names of unchanged columns, as they are now."""
     found = F.col("open")
     for version, names in renamed.items():
         if names:
@@ -272,7 +272,7 @@ def _now(names: Expression) -> Expression:
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> TextValue:
-    """A column's value, wherever it stands in each version of the table.
+    """Return a column's value, wherever it stands in each version of the table.
 
     In versions from before the column it is what the source shows in such rows now.
     """

@@ -45,7 +45,7 @@ class Owner:
 
     @classmethod
     def of(cls, catalog: Catalog, targets: Sequence[Target]) -> Owner:
-        """The owner that a spec is."""
+        """Return the owner that a spec is."""
         known = resolve(catalog.properties, "catalog.properties")
         uri = urlsplit(str(known.get("uri", "")))
         # without login: a new password makes no other catalog
@@ -54,7 +54,7 @@ class Owner:
         return cls(catalog.name, digest, {".".join(source_name(t)): t.table for t in targets})
 
     def joined(self, before: Owner | None, published: set[str]) -> Owner:
-        """This set with the tables that it had before and that are published still."""
+        """Return this set with the tables that it had before and that are published still."""
         kept = {s: t for s, t in before.targets.items() if s in published} if before else {}
         return Owner(self.catalog, self.place, {**kept, **self.targets})
 
@@ -83,7 +83,7 @@ def check(slot: str, publication: str, known: Owner | None, mine: Owner, exists:
 
 
 def read(session: Session, publication: str) -> dict[str, Owner]:
-    """The owners of the slots that a publication serves, by slot, as far as they are noted."""
+    """Return the owners of the slots that a publication serves, by slot, as far as they are noted."""
     text = _comment(session, publication) or ""
     if _MARK not in text:
         return {}
@@ -115,6 +115,6 @@ def note(session: Session, publication: str, slot: str, owner: Owner) -> None:
 
 
 def _comment(session: Session, publication: str) -> str | None:
-    """The comment of a publication, empty if it has none; None if there is no publication."""
+    """Return the comment of a publication, empty if it has none; None if there is no publication."""
     row = session.execute(_READ, (publication,)).fetchone()
     return str(row[0] or "") if row else None

@@ -171,7 +171,7 @@ class Decoder:
             self.summary.relations.append(replace(relation, key=layout.key))
 
     def _open(self, run: Sequence[bytes]) -> _Layout | None:
-        """The layout of the messages' table, unless it is not wanted; counts the events in the transaction."""
+        """Count the events in the transaction; return the layout of the messages' table, None if it is not wanted."""
         self._ordinal += len(run)
         layout = self._layouts.get(run[0][1:5])
         return layout if layout and self._commit_lsn >= layout.start else None
@@ -280,7 +280,7 @@ class _Rows:
         return self.new.bytes + self.old.bytes
 
     def begin(self, commit_lsn: int, commit_micros: int) -> None:
-        """The rows that follow are of this transaction."""
+        """Begin the rows of a transaction."""
         self._transactions.append((self.count, commit_lsn, commit_micros))
 
     def add_new(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes], at: int = 6) -> None:
@@ -300,7 +300,7 @@ class _Rows:
         self._add(layout, kind, last, len(messages))
 
     def add_moved(self, layout: _Layout, ordinal: int, new: bytes, message: bytes) -> None:
-        """An update that changes the key.
+        """Add an update that changes the key.
 
         :param new: TupleData.
         :param message: the old values'.
@@ -316,7 +316,7 @@ class _Rows:
         self.count += count
 
     def batch(self) -> pa.RecordBatch:
-        """The Arrow batch."""
+        """Return the Arrow batch."""
         import numpy as np
         import pyarrow as pa
 
@@ -340,7 +340,7 @@ class _Rows:
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
     def _opened(self, unchanged: list[tuple[int, int]]) -> pa.Array:
-        """The names of the columns that each row leaves open.
+        """Return the names of the columns that each row leaves open.
 
         :param unchanged: row and place of each.
         """

@@ -52,7 +52,7 @@ def read_tuple(message: bytes, at: int) -> tuple[Values, int]:
 
 
 def write_tuple(values: Values) -> bytes:
-    """The TupleData of values, the reverse of :func:`read_tuple`."""
+    """Return the TupleData of values, the reverse of :func:`read_tuple`."""
     parts = [struct.pack(">h", len(values))]
     for value in values:
         if value is None or value is UNCHANGED:
@@ -83,7 +83,7 @@ class Tuples:
         self.bytes += sum(map(len, messages))
 
     def split(self, count: int) -> tuple[pa.ListArray, list[tuple[int, int]]]:
-        """The values.
+        """Return the values.
 
         :param count: number of rows; those that were not added have no tuple.
         :return: a list of strings per row, null for a row without a tuple; row and column of each unchanged value.

@@ -95,7 +95,7 @@ def check_server(session: Session) -> None:
 
 
 def identity(session: Session) -> str:
-    """What tells this source from another: the cluster's identifier and its timeline.
+    """Return what tells this source from another: the cluster's identifier and its timeline.
 
     Positions go on counting in a cluster after a failover or a restore, but on another timeline.
     """
@@ -136,7 +136,7 @@ def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:
 
 
 def find_slot(session: Session, name: str) -> Slot | None:
-    """The slot of a name, or None."""
+    """Return the slot of a name, or None."""
     row = session.execute(_SLOT, (name,)).fetchone()
     if row is None:
         return None
@@ -157,7 +157,7 @@ def check_ours(session: Session, slot: Slot) -> None:
 
 
 def usable_slot(session: Session, name: str) -> Slot | None:
-    """The slot, once no process of an earlier run uses it any more; None if there is none.
+    """Return the slot, once no process of an earlier run uses it any more; None if there is none.
 
     :raises InputError: if it is not ours: another plugin or database.
     :raises ConflictError: if somebody keeps using it.
@@ -291,12 +291,12 @@ class Publication:
         return row is not None
 
     def tables(self) -> set[tuple[str, str]]:
-        """Schema and name of the published tables."""
+        """Return schema and name of the published tables."""
         statement = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
         return {(row[0], row[1]) for row in self._session.execute(statement, (self.name,))}
 
     def listed(self) -> set[str]:
-        """The tables that it names one by one, ``schema.table``; none if it takes whatever there is."""
+        """Return the tables that it names one by one, ``schema.table``; none if it takes whatever there is."""
         statement = (
             "SELECT n.nspname || '.' || c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid "
             "JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"

@@ -146,7 +146,7 @@ class Chunk:
     keys: str | None = None
 
     def condition(self) -> str:
-        """SQL condition of the rows."""
+        """Return SQL condition of the rows."""
         parts = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
         if self.end is not None:
             parts.append(f"ctid < '({self.end},0)'::tid")
@@ -203,7 +203,7 @@ class CopyChunks:
                     yield from parse(block, self.columns)
 
     def blocks(self, number: int) -> Iterator[bytearray]:
-        """The CSV of one share."""
+        """Yield the CSV of one share."""
         session = connect(self.where)
         try:
             _begin(session, self.snapshot)
@@ -224,7 +224,7 @@ class CopyChunks:
 
 
 def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterator[T]]) -> Iterator[T]:
-    """What a COPY TO STDOUT gives.
+    """Yield what a COPY TO STDOUT gives.
 
     libpq is asked for the rows: psycopg's own iterator costs a task twice as much as their parsing.
 
@@ -318,7 +318,7 @@ class ReadTables:
                 raise OddValueError(self._named(str(error))) from error
 
     def _with_bytes(self, table: pa.Table) -> pa.Table:
-        """A table whose binary columns are texts yet."""
+        """Return a table whose binary columns are texts yet."""
         for place, kind in enumerate(self.types):
             if kind == "binary":
                 values = converted(table.column(place).chunk(0), "bytea", kind, self.copy.columns[place])
@@ -343,7 +343,7 @@ def rows(
     epoch: int,
     refusal: str | None,
 ) -> ArrowRows:
-    """The rows of a full load, as a change frame and for tasks that write them themselves.
+    """Return the rows of a full load, as a change frame and for tasks that write them themselves.
 
     :param copy: what the tasks run.
     :param columns: the target's columns.

@@ -79,7 +79,7 @@ class _Node:
     columns: str
 
     def rows_from_before(self) -> str:
-        """SQL condition of rows that may have been in it when it was attached."""
+        """Return SQL condition of rows that may have been in it when it was attached."""
         if not self.born:
             return "true"
         # the number of a command is another's once the row was locked
@@ -109,7 +109,7 @@ class _Storage:
         return {oid: node for oid, node in self.nodes.items() if not node.partitioned}
 
     def path(self, leaf: int) -> list[_Node]:
-        """A leaf and the partitions that it lies in, without the table itself."""
+        """Return a leaf and the partitions that it lies in, without the table itself."""
         path = []
         while (node := self.nodes[leaf]).parent:
             path.append(node)

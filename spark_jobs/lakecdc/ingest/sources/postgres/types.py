@@ -101,14 +101,14 @@ class TypeCatalog:
         self._known: dict[int, PgType | None] = {}
 
     def find(self, oid: int) -> PgType | None:
-        """The type of an oid; None if the source has dropped it."""
+        """Return the type of an oid; None if the source has dropped it."""
         if oid not in self._known:
             row = self._session.execute(_LOOKUP, ([oid],)).fetchone()
             self._known[oid] = PgType(*row) if row else None
         return self._known[oid]
 
     def spark_type(self, oid: int, modifier: int) -> str | None:
-        """The Spark SQL type for a column's type; None if there is none.
+        """Return the Spark SQL type for a column's type; None if there is none.
 
         :param modifier: the type modifier as ``pg_attribute`` keeps it, -1 for none.
         """
@@ -126,7 +126,7 @@ class TypeCatalog:
         return _SIMPLE.get(found.name) or self._array(found)
 
     def name(self, oid: int) -> str:
-        """The type's name for messages."""
+        """Return the type's name for messages."""
         found = self.find(oid)
         return found.name if found else f"of oid {oid}, which no longer exists"
 
@@ -136,7 +136,7 @@ class TypeCatalog:
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
     def odd_for_arrow(self, source: Iterable[SourceColumn | RelationColumn], columns: Iterable[Column]) -> str | None:
-        """The first column whose text Arrow might read as something else than :func:`typed` does; None if none is.
+        """Return the first column whose text Arrow might read otherwise than :func:`typed` does; None if none is.
 
         Where the target gives a type of its own, a value may need rounding or bounds that Arrow does not keep.
 
@@ -151,7 +151,7 @@ class TypeCatalog:
         return None
 
     def values(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> dict[str, TextValue]:
-        """The values of a full load, by column, of columns that hold their texts.
+        """Return the values of a full load, by column, of columns that hold their texts.
 
         :param source: the source's columns.
         :param columns: the target's.
@@ -174,7 +174,7 @@ class TypeCatalog:
 
 
 def numeric(modifier: int) -> str:
-    """The type for ``numeric`` with a type modifier: precision in its upper half, an 11-bit signed scale below."""
+    """Return the type for ``numeric`` with a modifier: precision in its upper half, below a signed scale of 11 bits."""
     if modifier < 0:
         return "string"
     precision = ((modifier - 4) >> 16) & 0xFFFF
