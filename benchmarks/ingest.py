@@ -153,7 +153,7 @@ def _result(taken: dict[str, Taken], count: int, size: int, format_name: str) ->
     rates = {name: {"cold": round(count / s[0][0]), "warm": round(count / s[1][0])} for name, s in taken.items()}
     warm = {name: rate["warm"] for name, rate in rates.items()}
     peers = {name: warm[name] for name in _PEERS if name in warm}
-    ours = {name: warm[name] for name in (_OURS,) if name in warm}
+    ours = {_OURS: warm[_OURS]} if _OURS in warm else {}
     ratio = {f"{mine}/{peer}": round(ours[mine] / peers[peer], 2) for mine in ours for peer in peers}
     facts = {"unit": "events/s", "format": format_name, "events": count, "bytes": size, "cores": os.cpu_count()}
     return {

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-_ENABLED, _ADAPTIVE = "write.parquet.bloom-filter-enabled.column.", "write.parquet.bloom-filter-adaptive-enabled"
+#: begins Iceberg's property of a column that every writer writes a filter for
+ENABLED = "write.parquet.bloom-filter-enabled.column."
+_ADAPTIVE = "write.parquet.bloom-filter-adaptive-enabled"
 _FORMAT = "write.format.default"
 # types without Parquet Bloom filters
 _UNFILTERED = ("boolean", "struct", "list", "map", "variant", "geo", "unknown")
@@ -55,7 +57,7 @@ def bloom_filter_properties(table: IcebergTable, columns: Sequence[str]) -> dict
 
     Each filter is sized by the distinct values of its column, unless the table says otherwise.
     """
-    enabled = {f"{_ENABLED}{column}": "true" for column in columns}
+    enabled = {f"{ENABLED}{column}": "true" for column in columns}
     return enabled | ({_ADAPTIVE: "true"} if enabled and _ADAPTIVE not in table.properties else {})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,55 +28,68 @@ class WrittenFile:
     partition: tuple[str | None, ...] = ()
 
 
-def data_file(table: IcebergTable, written: WrittenFile, spec_id: int) -> Any:
-    """Describe a file of rows, with the metrics from its footer that the table keeps.
+def data_files(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int) -> list[Any]:
+    """Describe files of rows, with the metrics from their footers that the table keeps.
 
-    :return: Java ``DataFile`` for a commit of this session.
+    :return: Java ``DataFile`` objects for a commit of this session.
     """
-    return _described(table, _data_files(table, spec_id), written, spec_id).build()
+    description = _Description(table, spec_id)
+    return [description.complete(description.data_files(), one) for one in written]
 
 
-def equality_delete(table: IcebergTable, written: WrittenFile, spec_id: int, key: Sequence[str]) -> Any:
-    """Describe a file of keys to delete.
+def equality_deletes(
+    table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, key: Sequence[str]
+) -> list[Any]:
+    """Describe files of keys to delete.
 
     :param key: the equality columns.
-    :return: Java ``DeleteFile`` for a commit of this session.
+    :return: Java ``DeleteFile`` objects for a commit of this session.
     """
-    view, spec = jvm(table.spark), table.java.specs().get(spec_id)
+    description = _Description(table, spec_id)
     ids = int_array(table.spark, [table.field_id(column) for column in key])
-    builder = view.org.apache.iceberg.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(ids)
-    return _described(table, builder, written, spec_id).build()
+    return [description.complete(description.equality_deletes(ids), one) for one in written]
 
 
-def _data_files(table: IcebergTable, spec_id: int) -> Any:
-    return jvm(table.spark).org.apache.iceberg.DataFiles.builder(table.java.specs().get(spec_id))
+class _Description:
+    """What describes files of one partition spec; what holds for all of them is asked of Iceberg once."""
 
+    def __init__(self, table: IcebergTable, spec_id: int) -> None:
+        self._table, self._apache = table, jvm(table.spark).org.apache.iceberg
+        self._spec = table.java.specs().get(spec_id)
+        self._config = self._apache.MetricsConfig.forTable(table.java)
+        self._is_void = [str(field.transform().toString()) == "void" for field in listed(self._spec.fields())]
 
-def _described(table: IcebergTable, builder: Any, written: WrittenFile, spec_id: int) -> Any:
-    view = jvm(table.spark)
-    config = view.org.apache.iceberg.MetricsConfig.forTable(table.java)
-    file = table.java.io().newInputFile(written.location, written.bytes)
-    metrics = view.org.apache.iceberg.parquet.ParquetUtil.fileMetrics(file, config)
-    builder = builder.withPath(written.location).withFormat("PARQUET")
-    builder = builder.withFileSizeInBytes(written.bytes).withMetrics(metrics)
-    partition = _partition(table, written, spec_id)
-    return builder if partition is None else builder.withPartition(partition)
+    def data_files(self) -> Any:
+        """Return a builder of a data file."""
+        return self._apache.DataFiles.builder(self._spec)
 
+    def equality_deletes(self, ids: Any) -> Any:
+        """Return a builder of an equality-delete file.
 
-def _partition(table: IcebergTable, written: WrittenFile, spec_id: int) -> Any:
-    """Return the partition of a file, a Java ``StructLike``; None if the spec has none.
+        :param ids: field ids of the equality columns, a Java array.
+        """
+        return self._apache.FileMetadata.deleteFileBuilder(self._spec).ofEqualityDeletes(ids)
 
-    Only the builder of data files reads values from text, each by the type of its field.
-    """
-    fields, given = listed(table.java.specs().get(spec_id).fields()), iter(written.partition)
-    if not fields:
-        return None
-    values = [None if str(field.transform().toString()) == "void" else next(given) for field in fields]
-    texts = java_list(table.spark, [_NULL if value is None else value for value in values])
-    builder = _data_files(table, spec_id).withPath(written.location).withFormat("PARQUET")
-    partition = builder.withFileSizeInBytes(0).withRecordCount(0).withPartitionValues(texts).build().partition()
-    for place, value in enumerate(values):
-        if value == _NULL:
-            # a text, which Iceberg would take for null
-            partition.set(place, value)
-    return partition
+    def complete(self, builder: Any, written: WrittenFile) -> Any:
+        """Return what a builder makes of a file."""
+        file = self._table.java.io().newInputFile(written.location, written.bytes)
+        metrics = self._apache.parquet.ParquetUtil.fileMetrics(file, self._config)
+        builder = builder.withPath(written.location).withFormat("PARQUET")
+        builder = builder.withFileSizeInBytes(written.bytes).withMetrics(metrics)
+        return (builder.withPartition(self._partition(written)) if self._is_void else builder).build()
+
+    def _partition(self, written: WrittenFile) -> Any:
+        """Return the partition of a file, a Java ``StructLike``.
+
+        Only the builder of data files reads values from text, each by the type of its field.
+        """
+        given = iter(written.partition)
+        values = [None if is_void else next(given) for is_void in self._is_void]
+        texts = java_list(self._table.spark, [_NULL if value is None else value for value in values])
+        builder = self.data_files().withPath(written.location).withFormat("PARQUET")
+        partition = builder.withFileSizeInBytes(0).withRecordCount(0).withPartitionValues(texts).build().partition()
+        for place, value in enumerate(values):
+            if value == _NULL:
+                # a text, which Iceberg would take for null
+                partition.set(place, value)
+        return partition

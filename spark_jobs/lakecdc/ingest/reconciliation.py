@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest import quarantine, tombstones, truncate
+from lakecdc.ingest import tombstones, truncate
 from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
@@ -111,8 +111,7 @@ class Reconciliation:
     def _remember_waited_for(self, rows: DataFrame) -> None:
         """Remember deletes of rows of which events wait in the quarantine: a replay of these comes late."""
         feed, key = self.feed, self.batch.key
-        name = quarantine.table_name(feed.options, feed.name)
-        waiting = quarantine.waiting(feed.existing.spark, feed.spec.catalog.name, name, feed.name)
+        waiting = feed.waiting(feed.existing.spark)
         if waiting is None:
             return
         packed = untouched(self.batch, rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.feeding import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest import tables
+from lakecdc.ingest import quarantine, tables
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.metadata import names
@@ -16,7 +17,7 @@ from lakecdc.metadata.positions import Carrier, Position, current_position, enco
 from lakecdc.runtime.run import failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
@@ -77,7 +78,21 @@ class TableFeed:
 
     def count_events(self, measured: FoldStats) -> None:
         """Add the events of a folded batch to the metrics."""
-        self.add(keys=measured.keys, **{f"events_{op}": n for op, n in measured.events.items()})
+        self.add(keys=measured.keys)
+        self.count_ops(measured.events)
+
+    def count_ops(self, events: Mapping[str, int]) -> None:
+        """Add the number of events by op to the metrics."""
+        self.add(**{f"events_{op}": count for op, count in events.items()})
+
+    @property
+    def quarantine_table(self) -> str:
+        """Return the name of the table's quarantine."""
+        return quarantine.table_name(self.options, self.name)
+
+    def waiting(self, spark: SparkSession) -> DataFrame | None:
+        """Return the messages of the table that wait in its quarantine; None if there are none."""
+        return quarantine.waiting(spark, self.spec.catalog.name, self.quarantine_table, self.name)
 
     def note(self, applied: Applied, position: Position) -> None:
         """Take note of a commit.

@@ -140,15 +140,14 @@ class TableRun:
             return batch
         waiting = None
         if feed.waits is not False:
-            name = quarantine.table_name(feed.options, feed.name)
-            waiting = quarantine.waiting(self.spark, feed.spec.catalog.name, name, feed.name)
+            waiting = feed.waiting(self.spark)
             feed.waits = waiting is not None
         return dependents.set_apart(batch, feed.table, waiting)
 
     def _keep_rejected(self, batch: TableBatch) -> None:
         """Side table first: what cannot be applied is kept before the target moves on."""
         feed, catalog = self.feed, self.feed.spec.catalog.name
-        name = quarantine.table_name(feed.options, feed.name)
+        name = feed.quarantine_table
         if batch.full_load and feed.position is None:
             quarantine.forget_rows(self.spark, catalog, name, feed.name)
         if batch.rejected is None:
@@ -238,7 +237,7 @@ class TableRun:
         measured = None if batch.full_load else events.measure(batch)
         applied, position = events.append_events(feed.existing, batch, measured, feed.position, feed.started_from)
         if measured:
-            feed.add(**{f"events_{op}": n for op, n in measured.events.items()})
+            feed.count_ops(measured.events)
         feed.note(applied, position)
 
     def _enter_history(self, batch: TableBatch) -> None:
@@ -263,7 +262,7 @@ class TableRun:
         if batch.target.keyed:
             self.feed.count_events(stats(_folded(batch)))
         else:
-            self.feed.add(**{f"events_{op}": n for op, n in events.measure(batch).events.items()})
+            self.feed.count_ops(events.measure(batch).events)
 
 
 @contextmanager

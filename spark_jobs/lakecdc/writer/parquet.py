@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.file_io import output, source, storage_properties
 from lakecdc.model.columns import arrow_type
@@ -31,8 +32,7 @@ _TEXTS = "array<string>"
 _FIELD_ID = "PARQUET:field_id"
 # a setting of Iceberg's own writer that this one does not know
 _OTHER_FORMAT = "write.format.default"
-_BLOOM, _BLOOM_RATE = "write.parquet.bloom-filter-enabled.column.", "write.parquet.bloom-filter-fpp.column."
-_BLOOM_BYTES = "write.parquet.bloom-filter-max-bytes"
+_BLOOM_RATE, _BLOOM_BYTES = "write.parquet.bloom-filter-fpp.column.", "write.parquet.bloom-filter-max-bytes"
 # Iceberg's defaults of the two
 _RATE, _MOST_BYTES = 0.01, 1024 * 1024
 # a file's first row group tells the size of its filters, and later ones may be larger
@@ -50,7 +50,7 @@ def refusal(table: IcebergTable) -> str | None:
     if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
         return f"{_OTHER_FORMAT} is {properties[_OTHER_FORMAT]}"
     if _bloom_filters(properties) and not _knows_bloom_filters():
-        return f"the table has {_BLOOM}…, and this pyarrow writes no Bloom filters"
+        return f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"
     if table.is_encrypted:
         return "the table is encrypted"
     if urlsplit(table.location).scheme not in _SCHEMES:
@@ -135,12 +135,12 @@ class FilePlace:
 
 def _bloom_filters(properties: Mapping[str, str]) -> dict[str, tuple[float, int]]:
     most = int(properties.get(_BLOOM_BYTES, _MOST_BYTES))
-    columns = [name.removeprefix(_BLOOM) for name, value in properties.items() if _is_on(name, value)]
+    columns = [name.removeprefix(ENABLED) for name, value in properties.items() if _is_on(name, value)]
     return {column: (float(properties.get(f"{_BLOOM_RATE}{column}", _RATE)), most) for column in columns}
 
 
 def _is_on(name: str, value: str) -> bool:
-    return name.startswith(_BLOOM) and value.lower() == "true"
+    return name.startswith(ENABLED) and value.lower() == "true"
 
 
 def _knows_bloom_filters() -> bool:

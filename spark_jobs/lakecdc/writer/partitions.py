@@ -79,10 +79,15 @@ def count_of(partitioning: Partitioning) -> int | None:
     return prod(one.transform.width for one in partitioning)
 
 
+def columns_of(partitioning: Partitioning) -> list[str]:
+    """Return the names of the columns that :func:`with_partitions` adds, ``p0`` and so on."""
+    return [f"p{place}" for place in range(len(partitioning))]
+
+
 def with_partitions(table: pa.Table, partitioning: Partitioning) -> pa.Table:
-    """Return the table with its rows' partition values, ``p0`` and so on."""
-    for place, one in enumerate(partitioning):
-        table = table.append_column(f"p{place}", one.transform.values(table[one.source].combine_chunks()))
+    """Return the table with its rows' partition values."""
+    for name, one in zip(columns_of(partitioning), partitioning, strict=True):
+        table = table.append_column(name, one.transform.values(table[one.source].combine_chunks()))
     return table
 
 

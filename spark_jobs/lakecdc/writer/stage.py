@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.iceberg import written_files
 from lakecdc.iceberg.definition import current_spec_id
-from lakecdc.iceberg.written_files import WrittenFile, data_file, equality_delete
+from lakecdc.iceberg.written_files import WrittenFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +37,7 @@ def gave_up(odd: str) -> pa.RecordBatch:
 
 def data_files(table: IcebergTable, told: Sequence[Row], kind: str) -> list[Any]:
     """Return the Java ``DataFile`` of each file of a kind, of the table's current partition spec."""
-    spec_id = current_spec_id(table)
-    return [data_file(table, written, spec_id) for written in _written(told, kind)]
+    return written_files.data_files(table, _written(told, kind), current_spec_id(table))
 
 
 def equality_deletes(table: IcebergTable, told: Sequence[Row], kind: str, key: Sequence[str]) -> list[Any]:
@@ -45,8 +45,7 @@ def equality_deletes(table: IcebergTable, told: Sequence[Row], kind: str, key: S
 
     :param key: the equality columns.
     """
-    spec_id = current_spec_id(table)
-    return [equality_delete(table, written, spec_id, key) for written in _written(told, kind)]
+    return written_files.equality_deletes(table, _written(told, kind), current_spec_id(table), key)
 
 
 def _written(told: Sequence[Row], kind: str) -> list[WrittenFile]:

@@ -42,8 +42,7 @@ def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame | None, staged
     if source is None:
         staged.data_files += stage_images(table, batch, rows, 0)
         return
-    places = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
-    partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, places)
+    partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, _sources(batch))
     why = _refusal(table, batch, rows, source) or _odd_partitions(partitioning)
     if why is None and partitioning is not None:
         why = _write(table, batch, source, partitioning, staged)
@@ -51,6 +50,11 @@ def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame | None, staged
     if why:
         log.info("%s: Spark writes the full load, because %s", table.name, why)
         staged.data_files += stage_images(table, batch, rows, 0)
+
+
+def _sources(batch: TableBatch) -> dict[str, str]:
+    """Return what tasks call the columns of a batch, see ``ArrowRows.read``."""
+    return {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
 
 
 def _refusal(table: IcebergTable, batch: TableBatch, rows: DataFrame, source: ArrowRows) -> str | None:
@@ -80,13 +84,13 @@ def _write(
 
     :return: why they gave up, without a trace; None if they did not.
     """
-    places = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
+    sources = _sources(batch)
     with folder_of_work(table, "load") as folder:
         task = LoadTask(
             FilePlace.of(table, folder),
-            file_columns(table, places | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
+            file_columns(table, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
             source.read,
-            tuple(places[name] for name in batch.key),
+            tuple(sources[name] for name in batch.key),
             partitioning,
             source.order,
             source.time,

@@ -11,7 +11,7 @@ from lakecdc.ingest.change import OddValueError
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
-from lakecdc.writer.partitions import Partitioning, by_partition, with_partitions
+from lakecdc.writer.partitions import Partitioning, by_partition, columns_of, with_partitions
 from lakecdc.writer.stage import gave_up, told
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class LoadTask:
 
     @property
     def _partitions(self) -> list[str]:
-        return [f"p{place}" for place in range(len(self.partitioning))]
+        return columns_of(self.partitioning)
 
     def _sorted(self, piece: pa.Table) -> pa.Table:
         """Return a slice with all columns, in the order of its partitions and keys."""

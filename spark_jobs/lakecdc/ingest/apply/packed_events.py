@@ -17,7 +17,7 @@ from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
-from lakecdc.writer.partitions import Partitioning, by_partition, partitioning_of, with_partitions
+from lakecdc.writer.partitions import Partitioning, by_partition, columns_of, partitioning_of, with_partitions
 from lakecdc.writer.stage import RESULT, data_files, told
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class EventsTask:
         """Write one slice after another, each in the order of its events."""
         settle()
         files: dict[tuple[str | None, ...], ArrowFile] = {}
-        names = [f"p{place}" for place in range(len(self.partitioning))]
+        names = columns_of(self.partitioning)
         for piece in map(self._arranged, slices(packing.all_of(batches))):
             for values, rows in by_partition(piece, names):
                 if values not in files and len(files) == _MOST_OPEN:
@@ -149,8 +149,7 @@ class EventsTask:
             values = pc.coalesce(piece[column], piece[f"k{place}"])
             piece = piece.set_column(piece.column_names.index(column), column, values)
         piece = with_partitions(piece, self.partitioning)
-        by = [(f"p{place}", "ascending") for place in range(len(self.partitioning))]
-        piece = piece.sort_by([*by, ("order", "ascending")])
+        piece = piece.sort_by([(name, "ascending") for name in (*columns_of(self.partitioning), "order")])
         if any(column.source == "was" for column in self.columns):
             piece = piece.append_column("was", self._old_keys(piece))
         return piece

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from lakecdc.writer.partitions import Partitioning, count_of, find_partitioning, with_partitions
+from lakecdc.writer.partitions import Partitioning, columns_of, count_of, find_partitioning, with_partitions
 
 if TYPE_CHECKING:
     from typing import Any
@@ -49,9 +49,9 @@ class Grouping:
         if not self.partitioning:
             return hashes % self.tasks
         found = np.zeros(table.num_rows, np.int64)
-        for place, one in enumerate(self.partitioning):
-            numbers = _numbers(table[f"p{place}"].combine_chunks())
-            # 2 to the 31st is the bound of numbers of all kinds
+        for name, one in zip(columns_of(self.partitioning), self.partitioning, strict=True):
+            numbers = _numbers(table[name].combine_chunks())
+            # a bucket has a number below their count, so that groups are even; other values any below 2 to the 31st
             found = (found * (one.transform.width if one.transform.kind == "bucket" else 31) + numbers) % (1 << 31)
         return (found * self.spread + hashes % self.spread) % self.tasks
 
