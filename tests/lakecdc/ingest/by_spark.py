@@ -1,13 +1,16 @@
-"""The reference for what tasks make of a batch: each message decoded alone, folded and written by Spark."""
+"""The reference for what tasks make of a batch: its events, looked through first, folded and written by Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from lakecdc.ingest.formats import native
+from lakecdc.ingest.formats.native.engine import judge_events
 from lakecdc.ingest.sources.log import source
 from tests.on_demand import on_demand
 
@@ -26,6 +29,11 @@ def made_by(engine: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if engine == "spark":
             patch.setattr(native, "refusal", lambda *_: "asked for")
-            patch.setattr(native, "pack_changes", lambda *_, **__: None)
+            patch.setattr(native, "judge_events", _unfolded)
             patch.setattr(source, "refusal", lambda *_: "asked for")
         yield
+
+
+def _unfolded(*arguments: Any, **options: Any) -> native.Native:
+    made = judge_events(*arguments, **{**options, "every": True, "folds": False})
+    return replace(made, packed=None, every_event=None)

@@ -21,6 +21,7 @@ from lakecdc.ingest.envelopes.message import (
     integer,
     member,
     names_of,
+    placed,
     text,
     times,
 )
@@ -71,7 +72,8 @@ class _Shared:
         """Return the envelope of one row, or of the message itself."""
         ordinal = first(times(integer(self._event, "id"), 1 << ROWS_BITS, nth), nth) or 0
         rank = RANK_READ if self._is_read else RANK_CHANGE
-        place = Place(0 if self._is_read else self._time, ordinal, rank, times(self._time, 1000))
+        position = 0 if self._is_read else placed(self._time)
+        place = Place(position, placed(ordinal), rank, times(self._time, 1000))
         table = self._table or (self._topic if op or rest.get("problem") else None)
         return Envelope(op, place, table, keys=self._keys, **rest)
 

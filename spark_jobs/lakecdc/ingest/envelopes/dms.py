@@ -24,6 +24,7 @@ from lakecdc.ingest.envelopes.message import (
     dotted,
     member,
     moment_of,
+    placed,
     text,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
@@ -52,7 +53,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     is_load = operation == "load"
     yield Envelope(
         op if problem is None else None,
-        Place(0 if is_load else moment or 0, rank=RANK_READ if is_load else RANK_CHANGE, time_us=moment),
+        Place(0 if is_load else placed(moment), rank=RANK_READ if is_load else RANK_CHANGE, time_us=moment),
         dotted(text(about, "schema-name"), text(about, "table-name")) or (message.topic if op or problem else None),
         before,
         after,

@@ -22,6 +22,7 @@ from lakecdc.ingest.envelopes.message import (
     last_digits,
     member,
     names_of,
+    placed,
     text,
     times,
     whole,
@@ -56,8 +57,8 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     yield Envelope(
         op if problem is None else None,
         Place(
-            0 if op == "r" else logged,
-            first(times(xid, _LAST_OF_TRANSACTION + 1, nth), nth) or 0,
+            0 if op == "r" else placed(logged),
+            placed(first(times(xid, _LAST_OF_TRANSACTION + 1, nth), nth)),
             RANK_READ if op == "r" else RANK_CHANGE,
             times(seconds, 1_000_000),
         ),

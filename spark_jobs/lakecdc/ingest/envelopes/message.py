@@ -14,7 +14,8 @@ from lakecdc.model.columns import parse_number, parse_timestamp
 from lakecdc.model.tokens import MisfitError, Number, to_text
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-_FIRST_MOMENT = -62_135_596_800_000_000
+#: microseconds since 1970 that are moments of the years 1 to 9999
+FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, LAST_TIME * 1000 + 999
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
@@ -50,7 +51,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     @property
     def source_time(self) -> int | None:
         """Return the source time, or None for one that is not within the years 1 to 9999."""
-        within = self.time_us is not None and _FIRST_MOMENT <= self.time_us <= LAST_TIME * 1000 + 999
+        within = self.time_us is not None and FIRST_MOMENT <= self.time_us <= LAST_MOMENT
         return self.time_us if within else None
 
     def order(self, epoch: int, arrival: int) -> str:

@@ -1,4 +1,4 @@
-"""Odd messages of a batch, set aside by the native engine and decoded one by one, and the batch put together again."""
+"""Judge messages that tasks have set aside, and put what is known of them beside the rest of their batch."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.source_tables import feeds
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import highest, joined
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import Column
     from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.ingest.formats.survey import Survey
 
@@ -64,44 +57,22 @@ def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, r
         raise ApartError
 
 
-def together(plain: Decoded, odd: Decoded, changes: DataFrame | None) -> Decoded:
-    """Put together what was decoded at once and what was decoded one by one.
+def together(plain: Decoded, odd: Decoded) -> Decoded:
+    """Return what was decoded at once with the messages beside it that are none of its changes.
 
-    :param plain: what is known of the former.
-    :param changes: of these, event by event if one of the odd ones is to be applied.
+    :param odd: what is known of these.
     """
-    both = replace(
+    rejected = [one for one in (plain.rejected, odd.rejected) if one is not None]
+    return replace(
         plain,
-        rejected=odd.rejected,
-        rejections=odd.rejections,
+        rejected=union(rejected) if rejected else None,
+        rejections=plain.rejections + odd.rejections,
         newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
-        events=plain.events + odd.events,
         unreadable=odd.unreadable,
-        high_orders=highest(pair for one in (plain, odd) for pair in (one.high_orders or {}).items()),
-        stretches=joined((plain.stretches, odd.stretches)),
-        truncate_order=odd.truncate_order,
-        source_table=plain.source_table or odd.source_table,
     )
-    if not odd.accepted and not odd.truncate_order and plain.events:
-        return both
-    if odd.changes is None:
-        return both
-    found = with_late(odd.changes.drop("partition"))
-    if changes is not None:
-        found = union([with_columns(changes, odd.columns), found])
-    return replace(both, columns=odd.columns, changes=found, folded=False, packed=None, every_event=None)
 
 
-def with_columns(changes: DataFrame, columns: Sequence[Column | Field]) -> DataFrame:
-    """Return a change frame whose rows have these columns; those that they lack are null."""
-    there = set(changes.select("row.*").columns)
-    values = [
-        (F.col("row").getField(c.name) if c.name in there else F.lit(None).cast(c.type)).alias(c.name) for c in columns
-    ]
-    return changes.withColumn("row", F.when(F.col("row").isNotNull(), F.struct(*values)))
-
-
-def with_told(fields: Sequence[Field], columns: Sequence[Column]) -> tuple[Field, ...]:
+def with_told(fields: Sequence[Field], columns: Sequence[Field]) -> tuple[Field, ...]:
     """Return the columns of a table with the types that messages have told, and those that it lacks."""
     told = {c.name: c.type for c in columns}
     known = tuple(f.with_type(told[f.name]) if told.get(f.name, f.type) != f.type else f for f in fields)

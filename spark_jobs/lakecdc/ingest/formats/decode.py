@@ -1,4 +1,4 @@
-"""From messages to the changes of one table, with the native engine where it can, else one by one."""
+"""From messages to the changes of one table: at once where they are what the table expects, else after a survey."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats import find_format, native
-from lakecdc.ingest.formats.asides import ApartError, Besides, together, with_columns, with_told
+from lakecdc.ingest.formats.asides import ApartError, Besides, together, with_told
 from lakecdc.ingest.formats.changes import REJECTED
-from lakecdc.ingest.formats.decode_messages import decode_messages
+from lakecdc.ingest.formats.decode_messages import decode_messages, look_through
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.decode_messages import Surveyed
     from lakecdc.ingest.formats.decoded import Known
     from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
@@ -98,8 +99,18 @@ class _BatchDecoder:
         if isinstance(made, Decoded):
             return made
         messages = self._prepared.messages if self._prepared else self._messages()
-        found = decode_messages(messages, self._format, self._target, self._reading, self._known, adopt=self._adopt)
-        return replace(self._folded(found), engine=f"one by one: {made}")
+        return replace(self._judged(self._look_through(messages)), engine=f"one by one: {made}")
+
+    def _look_through(self, messages: DataFrame, besides: Besides | None = None) -> Surveyed:
+        target, reading, known = self._target, self._reading, self._known
+        return look_through(messages, self._format, target, reading, known, adopt=self._adopt, besides=besides)
+
+    def _judged(self, told: Surveyed) -> Decoded:
+        return decode_messages(told, self._reading, self._known, every=self._every, folds=self._folds)
+
+    @property
+    def _every(self) -> bool:
+        return bool(self._target.history_table) or not self._folds
 
     @property
     def _folds(self) -> bool:
@@ -131,44 +142,29 @@ class _BatchDecoder:
             reason = "the key columns are not known yet"
         if reason is not None:
             return reason
-        every = bool(self._target.history_table) or not self._folds
-        made = self._run(fields, every=every, folds=self._folds)
+        made = self._run(fields)
         if made.reason is not None:
             return made.reason
         found, besides = self._plain(made, fields)
         if made.aside is None:
             return found
+        why = str(made.why)
         try:
-            odd = decode_messages(
-                made.aside,
-                self._format,
-                self._target,
-                self._reading,
-                self._known,
-                adopt=self._adopt,
-                besides=besides,
-            )
+            told = self._look_through(made.aside, besides)
         except ApartError:
-            return str(made.why)
-        seen = with_told(fields, odd.columns) if odd.accepted else fields
+            return why
+        seen = with_told(fields, told.fields) if told.events else fields
         if seen != fields and not again:
             # with the columns that they tell, most of what was set aside is plain
             return self._native(seen, again=True)
-        found = replace(found, engine=f"native, {made.asides} messages one by one: {made.why}")
-        if odd.accepted and odd.changes is not None and not odd.truncate_order and seen == fields:
-            both = self._run(fields, every=every, folds=self._folds, more=with_columns(odd.changes, fields))
-            if both.reason is None and not _hides_values(both.packed, odd):
-                return replace(together(found, odd, None), columns=odd.columns, **_rows(both))
-        if made.folded and (odd.accepted or odd.truncate_order or _hides_values(made.packed, odd)):
-            # the last event of a key is not enough: an odd one may be newer, complete it, or have to come before it
-            made = self._run(fields, every=True, folds=False)
-            if made.events:
-                found = replace(found, changes=made.changes, packed=made.packed, every_event=None, folded=False)
-        return together(found, odd, made.changes if made.events else None)
+        hides_values = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
+        if told.events or hides_values:
+            # an odd event may be newer than the last one of its key, complete it, or have to come before it
+            return why
+        engine = f"native, {made.asides} messages one by one: {why}"
+        return replace(together(found, self._judged(told)), engine=engine)
 
-    def _run(
-        self, fields: tuple[Field, ...], *, every: bool, folds: bool, more: DataFrame | None = None
-    ) -> native.Native:
+    def _run(self, fields: tuple[Field, ...]) -> native.Native:
         target, prepared = self._target, self._prepared
         return native.decode_native(
             (lambda: prepared.messages) if prepared else self._messages,
@@ -178,8 +174,8 @@ class _BatchDecoder:
             target.source_name,
             self._reading,
             self._marks,
-            every=every,
-            folds=folds,
+            every=self._every,
+            folds=self._folds,
             # the columns of a new table are those of all its messages
             sets_aside=bool(self._known.types),
             ignored=target.exclude_columns,
@@ -191,7 +187,6 @@ class _BatchDecoder:
             source_column=target.source_column,
             fixed=tuple(target.columns),
             named=target.source_table is not None,
-            more=more,
         )
 
     def _plain(self, made: native.Native, fields: tuple[Field, ...]) -> tuple[Decoded, Besides]:
@@ -205,6 +200,8 @@ class _BatchDecoder:
             self._target.key,
             newest=made.newest,
             events=made.events,
+            rejected=made.rejected,
+            rejections=made.rejections,
             high_orders=made.high_orders,
             stretches=made.stretches,
             engine="native",
@@ -213,27 +210,6 @@ class _BatchDecoder:
             **_rows(made),
         )
         return found, Besides(fields, made.tables, topics, made.schema)
-
-    def _folded(self, found: Decoded) -> Decoded:
-        """Return a batch that was decoded one by one with its changes as tasks fold and write them, where they can."""
-        target = replace(self._target, key=found.key)
-        if not (found.accepted and found.changes is not None and found.key) or found.truncate_order:
-            return found
-        fields = tuple(Field(c.name, c.type) for c in found.columns)
-        every = bool(target.history_table) or not self._folds
-        packed = native.pack_changes(
-            found.changes,
-            native.changes_of(fields, found.key, self._format, self._reading.epoch),
-            self._marks,
-            self._known.partition_by,
-            every=every,
-            folds=self._folds,
-        )
-        if packed is None or _hides_values(packed[-1], found):
-            return found
-        last = packed[-1]
-        first = packed[0] if len(packed) > 1 else None
-        return replace(found, changes=last.changes, packed=last, folded=last.folded, every_event=first)
 
     def _fields_before(self) -> tuple[Field, ...]:
         """Return the columns as the table has them; of a new table, those of the first messages."""
@@ -265,11 +241,6 @@ class _BatchDecoder:
         ]
         many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
         return () if many else merge_fields(s.fields for s in mine)
-
-
-def _hides_values(packed: native.Packed | None, beside: Decoded) -> bool:
-    """Check whether folded events leave out values that a rejected message may have told."""
-    return bool(packed is not None and packed.folded and packed.facts.leaves_out and beside.rejections)
 
 
 def _rows(made: native.Native) -> dict[str, Any]:

@@ -1,27 +1,27 @@
-"""Decode messages one by one: messages chosen, columns found and typed, misfits set apart."""
+"""Look through the messages of a batch before they are decoded: which tables, which columns, which of them are odd."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats import find_format, native
 from lakecdc.ingest.formats.asides import Besides, refuse_apart
-from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
-from lakecdc.ingest.formats.event_rows import Typing, type_events
 from lakecdc.ingest.formats.lone_tombstones import placed
+from lakecdc.ingest.formats.message_columns import PLACED
+from lakecdc.ingest.formats.native.schemas import PAYLOAD
 from lakecdc.ingest.formats.source_tables import choose, is_mine, only_source, shards_mix, topics_of
 from lakecdc.ingest.formats.survey import survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats.values import Field, merge_fields
-from lakecdc.ingest.order import highest, joined
+from lakecdc.ingest.order import Marks, highest, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,9 +29,50 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Known
     from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.survey import Survey
 
 
-def decode_messages(
+@dataclass(frozen=True)
+class Surveyed:
+    """What a survey has told of messages.
+
+    :param messages: them, in JSON.
+    :param reader: of their envelopes.
+    :param target: with its key.
+    :param found: of each source table.
+    :param mine: of these the ones whose events are the table's.
+    :param chosen: of these also the ones whose other messages are the table's.
+    :param fields: the table's columns; only its key if nothing tells them.
+    :param encoded: see :class:`lakecdc.ingest.formats.native.decoding.Judged`.
+    :param topics: of the table's events.
+    :param is_told: the table's columns are known.
+    :param has_messages: any of the messages is the table's.
+    """
+
+    messages: DataFrame
+    reader: EnvelopeReader
+    target: Target
+    found: Sequence[Survey]
+    mine: Sequence[Survey]
+    chosen: Sequence[Survey]
+    fields: tuple[Field, ...]
+    encoded: Mapping[str, Mapping[str, Field]]
+    topics: frozenset[str]
+    is_told: bool
+    has_messages: bool
+
+    @property
+    def events(self) -> int:
+        """Row events and TRUNCATEs of the table."""
+        return sum(s.events for s in self.chosen)
+
+    @property
+    def truncate_order(self) -> str | None:
+        """Order key of the last TRUNCATE."""
+        return max((s.truncate_order for s in self.chosen if s.truncate_order), default=None)
+
+
+def look_through(
     messages: DataFrame,
     format_name: str,
     target: Target,
@@ -40,11 +81,12 @@ def decode_messages(
     *,
     adopt: bool,
     besides: Besides | None = None,
-) -> Decoded:
-    """Decode messages of any kind into changes of one table.
+) -> Surveyed:
+    """Find out what messages are.
 
     :param besides: what is known of the batch's other messages; None if these are all.
     :raises ApartError: if they cannot be judged without the others.
+    :raises InputError: if the events do not tell which table or columns are meant.
     """
     read = find_format(format_name)
     reader = EnvelopeReader(format_name, reading, target.columns, fold_case=target.fold_case)
@@ -56,13 +98,11 @@ def decode_messages(
     mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
     others = [s for s in found if s.source_table and s.events and s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
-    chosen = [
-        *mine,
-        *(s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=adopt)),
-    ]
+    rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=adopt)]
+    chosen = [*mine, *rest]
+    told = Surveyed(messages, reader, target, found, mine, chosen, (), {}, topics, is_told=False, has_messages=True)
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
-        target = replace(target, key=target.key or known.key)
-        return Decoded(key_columns(target), target.key, others=tuple(sorted({str(s.source_table) for s in others})))
+        return replace(told, target=replace(target, key=target.key or known.key), has_messages=False)
     schemas = [f for s in chosen for fields in s.schemas.values() for f in fields]
     known = replace(known, types=followed(known.types, schemas, target))
     seen = merge_fields(s.fields for s in chosen)
@@ -72,45 +112,77 @@ def decode_messages(
         names = {s.source_table for s in chosen}
         seen = merge_fields(s.key for s in survey(messages, reader, keys=True) if s.source_table in names)
     # without a row, nothing tells what a new table looks like, and there is none that could be emptied
-    told = bool(known.types or (are_rows and seen))
-    if told:
-        target = replace(target, key=target.key or message_key(target, mine, known.key))
-        there = {f.name for f in besides.fields}
-        fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
-    else:
+    if not (known.types or (are_rows and seen)):
         fields = tuple(Field(c.name, c.type) for c in key_columns(target))
-    marks = None if shards_mix(target) else known.marks
-    encoded = encodings_of(fields, chosen, target, known.types)
-    tables = frozenset(s.source_table for s in chosen)
+        return replace(told, fields=fields)
+    target = replace(target, key=target.key or message_key(target, mine, known.key))
+    there = {f.name for f in besides.fields}
+    fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
     _refuse_types(fields, target)
-    typing = Typing(fields, target.key, tables, marks, target.source_column, encoded)
-    frames = [type_events(messages, reader, typing)]
-    of_tombstones = topics_of(target, chosen, found)
-    if told and read.tombstones and any(s.tombstones for s in found) and target.key and of_tombstones:
-        of_mine = envelope_frame(messages, reader).where(F.col("topic").isin(of_tombstones))
-        lone = placed(of_mine, known.marks, known.high_order, reading)
-        if lone is not None:
-            frames.append(type_events(lone, reader, typing))
-    # one decoding serves the fold, the history, look-ups of placeholders and the quarantine
-    both = union(frames).persist()
-    rejections, accepted = both.agg(F.count("rejected"), F.count_if(F.col("rejected").isNull())).collect()[0]
-    changes = both.where("rejected IS NULL").drop("rejected")
-    return Decoded(
-        tuple(f.column for f in fields),
+    encoded = encodings_of(fields, chosen, target, known.types)
+    return replace(told, target=target, fields=fields, encoded=encoded, is_told=True)
+
+
+def decode_messages(told: Surveyed, reading: Reading, known: Known, *, every: bool, folds: bool) -> Decoded:
+    """Decode messages of any kind into changes of one table.
+
+    :param told: what a survey has told of them.
+    :param every: every event is wanted.
+    :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    """
+    target, chosen = told.target, told.chosen
+    if not told.has_messages:
+        others = {str(s.source_table) for s in told.found if s.source_table and s.events and s not in told.mine}
+        return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
+    marks = Marks(None if shards_mix(target) else known.marks, known.high_order)
+    judged = native.Judged(told.reader.read, frozenset(s.source_table for s in chosen), told.encoded)
+    decoding = native.Decoding(
+        told.fields,
         target.key,
-        (changes if marks is not None else changes.drop("late")) if told else None,
-        both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
-        rejections,
-        accepted,
-        max((s.truncate_order for s in chosen if s.truncate_order), default=None),
+        target.source_name,
+        reading.epoch,
+        reading.unavailable_value,
+        format=told.reader.format,
+        source_column=target.source_column,
+        texts=PAYLOAD in told.messages.columns,
+        rejects=True,
+        judged=judged,
+    )
+    folds = folds and bool(target.key) and told.is_told and not told.truncate_order
+    messages = _with_placed(told, reading, known)
+    made = native.judge_events(messages, decoding, marks, known.partition_by, every=every or not folds, folds=folds)
+    mine = told.mine
+    found = Decoded(
+        tuple(f.column for f in told.fields),
+        target.key,
+        made.changes if told.is_told else None,
+        made.rejected,
+        made.rejections,
+        told.truncate_order,
         max((s.newest for s in chosen if s.newest), default=None),
-        sum(s.events for s in chosen),
+        told.events,
         sum(s.problems for s in chosen),
         highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
         stretches=joined(s.stretches for s in chosen),
-        source_table=only_source(target, [str(s.source_table) for s in mine], topics),
+        source_table=only_source(target, [str(s.source_table) for s in mine], told.topics),
     )
+    if told.truncate_order or not (target.key and told.is_told):
+        return found
+    return replace(found, packed=made.packed, folded=made.folded, every_event=made.every_event)
+
+
+def _with_placed(told: Surveyed, reading: Reading, known: Known) -> DataFrame:
+    """Return the messages, and once more the tombstones that are deletes, each with its order key."""
+    of_tombstones = topics_of(told.target, told.chosen, told.found)
+    has_tombstones = find_format(told.reader.format).tombstones and any(s.tombstones for s in told.found)
+    if not (told.is_told and has_tombstones and told.target.key and of_tombstones):
+        return told.messages
+    of_mine = envelope_frame(told.messages, told.reader).where(F.col("topic").isin(of_tombstones))
+    lone = placed(of_mine, known.marks, known.high_order, reading)
+    if lone is None:
+        return told.messages
+    return told.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
 
 
 def _refuse_types(fields: Sequence[Field], target: Target) -> None:

@@ -48,7 +48,6 @@ class Decoded:
     :param changes: the change frame, persisted; None if there is no event, or none that tells a new table's columns.
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
     :param rejections: how many.
-    :param accepted: rows of ``changes``, if they were decoded one by one.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
@@ -71,14 +70,13 @@ class Decoded:
     changes: DataFrame | None = None
     rejected: DataFrame | None = None
     rejections: int = 0
-    accepted: int = 0
     truncate_order: str | None = None
     newest: datetime | None = None
     events: int = 0
     unreadable: int = 0
     high_orders: Mapping[str, str] | None = None
     folded: bool = False
-    engine: str = "jvm"
+    engine: str = "native"
     packed: native.Packed | None = None
     every_event: native.Packed | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None

@@ -11,6 +11,7 @@ from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakecdc.ingest.envelopes.message import Envelope
     from lakecdc.ingest.formats.avro_registry import Registry
     from lakecdc.ingest.formats.values import Field
 
@@ -36,6 +37,19 @@ class Reading:
     registry: Registry | None = None
     routed: bool = False
     only_added: bool = False
+
+
+@dataclass(frozen=True)
+class Read:
+    """One envelope of a message.
+
+    :param place: of the message in its batch.
+    :param schema: text of the row's schema; None without one.
+    """
+
+    place: int
+    envelope: Envelope
+    schema: str | None
 
 
 @dataclass(frozen=True)

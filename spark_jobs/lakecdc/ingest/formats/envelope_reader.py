@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.native.decoder import read_messages
+from lakecdc.ingest.formats.envelope import Read
+from lakecdc.ingest.formats.message_columns import read_messages
 from lakecdc.ingest.formats.native.schemas import PAYLOAD, unwrap
 
 if TYPE_CHECKING:
@@ -23,19 +24,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.values import Field
 
 _MOST_SCHEMAS = 64
-
-
-@dataclass(frozen=True)
-class Read:
-    """One envelope of a message.
-
-    :param place: of the message in its batch.
-    :param schema: text of the row's schema; None without one.
-    """
-
-    place: int
-    envelope: Envelope
-    schema: str | None
 
 
 class EnvelopeReader:

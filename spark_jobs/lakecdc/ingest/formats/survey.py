@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lakecdc.iceberg.widening import common
-from lakecdc.ingest.formats.envelope_reader import EnvelopeReader, Read
-from lakecdc.ingest.formats.native.decoder import partitions
+from lakecdc.ingest.formats.message_columns import partitions
 from lakecdc.ingest.formats.values import Field, json_type, merge_fields
 from lakecdc.ingest.order import Stretch, highest, is_change, joined, moment, rises
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from lakecdc.ingest.formats.envelope import Read
+    from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
 
 #: ops of row events
 ROWS = ("r", "c", "u", "d")

@@ -83,12 +83,12 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
     tasks = len(read.tasks)
     groups = max(min(tasks, spark.sparkContext.defaultParallelism), -(-total // _BYTES_PER_FOLD))
 
-    def messages(values: DataFrame) -> DataFrame:
+    def messages(values: DataFrame, *more: str) -> DataFrame:
         placed = values.withColumn("number", F.shiftright("arrival", pieces.PLACE_BITS))
         placed = placed.join(_numbered(spark, numbers), "number")
         # as Spark cuts lines
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
-        return from_values(line.selectExpr("value", "arrival", _PLACE))
+        return from_values(line.selectExpr("value", "arrival", _PLACE, *more), *more)
 
     return Scan(spark, read, tasks, groups, False, messages, replace(read, maps=False))
 

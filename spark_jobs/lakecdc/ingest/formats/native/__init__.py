@@ -1,16 +1,17 @@
 """Messages of known columns, decoded, folded and written inside Python tasks.
 
-It takes events of known columns. What it does not judge itself (a TRUNCATE, a new column, a value that does not fit,
-text that is not JSON) is set aside to be decoded one by one (``decode_messages``), or makes the whole batch be.
+Events of known columns are decoded at once. What a task cannot judge itself (a TRUNCATE, a new column, text that is not
+JSON) is set aside: a survey tells what it is, and the messages are decoded with that (``decode_messages``).
 
-``decoding`` is what a table wants, ``decoder`` what makes tables of messages, ``schemas`` are those that messages
-carry, ``layout`` the columns, ``fold`` keeps the last event of each key, ``placeholders`` fills what that one left out,
-``grouping`` says which task gets which keys, ``packing`` is how rows travel, ``pieces`` reads files, ``log`` takes the
-events of databases' logs, ``tasks`` are the Python tasks, ``packed`` is what they have made and ``engine`` plans them.
+``decoding`` is what a table wants, ``events`` are read out of messages, ``decoder`` makes tables of them, ``schemas``
+are those that messages carry, ``layout`` the columns, ``fold`` keeps the last event of each key, ``placeholders`` fills
+what that one left out, ``grouping`` says which task gets which keys, ``packing`` is how rows travel, ``pieces`` reads
+files, ``log`` takes the events of databases' logs, ``tasks`` are the Python tasks, ``packed`` is what they have made and
+``engine`` plans them.
 """
 
-from lakecdc.ingest.formats.native.decoding import FORMATS
-from lakecdc.ingest.formats.native.engine import Native, Scan, changes_of, decode_native, pack_changes, refusal
+from lakecdc.ingest.formats.native.decoding import FORMATS, Decoding, Judged
+from lakecdc.ingest.formats.native.engine import Native, Scan, decode_native, judge_events, refusal
 from lakecdc.ingest.formats.native.packed import Packed
 
-__all__ = ["FORMATS", "Native", "Packed", "Scan", "changes_of", "decode_native", "pack_changes", "refusal"]
+__all__ = ["FORMATS", "Decoding", "Judged", "Native", "Packed", "Scan", "decode_native", "judge_events", "refusal"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from lakecdc.ingest.formats.native.schemas import LOOKED_AT, SchemaError, encode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakecdc.ingest.formats.envelope import Read
     from lakecdc.ingest.formats.values import Field
 
 #: formats that the engine reads
@@ -26,6 +27,20 @@ MANY_ROWS = frozenset(("canal-json",))
 #: formats whose values may stand for "unchanged", and whose messages may carry their schemas
 _OF_DEBEZIUM = frozenset(("debezium-json", "debezium-avro", "debezium-flat-json"))
 _WITH_SCHEMAS = frozenset(("debezium-json", "debezium-flat-json"))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a survey of all messages has told of a table, so that each of them is applied, rejected or another table's.
+
+    :param read: reads the envelopes of messages.
+    :param source_tables: whose events are the table's; None among them for messages that tell no table.
+    :param encoded: for columns that schemas of the batch write in different ways: how, by the schema's text.
+    """
+
+    read: Callable[[pa.RecordBatch], Iterable[Read]]
+    source_tables: frozenset[str | None]
+    encoded: Mapping[str, Mapping[str, Field]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,8 @@ class Decoding:
     :param fixed: columns whose types the target declares.
     :param named: the target names its source table, so that case counts.
     :param only_added: rows of a format that tells no kind of change are added.
+    :param rejects: an event that does not fit its table is rejected, since the table's columns are known.
+    :param judged: what a survey has told; None if there was none.
     """
 
     fields: tuple[Field, ...]
@@ -71,6 +88,8 @@ class Decoding:
     fixed: tuple[str, ...] = ()
     named: bool = True
     only_added: bool = False
+    rejects: bool = False
+    judged: Judged | None = None
 
     @property
     def large_fields(self) -> tuple[Field, ...]:

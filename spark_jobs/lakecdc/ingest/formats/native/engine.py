@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import SCHEMA
-from lakecdc.ingest.formats.native import pack, packing, sample, schemas
+from lakecdc.ingest.formats.native import packing, sample, schemas
 from lakecdc.ingest.formats.native.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import OPS
-from lakecdc.ingest.formats.native.pack import PackTask
 from lakecdc.ingest.formats.native.packed import Gathered, Packed, gathered, unpacked
 from lakecdc.ingest.formats.native.tasks import DecodeTask, Read, rows_of_cells
-from lakecdc.ingest.order import Marks, moment
+from lakecdc.ingest.order import Marks, highest, moment
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.values import Field
     from lakecdc.ingest.order import Stretch
 
+# of a rejected message, what its task has told
+_TOLD = ("rule", "reason", "source_table", "order", "source_time")
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"
 
@@ -43,7 +45,7 @@ class Scan:
     :param tasks: how many there are, numbered from 0.
     :param groups: tasks that a fold of all the messages is worth.
     :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
-    :param messages: makes the message frame of such values.
+    :param messages: makes the message frame of a frame of such values, with further columns that are named.
     :param sample: reads the same where no failure may end the process; None if ``read`` does.
     """
 
@@ -52,7 +54,7 @@ class Scan:
     tasks: int
     groups: int
     keyed: bool
-    messages: Callable[[DataFrame], DataFrame] = lambda messages: messages
+    messages: Callable[..., DataFrame] = lambda messages, *_: messages
     sample: Read | None = None
 
     def fields(
@@ -91,6 +93,8 @@ class Native:
     :param aside: messages to be decoded one by one, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
+    :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
+    :param rejections: how many.
     :param stretches: of its changes, by ``topic/partition``.
     :param every_event: the events before they were folded, if both are wanted.
     :param kept: what Spark keeps of a log until the batch is done.
@@ -110,6 +114,8 @@ class Native:
     aside: DataFrame | None = None
     asides: int = 0
     why: str | None = None
+    rejected: DataFrame | None = None
+    rejections: int = 0
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     every_event: Packed | None = None
     kept: tuple[DataFrame, ...] = ()
@@ -126,8 +132,6 @@ def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> st
     """Return why a table's batches are decoded one by one from the start; None if they need not be."""
     if format_name not in FORMATS:
         return f"format {format_name}"
-    if importlib.util.find_spec("duckdb") is None:
-        return "the Python package duckdb is missing"
     if not key:
         return "the table has no key"
     for one in fields:
@@ -157,7 +161,6 @@ def decode_native(
     source_column: str | None = None,
     fixed: Sequence[str] = (),
     named: bool = True,
-    more: DataFrame | None = None,
 ) -> Native:
     """Decode a batch, or tell why not.
 
@@ -177,7 +180,6 @@ def decode_native(
     :param source_column: column that takes the source table's name.
     :param fixed: columns whose types the target declares.
     :param named: the target names its source table, so that case counts.
-    :param more: changes of the same columns that are folded with the others, a change frame.
     """
     keyed = scan is None or scan.keyed
     decoding = Decoding(
@@ -197,6 +199,7 @@ def decode_native(
         only_added=reading.only_added,
         fixed=tuple(fixed),
         named=named,
+        rejects=sets_aside,
     )
     if told is not None:
         try:
@@ -208,12 +211,8 @@ def decode_native(
     types = {f.name: f.type for f in fields}
     tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
     groups = grouping(partition_by, key, [types[k] for k in key], tasks)
-    packer = None if more is None else partial(_pack, more, decoding, marks if decoding.large_fields else None)
-    run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside, packer=packer)
-    made = run(groups if folds else None, every=every)
-    if folds and not made.told.odd and (made.told.left_out or _may_be_held(made.told, marks)):
-        made.release()
-        made = run(None, every=True)
+    run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside)
+    made = _folded_if_possible(run, groups if folds else None, marks, every=every)
     packed, found = made.packed(decoding.fields, decoding.key, groups, marks), made.told
     last = packed[-1]
     reason = _reason(last, shards=wants is not None)
@@ -223,8 +222,9 @@ def decode_native(
     if scan and len(found.high_orders) < 2 and format_name not in MANY_ROWS:
         packed = tuple(replace(one, has_twins=False) for one in packed)
         last = packed[-1]
-    newest = moment(found.newest) if found.newest is not None else None
-    events = sum(found.events[op] for op in OPS)
+    newest = max((n for n in (found.newest, found.rejected_newest) if n is not None), default=None)
+    events = sum(found.events[op] for op in OPS) - found.moves + found.rejected
+    orders = [*found.high_orders.items(), *found.rejected_orders.items()]
     aside = _set_aside(last.frame, scan) if found.aside else None
     schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
     columns = decoding.with_schema(schema).fields if schema else decoding.fields
@@ -232,18 +232,66 @@ def decode_native(
         last.changes,
         last,
         events=events,
-        newest=newest,
-        high_orders=found.high_orders,
+        newest=None if newest is None else moment(newest),
+        high_orders=highest(orders),
         tables=found.tables,
         fields=columns,
         schema=schema,
         aside=aside,
         asides=found.aside,
         why=found.why,
+        rejected=_rejected(last.frame, decoding, scan) if found.rejected else None,
+        rejections=found.rejected,
         stretches=found.stretches,
         every_event=packed[0] if len(packed) > 1 else None,
         kept=made.kept,
     )
+
+
+def judge_events(
+    messages: DataFrame, decoding: Decoding, marks: Marks, partition_by: Sequence[str], *, every: bool, folds: bool
+) -> Native:
+    """Apply or reject every event of messages that a survey has looked through.
+
+    :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
+    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
+    :param every: every event is wanted.
+    :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    """
+    types = {f.name: f.type for f in decoding.fields}
+    tasks = messages.sparkSession.sparkContext.defaultParallelism
+    groups = grouping(partition_by, decoding.key, [types[k] for k in decoding.key], tasks) if folds else Grouping(1)
+    run = partial(_run, lambda: messages, decoding, None, marks, sets_aside=False)
+    made = _folded_if_possible(run, groups if folds else None, marks, every=every)
+    if made.told.odd:
+        raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
+    packed = made.packed(decoding.fields, decoding.key, groups, marks)
+    last = packed[-1]
+    return Native(
+        last.changes,
+        last,
+        rejected=_rejected(last.frame, decoding, None) if made.told.rejected else None,
+        rejections=made.told.rejected,
+        every_event=packed[0] if len(packed) > 1 else None,
+        kept=made.kept,
+    )
+
+
+def _folded_if_possible(
+    run: Callable[..., Gathered], groups: Grouping | None, marks: Marks, *, every: bool
+) -> Gathered:
+    """Run tasks, once more for every event where they cannot tell what a fold of these leaves.
+
+    :param groups: None if no folded rows are wanted.
+    """
+    made = run(groups, every=every)
+    told = made.told
+    # what an event leaves out may be told by one that is rejected
+    hides_values = told.leaves_out and told.rejected
+    if groups is not None and not told.odd and (told.left_out or hides_values or _may_be_held(told, marks)):
+        made.release()
+        return run(None, every=True)
+    return made
 
 
 def _run(
@@ -255,58 +303,17 @@ def _run(
     *,
     every: bool,
     sets_aside: bool,
-    packer: Callable[..., DataFrame] | None = None,
 ) -> Gathered:
     """Run the tasks.
 
     :param groups: None if no folded rows are wanted.
     :param every: every event is wanted.
-    :param packer: packs further changes, which are folded with the others.
     """
-    alone = scan is not None and scan.tasks == 1 and packer is None
+    alone = scan is not None and scan.tasks == 1
     task = DecodeTask(decoding, scan.read if scan else None, groups, alone, sets_aside, marks, every)
     typed = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
-    further = None if alone else groups
-    if packer is not None:
-        typed = typed.unionAll(packer(groups, every=every))
-    return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=groups is not None)
-
-
-def _pack(
-    changes: DataFrame, decoding: Decoding, marks: Marks | None, groups: Grouping | None, *, every: bool
-) -> DataFrame:
-    """Pack changes for the tasks that fold.
-
-    :param marks: None where no value may be left out.
-    """
-    task = PackTask(decoding.fields, decoding.key, decoding.epoch, groups, every, marks)
-    return changes.select(*pack.COLUMNS).mapInArrow(task, packing.SCHEMA)
-
-
-def changes_of(fields: tuple[Field, ...], key: tuple[str, ...], format_name: str, epoch: int) -> Decoding:
-    """Return how tasks take changes that have been decoded."""
-    return Decoding(fields, key, "", epoch, "", format=format_name)
-
-
-def pack_changes(
-    changes: DataFrame, decoding: Decoding, marks: Marks, partition_by: Sequence[str], *, every: bool, folds: bool
-) -> tuple[Packed, ...] | None:
-    """Pack and fold changes that are a whole batch.
-
-    :param changes: a change frame.
-    :param marks: how far the table has come.
-    :return: every event and the folded rows, as far as they are wanted; None if tasks cannot fold them.
-    """
-    types = {f.name: f.type for f in decoding.fields}
-    tasks = changes.sparkSession.sparkContext.defaultParallelism
-    groups = grouping(partition_by, decoding.key, [types[k] for k in decoding.key], tasks)
-    # what a table may hold is told by marks, which are looked at where values are left out
-    typed = _pack(changes, decoding, marks if decoding.large_fields else None, groups if folds else None, every=every)
-    made = gathered(typed, groups if folds else None, decoding.epoch, decoding.fields, every=every, folds=folds)
-    if made.told.odd or made.told.left_out or _may_be_held(made.told, marks):
-        made.release()
-        return None
-    return made.packed(decoding.fields, decoding.key, groups, marks)
+    further, folds = None if alone else groups, groups is not None
+    return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:
@@ -322,6 +329,26 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     if scan is None or scan.keyed:
         return cells.mapInArrow(rows_of_cells, SCHEMA)
     return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
+
+
+def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFrame:
+    """Return the messages that cannot be applied."""
+    types = {f.name: f.type for f in decoding.fields}
+    names = {f"k{i}": types[name] for i, name in enumerate(decoding.key)}
+    key = ", ".join(f"{name}: {kind}" for name, kind in names.items()) or "none: string"
+    told = "rule: string, reason: string, source_table: string, `order`: string, source_time: timestamp"
+    more = f"rejected struct<{told}, key: struct<{key}>>"
+    cells = frame.select("rejected").where("rejected IS NOT NULL")
+    if scan is None or scan.keyed:
+        found = cells.mapInArrow(rows_of_cells, f"{SCHEMA}, {more}")
+    else:
+        found = scan.messages(cells.mapInArrow(rows_of_cells, f"{VALUES}, {more}"), "rejected")
+    is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(bool(names)))
+    values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
+    return found.select(
+        *(F.col(f"rejected.{name}") if name in _TOLD else F.col(name) for name in REJECTED[:-1]),
+        values.alias("row_key"),
+    )
 
 
 def _reason(made: Packed, *, shards: bool) -> str | None:

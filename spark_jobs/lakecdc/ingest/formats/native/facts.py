@@ -24,6 +24,10 @@ class Facts:
     :param odd: why the batch is not for this engine.
     :param aside: messages that are set aside, to be decoded one by one.
     :param why: why the first of them is.
+    :param rejected: events that are rejected, which the facts of rows leave out.
+    :param rejected_orders: their highest order key by ``topic/partition``.
+    :param rejected_newest: their newest source time, microseconds since 1970.
+    :param moves: rows that are the deletes of keys which an update has changed.
     :param tables: source tables of its events, two at most.
     :param keys: rows that are no tombstones.
     :param events: by op, ``x`` for tombstones.
@@ -58,6 +62,10 @@ class Facts:
     filled: int = 0
     left_out: str | None = None
     first_orders: dict[str, str] = field(default_factory=dict)
+    rejected: int = 0
+    moves: int = 0
+    rejected_orders: dict[str, str] = field(default_factory=dict)
+    rejected_newest: int | None = None
 
     @property
     def high_order(self) -> str | None:
@@ -113,6 +121,10 @@ def merged(parts: Iterable[Facts]) -> Facts:
         sum(part.filled for part in found),
         next((part.left_out for part in found if part.left_out), None),
         lowest(pair for part in found for pair in part.first_orders.items()),
+        sum(part.rejected for part in found),
+        sum(part.moves for part in found),
+        highest(pair for part in found for pair in part.rejected_orders.items()),
+        max((part.rejected_newest for part in found if part.rejected_newest is not None), default=None),
     )
 
 
@@ -132,8 +144,8 @@ def stretches(batch: pa.RecordBatch, epoch: int) -> Facts:
     parts = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
     partitions = batch.column("partition").dictionary_encode()
     codes = partitions.indices.to_numpy(zero_copy_only=False)
-    # a tombstone has no position
-    rises = (parts["rank"] == RANK_CHANGE) & (parts["pos"] >= 0) & (parts["pos"] != parts["ord"])
+    is_placed = parts["pos"] != parts["ord"].astype(parts["pos"].dtype)
+    rises = (parts["rank"] == RANK_CHANGE) & is_placed
     found: dict[str, list[Stretch]] = {}
     for code, name in enumerate(partitions.dictionary.to_pylist()):
         places = np.flatnonzero(rises & (codes == code))
@@ -168,6 +180,19 @@ def first_orders(batch: pa.RecordBatch, epoch: int) -> Facts:
         if len(places):
             found[name] = order_texts(epoch, *(part[places[:1]] for part in parts))[0].as_py()
     return Facts(first_orders=found)
+
+
+def of_rejected(batch: pa.RecordBatch) -> Facts:
+    """Return what rejected events tell of the batch.
+
+    :param batch: of the engine's layout, not folded yet.
+    """
+    import pyarrow.compute as pc
+
+    orders = batch.column("rejected").field("order").to_pylist()
+    high = highest(zip(batch.column("partition").to_pylist(), orders, strict=True))
+    newest = pc.max(batch.column("time_us")).as_py()
+    return Facts(rejected=batch.num_rows, rejected_orders=high, rejected_newest=newest)
 
 
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:

@@ -6,7 +6,7 @@
 ``c0`` …            the row; of a delete whatever its message has
 ``open``            names of columns whose value stands for "unchanged"; null if none
 ``moved``, ``o0`` … whether the event gave the row another key, and the one it had before
-``pos`` … ``arrival``  parts of the order key, see :data:`ORDER_PARTS`; of a tombstone -1 and zeros
+``pos`` … ``arrival``  parts of the order key, see :data:`ORDER_PARTS`; those of a tombstone lie below all others
 ``order``           the order key, in their place once nothing is compared any more
 ``time_us``         source time, microseconds since 1970, or null
 ``partition``       ``topic/partition``
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.order import WIDTH
+from lakecdc.ingest.order import EVENT_DIGITS, WIDTH
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,6 +33,8 @@ OPS = "rcud"
 COUNTS = tuple(f"n_{op}" for op in (*OPS, "x"))
 #: position, ordinal, rank, source time in milliseconds, place of arrival: integers that are compared in this order
 ORDER_PARTS = ("pos", "ord", "rank", "time_ms", "arrival")
+# where they end in an order key, behind the epoch
+_ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 
 
 def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.Schema:
@@ -43,7 +45,7 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
     """
     import pyarrow as pa
 
-    numbers = dict.fromkeys(("pos", "ord", "time_ms", "arrival", "time_us"), pa.int64())
+    numbers = {"pos": pa.uint64(), **dict.fromkeys(("ord", "time_ms", "arrival", "time_us"), pa.int64())}
     fields = {
         "op": pa.string(),
         **{f"k{i}": columns[name] for i, name in enumerate(key)},
@@ -57,6 +59,12 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
         **dict.fromkeys(COUNTS, pa.int32()),
     }
     return pa.schema(list(fields.items()))
+
+
+def order_parts(order: str) -> dict[str, int]:
+    """Return the parts of an order key."""
+    bounds = zip(_ENDS, _ENDS[1:], strict=False)
+    return {name: int(order[begin:end], 16) for name, (begin, end) in zip(ORDER_PARTS, bounds, strict=True)}
 
 
 def with_order(table: pa.Table, epoch: int) -> pa.Table:
@@ -76,7 +84,8 @@ def order_texts(
     """Order keys as ``ingest.order.order_key`` writes them, a column at a time.
 
     :param epoch: 0 to 65535.
-    :param position: and the others: integers from 0, below 2 to the 63rd; times below 2 to the 48th.
+    :param position: and the others: integers from 0, positions of 64 bits, others below 2 to the 63rd; times below 2 to
+        the 48th.
     """
     import numpy as np
     import pyarrow as pa
@@ -95,7 +104,7 @@ def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Sixteen digits a number, as bytes."""
     import numpy as np
 
-    words = np.ascontiguousarray(numbers, ">i8").view(">u2")
+    words = np.ascontiguousarray(numbers).astype(">i8").view(">u2")
     return _four_digits()[words].view(np.uint8).reshape(-1, 16)
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside;
-#: each but the group may be null
-SCHEMA = "grp int, facts string, packed binary, aside binary"
+#: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside and
+#: those that are rejected; each but the group may be null
+SCHEMA = "grp int, facts string, packed binary, aside binary, rejected binary"
+#: of these the ones that hold messages
+MESSAGES = ("aside", "rejected")
 # bytes of one cell, about
 _CELL = 1024 * 1024
 
@@ -42,13 +44,17 @@ def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.R
 
 
 def row(
-    group: int, facts: str | None, cell: pa.Buffer | bytes | None, aside: pa.Buffer | bytes | None = None
+    group: int, facts: str | None, cell: pa.Buffer | bytes | None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
-    """One row of a packed frame."""
+    """Return one row of a packed frame.
+
+    :param of_messages: a cell of :data:`MESSAGES`.
+    """
     import pyarrow as pa
 
-    columns = [pa.array([group], pa.int32()), pa.array([facts], pa.string()), binary(cell), binary(aside)]
-    return pa.RecordBatch.from_arrays(columns, ["grp", "facts", "packed", "aside"])
+    columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(cell)}
+    columns |= {name: binary(of_messages.get(name)) for name in MESSAGES}
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def binary(content: pa.Buffer | bytes | None) -> pa.Array:
@@ -61,14 +67,15 @@ def binary(content: pa.Buffer | bytes | None) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(struct.pack("=ii", 0, buffer.size)), buffer])
 
 
-def set_aside(group: int, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
-    """Messages as rows of a packed frame.
+def packed_messages(group: int, kind: str, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
+    """Yield messages as rows of a packed frame.
 
+    :param kind: one of :data:`MESSAGES`.
     :param facts: go with the first row.
     """
     first: str | None = facts
     for cell in cells(messages):
-        yield row(group, first, None, cell)
+        yield row(group, first, None, **{kind: cell})
         first = None
 
 

@@ -6,8 +6,9 @@ import gc
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.message_columns import has_old_key, partitions
 from lakecdc.ingest.formats.native import plain
-from lakecdc.ingest.formats.native.decoder import Decoder, has_old_key, partitions
+from lakecdc.ingest.formats.native.decoder import Decoder
 from lakecdc.ingest.formats.native.exact import is_told_by_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ class PartDecoder:
     def __init__(self, decoding: Decoding, connection: duckdb.DuckDBPyConnection) -> None:
         self._decoding, self._decoder = decoding, Decoder(decoding)
         is_plain = decoding.format in plain.FORMATS and all(map(is_told_by_text, decoding.fields))
+        is_plain = is_plain and decoding.judged is None
         self._plain = plain.PlainEvents(connection, decoding) if is_plain else None
+
+    @property
+    def moves(self) -> int:
+        """Updates so far that changed a key, each of which became two events."""
+        return self._decoder.moves
 
     def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield events in the engine's layout, with the columns of the checks."""
@@ -53,7 +60,7 @@ class PartDecoder:
 
     def _decode_all(self, messages: pa.Table) -> Iterator[pa.RecordBatch]:
         for batch in messages.combine_chunks().to_batches():
-            values, expected = self._decoder.schemas.payloads(batch)
+            values, expected = self._decoder.payloads(batch)
             left = None
             if self._plain is not None:
                 events, left = self._decode_plain(self._plain, batch, values, expected)
@@ -71,7 +78,9 @@ class PartDecoder:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        candidates = pc.and_(values.is_valid(), pc.invert(has_old_key(messages, self._decoding)))
+        candidates = values.is_valid()
+        if self._decoding.keyed:
+            candidates = pc.and_(candidates, pc.invert(has_old_key(messages)))
         if expected is not None:
             candidates = pc.and_(candidates, pa.array(expected))
         looked_at = pc.if_else(candidates, values, pa.scalar(None, values.type))
@@ -111,7 +120,7 @@ class PartDecoder:
             finally:
                 gc.enable()
             if events.num_rows:
-                yield events
+                yield from events.combine_chunks().to_batches()
 
 
 def slices(messages: pa.RecordBatch) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.ingest.formats.native import facts, packing, placeholders
 from lakecdc.ingest.formats.native.decoder import CHECKS
 from lakecdc.ingest.formats.native.facts import Facts
@@ -90,10 +91,11 @@ class DecodeTask:
         if first is None:
             return
         decoding = self.decoding
-        schema = first_schema(first, decoding)
-        if schema is not None:
-            decoding = decoding.with_schema(schema)
-        decoding = decoding.with_names(first)
+        if decoding.judged is None:
+            schema = first_schema(first, decoding)
+            if schema is not None:
+                decoding = decoding.with_schema(schema)
+            decoding = decoding.with_names(first)
         with duckdb_of_its_own() as connection, connection.cursor() as beside:
             held = holders(
                 self.grouping,
@@ -102,11 +104,12 @@ class DecodeTask:
                 [field.name for field in decoding.fields],
                 every=self.every,
                 alone=self.alone,
-                partitioned=decoding.keyed,
+                partitioned=decoding.keyed and decoding.judged is None,
                 schema="" if decoding.told is None else to_json(decoding.told),
                 marks=self.marks if decoding.large_fields else None,
             )
-            for batch in PartDecoder(decoding, beside).decode(chain([first], stream)):
+            decoder = PartDecoder(decoding, beside)
+            for batch in decoder.decode(chain([first], stream)):
                 odd = batch.column("odd")
                 if odd.null_count < len(odd) and not self.sets_aside:
                     raise OddError(odd.drop_null()[0].as_py())
@@ -114,6 +117,8 @@ class DecodeTask:
                     yield from one.add(batch)
             for one in held:
                 yield from one.rest()
+        if decoder.moves:
+            yield packing.row(0 if self.grouping else EVERY, Facts(moves=decoder.moves).to_json(), None)
 
 
 def holders(
@@ -159,7 +164,7 @@ class Held:
     :param schema: what their schema tells of the columns, as facts travel; None for changes of any schema.
     :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
         where none may.
-    :param sets_aside: odd messages are handed on; without it, they are passed over.
+    :param sets_aside: odd and rejected messages are handed on; without it, they are passed over.
     """
 
     def __init__(
@@ -196,11 +201,16 @@ class Held:
             if self._sets_aside:
                 yield from self._set_aside(batch.filter(odd))
             batch = batch.filter(pc.invert(odd))
-        if self._grouping is not None and self._marks is not None:
-            self._check(batch, self._marks)
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         if self._partitioned:
             self._told = facts.merged([self._told, facts.stretches(batch, self._epoch)])
+        rejected = batch.column("rejected").is_valid()
+        if rejected.true_count:
+            if self._sets_aside:
+                yield from self._reject(batch.filter(rejected))
+            batch = batch.filter(pc.invert(rejected))
+        if self._grouping is not None and self._marks is not None:
+            self._check(batch, self._marks)
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._grouping is None:
             yield from self.rest()
@@ -222,10 +232,19 @@ class Held:
         import pyarrow as pa
 
         told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
-        messages = pa.RecordBatch.from_struct_array(batch.column("message"))
-        messages = messages.select([name for name in messages.schema.names if name not in BESIDE])
-        group = EVERY if self._grouping is None else 0
-        yield from packing.set_aside(group, pa.Table.from_batches([messages]), told.to_json())
+        messages = pa.Table.from_batches([_messages(batch)])
+        yield from packing.packed_messages(self._group, "aside", messages, told.to_json())
+
+    def _reject(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        messages = pa.Table.from_batches([_messages(batch)])
+        messages = messages.append_column("rejected", batch.column("rejected"))
+        yield from packing.packed_messages(self._group, "rejected", messages, facts.of_rejected(batch).to_json())
+
+    @property
+    def _group(self) -> int:
+        return EVERY if self._grouping is None else 0
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Hand on what is held."""
@@ -257,6 +276,14 @@ class Held:
 
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
         return pa.Table.from_batches(batches)
+
+
+def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the messages of events, without what stands beside them."""
+    import pyarrow as pa
+
+    messages = pa.RecordBatch.from_struct_array(batch.column("message"))
+    return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
 
 
 def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, told: Facts) -> Iterator[pa.RecordBatch]:
@@ -294,8 +321,9 @@ class FoldTask:
         for batch in batches:
             told += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
             tables += packing.unpacked(batch.column("packed"))
-            for cell in batch.column("aside").drop_null().to_pylist():
-                yield packing.row(0, None, None, cell)
+            for name in packing.MESSAGES:
+                for cell in batch.column(name).drop_null().to_pylist():
+                    yield packing.row(0, None, None, **{name: cell})
         together = facts.merged(told)
         if together.odd or together.left_out or not tables:
             if told:

@@ -10,13 +10,19 @@ import pytest
 
 from lakecdc.ingest.formats.native import facts, packing, pieces, sample
 from lakecdc.ingest.formats.native.decoding import Decoding
-from lakecdc.ingest.formats.native.schemas import first_schema
+from lakecdc.ingest.formats.native.schemas import first_schema, unwrap
 from lakecdc.ingest.formats.native.tasks import DecodeTask, UnpackTask
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import Marks, arrival_of
 from tests.lakecdc.ingest.formats.fuzz import COUNT, FORMATS, is_json, messages, written
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("description", "string"), Field("weight", "double"))
+
+
+def payload_of(text: bytes) -> bytes:
+    """What a message says of a row: of another table's, nobody asks whether its schema is one."""
+    parts = unwrap(text)
+    return text if parts is None else parts[1]
 
 
 def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
@@ -39,7 +45,7 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     applied = {arrival_of(event["order"]) for event in events}
     assert aside | applied <= {*found}
     passed_over = {place: found[place][0] for place in {*found} - aside - applied}
-    assert [text for text in passed_over.values() if not is_json(text)] == []
+    assert [text for text in passed_over.values() if not is_json(payload_of(text))] == []
     # what a tool writes beside events, such as DDL, is passed over wherever it comes
     known = {text for text, good in found.values() if good and text in passed_over.values()}
     good = {place for place, (text, is_good) in found.items() if is_good and text not in known}

@@ -148,10 +148,11 @@ def test_plain_events_are_decoded_as_all_others_are(tmp_path: Path, monkeypatch:
     assert run(numbers, 1) == plain and plain[1].odd is None
 
 
-ODD = {
+ODD: dict[str, dict[str, Any]] = {
     "a new column z": {"id": 1, "v": "x", "n": 1, "z": 5},
     "a value of the column n": {"id": 1, "v": "x", "n": 1.005},
-    "the key column id": {"id": 1.5, "v": "x", "n": 1},
+    "a value of the column id": {"id": 1.5, "v": "x", "n": 1},
+    "the key column id": {"id": None, "v": "x", "n": 1},
 }
 
 

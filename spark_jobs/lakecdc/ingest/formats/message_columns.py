@@ -1,0 +1,75 @@
+"""Read what stands beside the values of messages: their keys, headers, topics and partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.envelopes.debezium import OLD_KEY
+from lakecdc.ingest.envelopes.message import Message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: column of an order key: its message is a tombstone, and deletes the row of its key as of there
+PLACED = "placed"
+
+
+def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
+    """Return messages with their keys, whose values are only there or not.
+
+    :param texts: their keys stand beside them as JSON.
+    """
+    import pyarrow as pa
+
+    gone = messages.column("value").is_null().to_pylist()
+    topics = messages.column("topic").to_pylist()
+    stamps = messages.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    keys, old = _texts(messages.column("key_text" if texts else "key")), _old_keys(messages, texts=texts)
+    return [
+        Message(None if is_gone else b"", key, topic, stamp, None if was is None else {OLD_KEY: was})
+        for is_gone, key, topic, stamp, was in zip(gone, keys, topics, stamps, old, strict=True)
+    ]
+
+
+def has_old_key(messages: pa.RecordBatch) -> pa.Array:
+    """Check which messages have a header that tells the key that the row had before."""
+    import pyarrow as pa
+
+    if messages.column("headers").null_count == len(messages):
+        return pa.repeat(False, len(messages))
+    return pa.array([was is not None for was in _old_keys(messages, texts=False)], pa.bool_())
+
+
+def partitions(messages: pa.RecordBatch) -> pa.Array:
+    """Return ``topic/partition`` of each message, the partition alone without a topic."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    partition = messages.column("partition").cast(pa.string())
+    topic = messages.column("topic")
+    return pc.if_else(topic.is_valid(), pc.binary_join_element_wise(topic, partition, "/"), partition)
+
+
+def last_names(messages: pa.RecordBatch, place: int) -> str | None:
+    """Return the last two names of a message's topic, which is called like its table."""
+    topic = messages.column("topic")[place].as_py() if "topic" in messages.schema.names else None
+    return None if topic is None else ".".join(topic.rsplit(".", 2)[-2:])
+
+
+def _old_keys(messages: pa.RecordBatch, *, texts: bool) -> list[bytes | None]:
+    """Return the keys that rows had before, which a header tells."""
+    headers = messages.column("headers")
+    if headers.null_count == len(headers):
+        return [None] * len(headers)
+    old = [next((each["value"] for each in row or () if each["key"] == OLD_KEY), None) for row in headers.to_pylist()]
+    if not texts:
+        return old
+    linked = _texts(messages.column("moved_text"))
+    return [None if was is None else text or b"null" for was, text in zip(old, linked, strict=True)]
+
+
+def _texts(column: pa.Array) -> list[bytes | None]:
+    import pyarrow as pa
+
+    values: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    return values
