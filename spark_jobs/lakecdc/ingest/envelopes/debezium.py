@@ -13,6 +13,7 @@ from typing import Any
 
 from lakecdc.ingest.envelopes.lsn import Lsn
 from lakecdc.ingest.envelopes.message import (
+    HIGHEST,
     Envelope,
     Keys,
     Message,
@@ -28,7 +29,6 @@ from lakecdc.ingest.envelopes.message import (
     placed,
     text,
     times,
-    whole,
 )
 from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
 
@@ -38,12 +38,14 @@ ROW_OPS = ("r", "c", "u", "d")
 _OPS = (*ROW_OPS, "t")
 # an incremental snapshot's reads stand among the changes
 _NO_SNAPSHOT = ("false", "incremental")
-_COMMIT_LSN = re.compile(r'\["([0-9]+)"')
+_COMMIT_LSN = re.compile(r'\["0*([0-9]{1,19})"')
 
 
 def read(message: Message, value: Any) -> Iterable[Envelope]:
     """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
-    return (envelope(message, unwrapped(value), member(value, "schema")),)
+    if type(value) is dict and "schema" in value:
+        return (envelope(message, unwrapped(value), value["schema"]),)
+    return (envelope(message, value, None),)
 
 
 def envelope(message: Message, event: Any, schema: Any) -> Envelope:
@@ -88,7 +90,8 @@ def unwrapped(value: Any) -> Any:
 def commit_lsn(sequence: str | None) -> int | None:
     """Return the position of the last commit in Postgres' ``sequence``, ``["24023119","24023128"]``."""
     match = _COMMIT_LSN.match(sequence or "")
-    return whole(match[1]) if match else None
+    number = int(match[1]) if match else -1
+    return number if 0 <= number <= HIGHEST else None
 
 
 def _is_no_row_event(event: Any, op: str | None) -> bool:
@@ -104,8 +107,12 @@ def _is_no_row_event(event: Any, op: str | None) -> bool:
 def _source_table(source: Any) -> str:
     if type(source) is not dict:
         return ""
-    schema, table = as_text(source.get("schema")), as_text(source.get("table"))
-    return dotted(as_text(source.get("db")) if schema is None else schema, table)
+    schema, table = source.get("schema"), source.get("table")
+    if schema is None:
+        schema = source.get("db")
+    if type(schema) is str and type(table) is str:
+        return f"{schema}.{table}"
+    return dotted(as_text(schema), as_text(table))
 
 
 def _place(source: Any, op: str | None) -> Place:

@@ -90,6 +90,7 @@ class _BatchDecoder:
     ) -> None:
         self._messages, self._format, self._target = messages, format_name, target
         self._reading, self._known, self._adopt = reading, known, adopt
+        self._key = target.key or (known.key if target.keyed else ())
         self._marks = Marks(None if shards_mix(target) else known.marks, known.high_order)
         self._prepared: InJson | None = None
 
@@ -137,9 +138,7 @@ class _BatchDecoder:
         :param fields: columns of the table.
         :param again: messages that had been set aside have told these.
         """
-        reason = native.refusal(self._format, fields, self._target.key)
-        if reason is None and not set(self._target.key) <= {f.name for f in fields}:
-            reason = "the key columns are not known yet"
+        reason = native.refusal(self._format, fields) or self._unknown_key(fields)
         if reason is not None:
             return reason
         made = self._run(fields)
@@ -164,13 +163,20 @@ class _BatchDecoder:
         engine = f"native, {made.asides} messages one by one: {why}"
         return replace(together(found, self._judged(told)), engine=engine)
 
+    def _unknown_key(self, fields: tuple[Field, ...]) -> str | None:
+        """Return that only the messages can tell the table's key, or its columns; None if these are known."""
+        if self._target.keyed and not self._key:
+            return "the messages tell the key"
+        there = {*self._key} <= {f.name for f in fields}
+        return None if fields and there else "the key columns are not known yet"
+
     def _run(self, fields: tuple[Field, ...]) -> native.Native:
         target, prepared = self._target, self._prepared
         return native.decode_native(
             (lambda: prepared.messages) if prepared else self._messages,
             self._format,
             fields,
-            target.key,
+            self._key,
             target.source_name,
             self._reading,
             self._marks,
@@ -187,6 +193,7 @@ class _BatchDecoder:
             source_column=target.source_column,
             fixed=tuple(target.columns),
             named=target.source_table is not None,
+            tells_key=target.keyed and not target.key,
         )
 
     def _plain(self, made: native.Native, fields: tuple[Field, ...]) -> tuple[Decoded, Besides]:
@@ -197,7 +204,7 @@ class _BatchDecoder:
         excluded = self._target.exclude_columns
         found = Decoded(
             tuple(f.column for f in fields),
-            self._target.key,
+            self._key,
             newest=made.newest,
             events=made.events,
             rejected=made.rejected,

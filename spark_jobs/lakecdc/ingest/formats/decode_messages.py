@@ -167,7 +167,7 @@ def decode_messages(told: Surveyed, reading: Reading, known: Known, *, every: bo
         stretches=joined(s.stretches for s in chosen),
         source_table=only_source(target, [str(s.source_table) for s in mine], told.topics),
     )
-    if told.truncate_order or not (target.key and told.is_told):
+    if told.truncate_order or not told.is_told:
         return found
     return replace(found, packed=made.packed, folded=made.folded, every_event=made.every_event)
 

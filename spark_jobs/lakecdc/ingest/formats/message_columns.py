@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.envelopes.debezium import OLD_KEY
-from lakecdc.ingest.envelopes.message import Message
+from lakecdc.ingest.envelopes.debezium import OLD_KEY, unwrapped
+from lakecdc.ingest.envelopes.json_values import try_parse_json
+from lakecdc.ingest.envelopes.message import Message, as_object
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +40,25 @@ def has_old_key(messages: pa.RecordBatch) -> pa.Array:
     if messages.column("headers").null_count == len(messages):
         return pa.repeat(False, len(messages))
     return pa.array([was is not None for was in _old_keys(messages, texts=False)], pa.bool_())
+
+
+def has_key_of(messages: pa.RecordBatch, key: Collection[str]) -> pa.Array:
+    """Check which messages have a key of these columns, or none.
+
+    :param messages: keys of records stand beside them as JSON in ``key_text``.
+    """
+    import pyarrow as pa
+
+    column = "key_text" if "key_text" in messages.schema.names else "key"
+    wanted, known = {*key}, dict[tuple[str, ...], bool]()
+    found = []
+    for text in _texts(messages.column(column)):
+        told = None if text is None else as_object(unwrapped(try_parse_json(text)))
+        names = tuple(told or ())
+        if names not in known:
+            known[names] = not names or {*names} == wanted
+        found.append(known[names])
+    return pa.array(found, pa.bool_())
 
 
 def partitions(messages: pa.RecordBatch) -> pa.Array:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decoded import Decoded, Known
@@ -240,6 +241,30 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
     assert native.engine.startswith("one by one" if engine == "one by one" else "native")
     assert not native.folded and native.rejections == 1
     assert all_told(native) == all_told(jvm)
+
+
+def test_a_key_that_messages_tell_is_the_tables(spark: SparkSession) -> None:
+    target = replace(TARGET, key=())
+    lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
+    native, jvm = both(spark, lines, target, key=("id",))
+    assert native.engine == "native" and native.folded and native.key == jvm.key == ("id",)
+    assert all_told(native) == all_told(jvm)
+    new = decode_lines(spark, "debezium-json", lines, target, Known({}), records=True)
+    assert (new.engine, new.key) == ("one by one: the messages tell the key", ("id",))
+    other = [record(envelope(20, "c", row(5)), {"i": 5}, offset=9)]
+    changed = decode_lines(spark, "debezium-json", other, target, Known(TYPES, key=("id",)), records=True)
+    assert (changed.engine, changed.key) == ("one by one: another key", ("i",))
+    with pytest.raises(InputError, match="the messages do not tell one"):
+        decode_lines(spark, "debezium-json", lines + other, target, Known(TYPES, key=("id",)), records=True)
+
+
+def test_events_without_a_key_are_decoded_at_once(spark: SparkSession) -> None:
+    target = replace(TARGET, key=(), mode="append")
+    lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
+    native, jvm = both(spark, lines, target)
+    assert native.engine == "native" and native.packed is not None and native.changes is not None
+    assert native.changes.count() == 7 and native.key == jvm.key == ()
+    assert native.changes.select("row").exceptAll(jvm.changes.select("row")).isEmpty()  # type: ignore[union-attr]
 
 
 def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkSession) -> None:

@@ -236,9 +236,9 @@ class Decoder:
         return {**columns, "moved": pa.array(is_moved, pa.bool_())}
 
     def _linked(self, events: Events) -> dict[int, Object]:
-        """Return the keys that messages tell of rows before."""
-        found = {}
-        for place, keys in enumerate(events.keys):
+        """Return the keys that messages tell of rows before; none where the table has no key."""
+        found: dict[int, Object] = {}
+        for place, keys in enumerate(events.keys if self._of.key else ()):
             if keys is not None and keys.old is not None and events.ops[place] in _IS_ROW:
                 image = keys.old_key()
                 if image is not None or self._of.judged is None:

@@ -66,6 +66,7 @@ class Decoding:
     :param fixed: columns whose types the target declares.
     :param named: the target names its source table, so that case counts.
     :param only_added: rows of a format that tells no kind of change are added.
+    :param tells_key: messages tell the key of their rows, which has to be the table's.
     :param rejects: an event that does not fit its table is rejected, since the table's columns are known.
     :param judged: what a survey has told; None if there was none.
     """
@@ -88,6 +89,7 @@ class Decoding:
     fixed: tuple[str, ...] = ()
     named: bool = True
     only_added: bool = False
+    tells_key: bool = False
     rejects: bool = False
     judged: Judged | None = None
 

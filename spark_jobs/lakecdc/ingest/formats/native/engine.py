@@ -128,12 +128,10 @@ class Native:
         return self.packed is not None and self.packed.folded
 
 
-def refusal(format_name: str, fields: Sequence[Field], key: Sequence[str]) -> str | None:
-    """Return why a table's batches are decoded one by one from the start; None if they need not be."""
+def refusal(format_name: str, fields: Sequence[Field]) -> str | None:
+    """Return why a table's batches are looked through before they are decoded; None if they need not be."""
     if format_name not in FORMATS:
         return f"format {format_name}"
-    if not key:
-        return "the table has no key"
     for one in fields:
         if not one.column_type.has_parser:
             return f"column {one.name} ({one.type}, {one.encoding})"
@@ -161,6 +159,7 @@ def decode_native(
     source_column: str | None = None,
     fixed: Sequence[str] = (),
     named: bool = True,
+    tells_key: bool = False,
 ) -> Native:
     """Decode a batch, or tell why not.
 
@@ -180,6 +179,7 @@ def decode_native(
     :param source_column: column that takes the source table's name.
     :param fixed: columns whose types the target declares.
     :param named: the target names its source table, so that case counts.
+    :param tells_key: messages tell the key of their rows, which has to be the table's.
     """
     keyed = scan is None or scan.keyed
     decoding = Decoding(
@@ -199,6 +199,7 @@ def decode_native(
         only_added=reading.only_added,
         fixed=tuple(fixed),
         named=named,
+        tells_key=tells_key,
         rejects=sets_aside,
     )
     if told is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
+from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.message_columns import PLACED, read_messages
 from lakecdc.ingest.formats.native.schemas import OTHER_SCHEMA, SchemaCheck
 
@@ -70,6 +71,8 @@ class QuickReader:
         self._rows = find_rows(decoding.format, decoding.order_by, only_added=decoding.only_added)
         self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
         self._schemas = SchemaCheck(decoding)
+        self._key = frozenset(decoding.key) if decoding.tells_key else None
+        self._has_row_keys = find_format(decoding.format).row_keys
         self._own: dict[tuple[str | None, str | None], bool] = {}
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
@@ -105,7 +108,9 @@ class QuickReader:
     def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
         """Return an event of the table, and why it is set aside whatever its values are."""
         op, before, after = envelope.op, envelope.before, envelope.after or NO_ROW
-        table, odd = envelope.source_table or None, self._judge(envelope)
+        table, odd = envelope.source_table or None, None
+        if envelope.problem is not None or envelope.schema is not None:
+            odd = self._judge(envelope)
         if op is None:
             is_row = envelope.problem is not None and envelope.problem[0] == "unknown-type"
             if odd is None or (is_row and not self._is_own(table, message.topic)):
@@ -115,6 +120,8 @@ class QuickReader:
             return (place, op, NO_ROW, NO_ROW, None, envelope.keys, envelope.place, None), odd
         if not self._is_own(table, message.topic):
             return None, None
+        if self._key is not None and odd is None:
+            odd = self._another_key(envelope, self._key)
         if op == "d":
             return (place, op, NO_ROW, before or NO_ROW, None, envelope.keys, envelope.place, table), odd
         if op == "t":
@@ -125,15 +132,20 @@ class QuickReader:
         return (place, op, after, after, was, envelope.keys, envelope.place, table), odd
 
     def _judge(self, envelope: Envelope) -> str | None:
-        if envelope.problem is not None:
-            return _reason(envelope.problem[0])
-        return None if envelope.schema is None else self._schemas.judge(envelope)
+        return self._schemas.judge(envelope) if envelope.problem is None else _reason(envelope.problem[0])
 
     def _is_own(self, table: str | None, topic: str | None) -> bool:
         known = self._own.get((table, topic))
         if known is None:
             known = self._own[table, topic] = table is None or self._of.is_own(table, topic)
         return known
+
+    def _another_key(self, envelope: Envelope, known: frozenset[str]) -> str | None:
+        """Return that a message tells another key than the table's; None if it tells the same, or none."""
+        told: Iterable[str] | None = envelope.key_names
+        if told is None and self._has_row_keys and envelope.keys is not None:
+            told = envelope.keys.record_key()
+        return None if not told or known == {*told} else "another key"
 
     def _new_column(self, envelope: Envelope) -> str | None:
         """Return that a row has a value for a column that the table lacks; None if all of these are null."""

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.message_columns import has_old_key, partitions
+from lakecdc.ingest.formats.message_columns import has_key_of, has_old_key, partitions
 from lakecdc.ingest.formats.native import plain
 from lakecdc.ingest.formats.native.decoder import Decoder
 from lakecdc.ingest.formats.native.exact import is_told_by_text
@@ -81,6 +81,8 @@ class PartDecoder:
         candidates = values.is_valid()
         if self._decoding.keyed:
             candidates = pc.and_(candidates, pc.invert(has_old_key(messages)))
+            if self._decoding.tells_key:
+                candidates = pc.and_(candidates, has_key_of(messages, self._decoding.key))
         if expected is not None:
             candidates = pc.and_(candidates, pa.array(expected))
         looked_at = pc.if_else(candidates, values, pa.scalar(None, values.type))

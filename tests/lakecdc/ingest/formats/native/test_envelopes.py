@@ -175,6 +175,20 @@ def test_what_does_not_fit_a_known_table_is_rejected(name: str) -> None:
     assert [row["rejected"]["key"]["k0"] for row in found[1:]] == [1, None, None]
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("canal-json", lambda key: canal(PLAIN, pkNames=key)),
+        ("maxwell-json", lambda key: maxwell(PLAIN, primary_key_columns=key)),
+    ],
+)
+def test_a_key_that_messages_tell_is_the_tables(name: str, told: Any) -> None:
+    assert [row["odd"] for row in run(name, [told(["id"]), told([]), told(None)], tells_key=True)] == [None] * 3
+    for key in (["v"], ["id", "v"]):
+        assert odd(name, told(key), tells_key=True) == "another key"
+        assert run(name, [told(key)])[0]["odd"] is None
+
+
 def test_a_key_in_other_letters_is_named_where_it_is_missing() -> None:
     (row,) = run("json", [{"ID": 1, "v": "x"}], ignored=("ID",), rejects=True)
     assert row["rejected"]["reason"] == "no value for the key columns id; it has ID, and case counts"
