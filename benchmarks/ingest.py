@@ -9,7 +9,7 @@ of the same columns, key and four buckets, and takes a set as one job, from the 
 commit; ours includes positions, remembered deletes and report. All end in the state that DuckDB finds in the events.
 The last line is JSON; rates are events a second, ``ours`` and ``peers`` those of the warm set. Core-seconds are of
 all processes together: they hardly change when the machine has other things to do. Other formats than Debezium's have
-no peers here. ``--moved`` makes a share of the second set's events updates of keys, which are decoded one by one.
+no peers here. ``--moved`` makes a share of the second set's events updates of keys, each of which is two events.
 """
 
 from __future__ import annotations

@@ -28,10 +28,14 @@ def made_by(engine: str) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if engine == "spark":
-            patch.setattr(native, "refusal", lambda *_: "asked for")
+            patch.setattr(native, "check_fields", _refuse)
             patch.setattr(native, "judge_events", _unfolded)
             patch.setattr(source, "refusal", lambda *_: "asked for")
         yield
+
+
+def _refuse(*_arguments: Any) -> None:
+    raise native.SurveyNeededError("asked for")
 
 
 def _unfolded(*arguments: Any, **options: Any) -> native.Native:

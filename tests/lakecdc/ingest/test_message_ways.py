@@ -106,7 +106,7 @@ class Ways:
         told = {way: {fact: report.metrics.get(fact) for fact in _COUNTED} for way, report in reports.items()}
         assert told["by_tasks"] == told["by_jvm"]
         decoded_by = {way: report.metrics["decoded_by"] for way, report in reports.items()}
-        assert decoded_by == {"by_tasks": "native", "by_jvm": "one by one: asked for"}
+        assert decoded_by == {"by_tasks": "native", "by_jvm": "after a survey: asked for"}
         return reports
 
     def rows(self, suffix: str = "", columns: str = COLUMNS) -> list[str]:

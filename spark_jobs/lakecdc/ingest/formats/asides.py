@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.changes import union
+from lakecdc.ingest.formats.native.engine import SurveyNeededError
 from lakecdc.ingest.formats.source_tables import feeds
 from lakecdc.ingest.formats.values import Field
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.ingest.formats.survey import Survey
-
-
-class ApartError(Exception):
-    """Odd messages cannot be judged apart from the others."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, r
 
     :param found: the odd messages.
     :param routed: the source has chosen their topics for the target.
-    :raises ApartError: if they may not be: they are of another table where none is named, have other schemas, delete
-        by tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
+    :raises SurveyNeededError: they may not be: they are of another table where none is named, have other schemas,
+        delete by tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
     """
     named = [s for s in found if s.source_table and s.events]
     mine = [s for s in named if feeds(target, str(s.source_table), s.topics if routed else ())]
@@ -54,7 +51,7 @@ def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, r
         or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
         or any(s.problems and not s.events and not s.topics <= topics for s in found)
     ):
-        raise ApartError
+        raise SurveyNeededError("messages that only the rest of their batch can tell")
 
 
 def together(plain: Decoded, odd: Decoded) -> Decoded:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats import find_format, native
-from lakecdc.ingest.formats.asides import ApartError, Besides, together, with_told
+from lakecdc.ingest.formats.asides import Besides, together, with_told
 from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.decode_messages import decode_messages, look_through
 from lakecdc.ingest.formats.decoded import Decoded
@@ -95,12 +95,12 @@ class _BatchDecoder:
         self._prepared: InJson | None = None
 
     def decode(self) -> Decoded:
-        """Decode the batch, all that is plain in it at once."""
-        made = self._refusal() or self._native(self._fields_before())
-        if isinstance(made, Decoded):
-            return made
-        messages = self._prepared.messages if self._prepared else self._messages()
-        return replace(self._judged(self._look_through(messages)), engine=f"one by one: {made}")
+        """Decode the batch, once a survey has looked through it if that is needed."""
+        try:
+            return self._decode_at_once()
+        except native.SurveyNeededError as needed:
+            messages = self._prepared.messages if self._prepared else self._messages()
+            return replace(self._judged(self._look_through(messages)), engine=f"after a survey: {needed}")
 
     def _look_through(self, messages: DataFrame, besides: Besides | None = None) -> Surveyed:
         target, reading, known = self._target, self._reading, self._known
@@ -118,57 +118,54 @@ class _BatchDecoder:
         target = self._target
         return target.keyed and self._known.folds and not (target.history_table and target.clean)
 
-    def _refusal(self) -> str | None:
-        """Return why no message of the batch is decoded at once; None if that can be tried."""
+    def _decode_at_once(self) -> Decoded:
+        """Decode messages that are what the table expects.
+
+        :raises SurveyNeededError: some are not.
+        """
+        fields = self._expected_fields()
+        made = self._run(fields)
+        found, besides = self._plain(made, fields)
+        if made.aside is None:
+            return found
+        told = self._look_through(made.aside, besides)
+        seen = with_told(fields, told.fields) if told.events else fields
+        if seen != fields:
+            # with the columns that they tell, most of what was set aside is plain
+            made = self._run(seen)
+            found, besides = self._plain(made, seen)
+            if made.aside is None:
+                return found
+            told = self._look_through(made.aside, besides)
+        hides_values = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
+        if told.events or hides_values:
+            # one may be newer than the last event of its key, complete it, or have to come before it
+            raise native.SurveyNeededError(str(made.why))
+        engine = f"native, but for {made.asides} messages: {made.why}"
+        return replace(together(found, self._judged(told)), engine=engine)
+
+    def _expected_fields(self) -> tuple[Field, ...]:
+        """Return the columns that the table's messages should have.
+
+        :raises SurveyNeededError: nobody can expect any.
+        """
         target = self._target
         to_json = find_format(self._format).in_json
         if to_json is not None:
             self._prepared = to_json(self._messages(), self._reading)
         if target.fold_case:
-            return "fold_case"
+            raise native.SurveyNeededError("fold_case")
         if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):
-            return "on_dropped_column"
+            raise native.SurveyNeededError("on_dropped_column")
         if self._prepared and self._prepared.told is None:
-            return "records that are not of one schema of a registry"
-        return None
-
-    def _native(self, fields: tuple[Field, ...], *, again: bool = False) -> Decoded | str:
-        """Decode what is plain at once and the rest one by one; return why not, if that cannot be.
-
-        :param fields: columns of the table.
-        :param again: messages that had been set aside have told these.
-        """
-        reason = native.refusal(self._format, fields) or self._unknown_key(fields)
-        if reason is not None:
-            return reason
-        made = self._run(fields)
-        if made.reason is not None:
-            return made.reason
-        found, besides = self._plain(made, fields)
-        if made.aside is None:
-            return found
-        why = str(made.why)
-        try:
-            told = self._look_through(made.aside, besides)
-        except ApartError:
-            return why
-        seen = with_told(fields, told.fields) if told.events else fields
-        if seen != fields and not again:
-            # with the columns that they tell, most of what was set aside is plain
-            return self._native(seen, again=True)
-        hides_values = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
-        if told.events or hides_values:
-            # an odd event may be newer than the last one of its key, complete it, or have to come before it
-            return why
-        engine = f"native, {made.asides} messages one by one: {why}"
-        return replace(together(found, self._judged(told)), engine=engine)
-
-    def _unknown_key(self, fields: tuple[Field, ...]) -> str | None:
-        """Return that only the messages can tell the table's key, or its columns; None if these are known."""
-        if self._target.keyed and not self._key:
-            return "the messages tell the key"
-        there = {*self._key} <= {f.name for f in fields}
-        return None if fields and there else "the key columns are not known yet"
+            raise native.SurveyNeededError("records that are not of one schema of a registry")
+        fields = self._fields_before()
+        native.check_fields(self._format, fields)
+        if target.keyed and not self._key:
+            raise native.SurveyNeededError("the messages tell the key")
+        if not fields or not {*self._key} <= {f.name for f in fields}:
+            raise native.SurveyNeededError("the key columns are not known yet")
+        return fields
 
     def _run(self, fields: tuple[Field, ...]) -> native.Native:
         target, prepared = self._target, self._prepared

@@ -85,7 +85,7 @@ def look_through(
     """Find out what messages are.
 
     :param besides: what is known of the batch's other messages; None if these are all.
-    :raises ApartError: if they cannot be judged without the others.
+    :raises SurveyNeededError: they cannot be judged without the others.
     :raises InputError: if the events do not tell which table or columns are meant.
     """
     read = find_format(format_name)

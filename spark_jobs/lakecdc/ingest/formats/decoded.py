@@ -55,7 +55,8 @@ class Decoded:
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
     :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
-    :param engine: what decoded the batch, ``native``, ``one by one`` and why, or both with how many messages and why.
+    :param engine: how the batch was decoded: ``native``, ``native, but for`` so many messages that are no changes, or
+        ``after a survey`` and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
     :param packed: the batch as the native engine's tasks have made it.

@@ -182,7 +182,7 @@ def test_odd_messages_do_not_change_what_is_made_of_the_others(spark: SparkSessi
     if case in WHOLE:
         lines[2] = record(ODD[case], offset=2)
     native, jvm = both(spark, lines)
-    engine = "one by one: " if case in WHOLE else "native, 1 messages one by one: " if case in ASIDE else "native"
+    engine = "after a survey: " if case in WHOLE else "native, but for 1 messages: " if case in ASIDE else "native"
     assert native.engine.startswith(engine) and (native.engine == engine) == (case not in (*WHOLE, *ASIDE))
     assert all_told(native) == all_told(jvm)
 
@@ -219,7 +219,7 @@ def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> Non
     assert all_told(native) == all_told(jvm)
 
 
-@pytest.mark.parametrize("engine", ["tasks", "one by one"])
+@pytest.mark.parametrize("engine", ["tasks", "after a survey"])
 def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events(
     spark: SparkSession, engine: str
 ) -> None:
@@ -231,14 +231,14 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
         record(envelope(30, "u", row(1, s=unchanged)), {"id": 1}, offset=3),
         record({**envelope(40, "u", row(7)), "before": {"id": 2}}, {"id": 7}, offset=4),
     ]
-    # without a table all messages tell its columns, so that all are decoded one by one
-    types = {} if engine == "one by one" else TYPES
+    # without a table all messages tell its columns, so that all are looked through
+    types = {} if engine == "after a survey" else TYPES
     target = replace(TARGET, columns=TYPES)
     native, jvm = (
         decode_lines(spark, "debezium-json", lines, target, Known(types), records=True, engine=way)
         for way in ("tasks", "spark")
     )
-    assert native.engine.startswith("one by one" if engine == "one by one" else "native")
+    assert native.engine.startswith("after a survey" if engine == "after a survey" else "native")
     assert not native.folded and native.rejections == 1
     assert all_told(native) == all_told(jvm)
 
@@ -250,10 +250,10 @@ def test_a_key_that_messages_tell_is_the_tables(spark: SparkSession) -> None:
     assert native.engine == "native" and native.folded and native.key == jvm.key == ("id",)
     assert all_told(native) == all_told(jvm)
     new = decode_lines(spark, "debezium-json", lines, target, Known({}), records=True)
-    assert (new.engine, new.key) == ("one by one: the messages tell the key", ("id",))
+    assert (new.engine, new.key) == ("after a survey: the messages tell the key", ("id",))
     other = [record(envelope(20, "c", row(5)), {"i": 5}, offset=9)]
     changed = decode_lines(spark, "debezium-json", other, target, Known(TYPES, key=("id",)), records=True)
-    assert (changed.engine, changed.key) == ("one by one: another key", ("i",))
+    assert (changed.engine, changed.key) == ("after a survey: another key", ("i",))
     with pytest.raises(InputError, match="the messages do not tell one"):
         decode_lines(spark, "debezium-json", lines + other, target, Known(TYPES, key=("id",)), records=True)
 
@@ -274,7 +274,7 @@ def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkS
         record("{broken", offset=2),
     ]
     native, jvm = both(spark, lines, replace(TARGET, source_table="shop.t"))
-    assert native.engine == "native, 1 messages one by one: text that is no JSON" and native.rejections == 1
+    assert native.engine == "native, but for 1 messages: text that is no JSON" and native.rejections == 1
     assert all_told(native) == all_told(jvm)
 
 
@@ -283,10 +283,10 @@ def test_text_that_is_no_json_is_set_aside_and_a_lone_tombstone_leaves_the_batch
 ) -> None:
     good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
     broken, jvm = both(spark, [good, record("{broken", offset=1)])
-    assert broken.engine == "native, 1 messages one by one: text that is no JSON" and broken.rejections == 1
+    assert broken.engine == "native, but for 1 messages: text that is no JSON" and broken.rejections == 1
     assert all_told(broken) == all_told(jvm)
     lone, jvm = both(spark, [good, record(None, {"id": 3}, offset=1)])
-    assert lone.engine == "one by one: a tombstone without its delete"
+    assert lone.engine == "after a survey: a tombstone without its delete"
     assert all_told(lone) == all_told(jvm)
 
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_set_aside_with_its_bytes(spark: SparkSession) ->
     plain = schemas.message(2, event("c", dict.fromkeys(TYPES) | {"id": 3}, 12))
     records: list[Record] = [(None, value) for value in (good, nothing, plain, *garbage)]
     native, jvm = both(spark, schemas, records, types)
-    assert native.engine.startswith("native, 4 messages one by one")
+    assert native.engine.startswith("native, but for 4 messages")
     assert native.rejections == jvm.rejections == len(garbage) and native.rejected is not None
     assert sorted(bytes(r["value"]) for r in native.rejected.collect()) == sorted(garbage)
     # NaN is not equal to itself
@@ -92,5 +92,5 @@ def test_messages_of_several_schemas_are_the_jvm_s(spark: SparkSession) -> None:
         (None, schemas.message(3, event("c", row(2, new="x"), 11))),
     ]
     native, jvm = both(spark, schemas, records, {})
-    assert native.engine == "one by one: records that are not of one schema of a registry"
+    assert native.engine == "after a survey: records that are not of one schema of a registry"
     assert_same(native, jvm)

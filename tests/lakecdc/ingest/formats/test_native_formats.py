@@ -43,7 +43,7 @@ def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple
         for engine in ("tasks", "spark")
     )
     assert native.engine == "native", native.engine
-    assert jvm.engine == "one by one: asked for"
+    assert jvm.engine == "after a survey: asked for"
     assert rows(native) == rows(jvm)
     assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
     return native, jvm
@@ -81,7 +81,7 @@ def test_rows_of_a_topic(spark: SparkSession) -> None:
     native, _ = both(spark, "json", lines, target=target, records=True)
     assert native.newest is not None and native.newest.timestamp() == 1_700_000_000.005
     gone = decode_lines(spark, "json", [*lines, record(None, {"id": 2}, offset=6)], target, records=True)
-    assert gone.engine == "one by one: a tombstone without its delete"
+    assert gone.engine == "after a survey: a tombstone without its delete"
 
 
 def test_flattened_events_of_a_topic(spark: SparkSession) -> None:

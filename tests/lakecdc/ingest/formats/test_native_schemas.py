@@ -170,7 +170,7 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
     cases = {
         # the table has one more, which the source has dropped
         "native": COLUMNS[:-1],
-        "one by one: a new column extra": [*COLUMNS, field("extra", "string")],
+        "after a survey: a new column extra": [*COLUMNS, field("extra", "string")],
     }
     for engine, columns in [*cases.items(), ("native", repriced)]:
         image, of = row(1, extra="x", price="E4g="), schema(columns)
@@ -187,7 +187,7 @@ def test_messages_of_several_schemas(spark: SparkSession) -> None:
     assert_same(native, jvm)
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
     native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
-    assert native.engine == "one by one: a message of another schema"
+    assert native.engine == "after a survey: a message of another schema"
     assert_same(native, jvm)
 
 

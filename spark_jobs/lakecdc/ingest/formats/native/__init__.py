@@ -11,7 +11,25 @@ and ``engine`` plans them.
 """
 
 from lakecdc.ingest.formats.native.decoding import FORMATS, Decoding, Judged
-from lakecdc.ingest.formats.native.engine import Native, Scan, decode_native, judge_events, refusal
+from lakecdc.ingest.formats.native.engine import (
+    Native,
+    Scan,
+    SurveyNeededError,
+    check_fields,
+    decode_native,
+    judge_events,
+)
 from lakecdc.ingest.formats.native.packed import Packed
 
-__all__ = ["FORMATS", "Decoding", "Judged", "Native", "Packed", "Scan", "decode_native", "judge_events", "refusal"]
+__all__ = [
+    "FORMATS",
+    "Decoding",
+    "Judged",
+    "Native",
+    "Packed",
+    "Scan",
+    "SurveyNeededError",
+    "check_fields",
+    "decode_native",
+    "judge_events",
+]

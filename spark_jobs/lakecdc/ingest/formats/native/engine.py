@@ -82,15 +82,15 @@ class Scan:
 class Native:
     """What the engine made of a batch.
 
-    :param changes: the change frame; None if the batch has to be decoded one by one, or a log's in the JVM.
+    :param changes: the change frame; None if a log's events are the JVM's.
     :param packed: where it comes from.
-    :param reason: why it is.
+    :param reason: why they are.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
     :param tables: source tables of the events.
     :param fields: the table's columns, as the messages write them.
     :param schema: columns of the messages' schema; None if they have none.
-    :param aside: messages to be decoded one by one, a message frame; None if there are none.
+    :param aside: messages that tasks have set aside, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
     :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
@@ -128,14 +128,20 @@ class Native:
         return self.packed is not None and self.packed.folded
 
 
-def refusal(format_name: str, fields: Sequence[Field]) -> str | None:
-    """Return why a table's batches are looked through before they are decoded; None if they need not be."""
+class SurveyNeededError(Exception):
+    """What the messages of a batch are is not known without a survey of all of them; the text says why."""
+
+
+def check_fields(format_name: str, fields: Sequence[Field]) -> None:
+    """Make sure that events of such columns can be decoded at once.
+
+    :raises SurveyNeededError: they cannot.
+    """
     if format_name not in FORMATS:
-        return f"format {format_name}"
+        raise SurveyNeededError(f"format {format_name}")
     for one in fields:
         if not one.column_type.has_parser:
-            return f"column {one.name} ({one.type}, {one.encoding})"
-    return None
+            raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
 
 
 def decode_native(
@@ -161,14 +167,15 @@ def decode_native(
     named: bool = True,
     tells_key: bool = False,
 ) -> Native:
-    """Decode a batch, or tell why not.
+    """Decode a batch.
 
     :param messages: makes the message frame; not called if there is a scan.
     :param table: the source table that is wanted, or its end.
     :param marks: how far the table has come.
     :param every: every event is wanted.
     :param folds: the last event of each key is wanted.
-    :param sets_aside: odd messages may be set aside; without it, the whole batch is decoded one by one.
+    :param sets_aside: the table's columns are known, so that events are rejected that do not fit them, and odd messages
+        are set aside; without it, one of either asks for a survey.
     :param ignored: columns of the source that the table leaves out.
     :param encodings: those that the target declares, by column.
     :param told: columns of the schema of all messages, those of :class:`lakecdc.ingest.formats.envelope.InJson`;
@@ -180,6 +187,7 @@ def decode_native(
     :param fixed: columns whose types the target declares.
     :param named: the target names its source table, so that case counts.
     :param tells_key: messages tell the key of their rows, which has to be the table's.
+    :raises SurveyNeededError: it holds what a task cannot judge.
     """
     keyed = scan is None or scan.keyed
     decoding = Decoding(
@@ -206,7 +214,7 @@ def decode_native(
         try:
             decoding = replace(decoding.with_schema(told), texts=True)
         except schemas.SchemaError as error:
-            return Native(reason=str(error))
+            raise SurveyNeededError(str(error)) from None
     # a message of which some rows are odd would be decoded twice
     sets_aside = sets_aside and format_name not in MANY_ROWS
     types = {f.name: f.type for f in fields}
@@ -219,7 +227,7 @@ def decode_native(
     reason = _reason(last, shards=wants is not None)
     if reason:
         made.release()
-        return Native(reason=reason)
+        raise SurveyNeededError(reason)
     if scan and len(found.high_orders) < 2 and format_name not in MANY_ROWS:
         packed = tuple(replace(one, has_twins=False) for one in packed)
         last = packed[-1]
@@ -353,7 +361,7 @@ def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFr
 
 
 def _reason(made: Packed, *, shards: bool) -> str | None:
-    """Return why the whole batch has to be decoded one by one; None if it need not be."""
+    """Return why the batch has to be looked through; None if it need not be."""
     told = made.facts
     if told.odd:
         return told.odd

@@ -22,7 +22,7 @@ class Facts:
     """Facts about a part of a batch; those of two parts make one.
 
     :param odd: why the batch is not for this engine.
-    :param aside: messages that are set aside, to be decoded one by one.
+    :param aside: messages that are set aside.
     :param why: why the first of them is.
     :param rejected: events that are rejected, which the facts of rows leave out.
     :param rejected_orders: their highest order key by ``topic/partition``.

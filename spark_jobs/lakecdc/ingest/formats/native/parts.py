@@ -1,4 +1,4 @@
-"""Decode messages part by part: plain events at once, whatever is left one by one."""
+"""Decode messages part by part: plain events of Debezium with DuckDB, all others in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.formats.native.decoding import Decoding
 
-# messages that are decoded one by one at once, and bytes of them: they are some ten times as large meanwhile
+# messages that Python decodes at once, and bytes of them: they are some ten times as large meanwhile
 _ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 # messages of which plain events are decoded at once, and their bytes
 _PLAIN_ROWS, _PLAIN_BYTES = 131_072, 32 * 1024 * 1024
@@ -106,7 +106,7 @@ class PartDecoder:
     def _decode_left(
         self, messages: pa.RecordBatch, values: pa.Array, expected: list[bool] | None, left: pa.Array | None
     ) -> Iterator[pa.RecordBatch]:
-        """Decode messages one by one.
+        """Decode messages in Python.
 
         :param left: their places; None for all.
         """
@@ -126,7 +126,7 @@ class PartDecoder:
 
 
 def slices(messages: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    """Yield the start and the number of rows of slices that are small enough to be decoded one by one."""
+    """Yield the start and the number of rows of slices that are small enough for Python."""
     start = 0
     while start < messages.num_rows:
         rows = _ROWS

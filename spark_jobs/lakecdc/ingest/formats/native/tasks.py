@@ -55,7 +55,7 @@ class DecodeTask:
     :param read: reads the messages that the input names; None if it holds the messages themselves.
     :param grouping: how the keys of folded rows are told apart; None if none are wanted.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param sets_aside: odd messages are set aside; without it, one of them makes the whole batch be decoded one by one.
+    :param sets_aside: odd messages are set aside; without it, one of them ends the task.
     :param marks: how far the table has come, for events that leave values out.
     :param every: every event is wanted, in the group :data:`EVERY`.
     """
