@@ -25,12 +25,14 @@ class Besides:
     :param tables: source tables of the table's events.
     :param topics: topics of these.
     :param schema: columns of their schema; None if they have none.
+    :param why: why the first of the others has been.
     """
 
     fields: tuple[Field, ...] = ()
     tables: tuple[str, ...] = ()
     topics: frozenset[str] = frozenset()
     schema: tuple[Field, ...] | None = None
+    why: str = ""
 
 
 def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, routed: bool) -> None:
@@ -51,7 +53,7 @@ def refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, r
         or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
         or any(s.problems and not s.events and not s.topics <= topics for s in found)
     ):
-        raise SurveyNeededError("messages that only the rest of their batch can tell")
+        raise SurveyNeededError(besides.why)
 
 
 def together(plain: Decoded, odd: Decoded) -> Decoded:

@@ -213,7 +213,7 @@ class _BatchDecoder:
             told=tuple(f.name for f in made.schema or () if f.name not in excluded) if made.events else (),
             **_rows(made),
         )
-        return found, Besides(fields, made.tables, topics, made.schema)
+        return found, Besides(fields, made.tables, topics, made.schema, str(made.why))
 
     def _fields_before(self) -> tuple[Field, ...]:
         """Return the columns as the table has them; of a new table, those of the first messages."""
@@ -249,7 +249,7 @@ class _BatchDecoder:
 
 def _rows(made: native.Native) -> dict[str, Any]:
     """Return the changes of a batch, if it has any, as fields of :class:`Decoded`."""
-    if not made.events:
+    if made.events == made.rejections:
         return {"changes": None, "packed": None, "every_event": None, "folded": made.folded}
     return {
         "changes": made.changes,

@@ -18,7 +18,8 @@ from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import OPS
 from lakecdc.ingest.formats.native.packed import Gathered, Packed, gathered, unpacked
-from lakecdc.ingest.formats.native.tasks import DecodeTask, Read, rows_of_cells
+from lakecdc.ingest.formats.native.tasks import DecodeTask, Read
+from lakecdc.ingest.formats.native.unpack import rows_of_cells
 from lakecdc.ingest.order import Marks, highest, moment
 
 if TYPE_CHECKING:
@@ -352,12 +353,11 @@ def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFr
         found = cells.mapInArrow(rows_of_cells, f"{SCHEMA}, {more}")
     else:
         found = scan.messages(cells.mapInArrow(rows_of_cells, f"{VALUES}, {more}"), "rejected")
-    is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(bool(names)))
+    # nobody knows the row of a key that is not whole
+    is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
     values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
-    return found.select(
-        *(F.col(f"rejected.{name}") if name in _TOLD else F.col(name) for name in REJECTED[:-1]),
-        values.alias("row_key"),
-    )
+    of_message = (F.col(f"rejected.{name}" if name in _TOLD else name) for name in REJECTED[:-1])
+    return found.select(*of_message, values.alias("row_key"))
 
 
 def _reason(made: Packed, *, shards: bool) -> str | None:
@@ -366,7 +366,7 @@ def _reason(made: Packed, *, shards: bool) -> str | None:
     if told.odd:
         return told.odd
     lone = told.lone
-    if not made.folded and told.events["x"]:
+    if not made.folded and told.events["x"] and made.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
             unpacked(made.frame, made.fields, made.key, "dx")

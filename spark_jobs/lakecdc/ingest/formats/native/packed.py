@@ -13,7 +13,8 @@ from lakecdc.ingest.formats.native import facts, packing
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
-from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask, UnpackTask
+from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask
+from lakecdc.ingest.formats.native.unpack import UnpackTask
 from lakecdc.ingest.order import Marks
 from lakecdc.sql import quoted_column
 

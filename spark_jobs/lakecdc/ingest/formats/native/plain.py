@@ -123,7 +123,7 @@ class PlainEvents:
         """
         fields, keys = self.decoding.fields, self.decoding.key
         shape = {
-            **{"op": "VARCHAR", "before": dict.fromkeys(keys, "VARCHAR")},
+            **{"op": "VARCHAR", "before": dict.fromkeys(keys, "VARCHAR") or "VARCHAR"},
             **{"source": _SOURCE, "after": "MAP(VARCHAR, VARCHAR)"},
         }
         parsed = f"SELECT *, from_json(text, {json_literal(shape)}) AS e FROM messages"

@@ -1,7 +1,7 @@
 """What runs in the Python tasks of the native engine.
 
 ``DecodeTask`` decodes messages and, if it may, reduces them to the last event of each key; ``FoldTask`` does so with
-what several tasks have made of one group of keys; ``UnpackTask`` gives Spark the rows of the change frame.
+what several tasks have made of one group of keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakecdc.ingest.formats.native.decoder import CHECKS
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.fold import last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
-from lakecdc.ingest.formats.native.layout import COUNTS, with_order
+from lakecdc.ingest.formats.native.layout import with_order
 from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.native.pieces import OddTextError
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
@@ -350,55 +350,3 @@ def finished(
     connection.register("ordered", table)
     found = facts.measured(connection, "ordered", folded=folded)
     yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([told, found]).to_json())
-
-
-def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of packed cells, which are the last column; runs in a task."""
-    settle()
-    for table in packing.all_of(batches):
-        yield from table.to_batches()
-
-
-@dataclass(frozen=True)
-class UnpackTask:
-    """A packed frame's cells in, rows of the change frame out.
-
-    :param names: names of the row's columns.
-    :param key: names of the key's.
-    :param only: ops that are wanted.
-    """
-
-    names: tuple[str, ...]
-    key: tuple[str, ...]
-    only: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Unpack one cell after another."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        settle()
-        for table in packing.all_of(batches):
-            wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
-            for batch in wanted.combine_chunks().to_batches():
-                yield self._changes(batch)
-
-    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        of = {name: batch.column(name) for name in batch.schema.names}
-        gone = pc.is_in(of["op"], pa.array(["d", "x"]))
-        row = pa.StructArray.from_arrays([of[f"c{i}"] for i in range(len(self.names))], list(self.names), mask=gone)
-        keys, stayed, nothing = range(len(self.key)), pc.invert(of["moved"]), [pa.nulls(len(batch), pa.string())]
-        columns = {
-            "op": of["op"],
-            "key": pa.StructArray.from_arrays([of[f"k{i}"] for i in keys] or nothing, list(self.key) or ["none"]),
-            "row": row,
-            "open": of["open"],
-            "old_key": pa.StructArray.from_arrays(
-                [of[f"o{i}"] for i in keys] or nothing, list(self.key) or ["none"], mask=stayed
-            ),
-            **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
-        }
-        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

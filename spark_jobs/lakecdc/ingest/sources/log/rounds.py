@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.native import Native, packing
 from lakecdc.ingest.formats.native.log import LogSize
-from lakecdc.ingest.formats.native.tasks import rows_of_cells
+from lakecdc.ingest.formats.native.unpack import rows_of_cells
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import pytest
 from lakecdc.ingest.formats.native import facts, packing, pieces, sample
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.schemas import first_schema, unwrap
-from lakecdc.ingest.formats.native.tasks import DecodeTask, UnpackTask
+from lakecdc.ingest.formats.native.tasks import DecodeTask
+from lakecdc.ingest.formats.native.unpack import UnpackTask
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import Marks, arrival_of
 from tests.lakecdc.ingest.formats.fuzz import COUNT, FORMATS, is_json, messages, written

@@ -13,7 +13,8 @@ from lakecdc.ingest.formats.native import facts, log, packing, tasks
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import grouping
 from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogTask
-from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask, UnpackTask
+from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask
+from lakecdc.ingest.formats.native.unpack import UnpackTask
 from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 

@@ -14,7 +14,8 @@ from lakecdc.ingest.formats.native import facts, packing, pieces, tasks
 from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import grouping
-from lakecdc.ingest.formats.native.tasks import DecodeTask, FoldTask, UnpackTask
+from lakecdc.ingest.formats.native.tasks import DecodeTask, FoldTask
+from lakecdc.ingest.formats.native.unpack import UnpackTask, rows_of_cells
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import Marks, order_key
 
@@ -203,7 +204,7 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
         rows = list(FoldTask(1, ("id", "v", "n"))(rows))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     assert (told.odd, told.aside, told.why, told.keys) == (None, 4, "a new column z", len(plain))
-    found = [m for row in rows for batch in tasks.rows_of_cells([row.select(["aside"])]) for m in batch.to_pylist()]
+    found = [m for row in rows for batch in rows_of_cells([row.select(["aside"])]) for m in batch.to_pylist()]
     places = {m["arrival"] - (3 << pieces.PLACE_BITS): m["value"] for m in found}
     content = path.read_bytes()
     assert sorted(places.values()) == sorted(f"{line}\n" for line in odd.values())

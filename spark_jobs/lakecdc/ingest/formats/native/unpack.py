@@ -1,0 +1,66 @@
+"""Turn packed cells into rows; runs in Spark's Python tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.formats.native.layout import COUNTS
+from lakecdc.runtime.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of packed cells, which are the last column; runs in a task."""
+    settle()
+    for table in packing.all_of(batches):
+        yield from table.to_batches()
+
+
+@dataclass(frozen=True)
+class UnpackTask:
+    """A packed frame's cells in, rows of the change frame out.
+
+    :param names: names of the row's columns.
+    :param key: names of the key's.
+    :param only: ops that are wanted.
+    """
+
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    only: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack one cell after another."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        settle()
+        for table in packing.all_of(batches):
+            wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
+            for batch in wanted.combine_chunks().to_batches():
+                yield self._changes(batch)
+
+    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        of = {name: batch.column(name) for name in batch.schema.names}
+        gone = pc.is_in(of["op"], pa.array(["d", "x"]))
+        row = pa.StructArray.from_arrays([of[f"c{i}"] for i in range(len(self.names))], list(self.names), mask=gone)
+        keys, stayed, nothing = range(len(self.key)), pc.invert(of["moved"]), [pa.nulls(len(batch), pa.string())]
+        columns = {
+            "op": of["op"],
+            "key": pa.StructArray.from_arrays([of[f"k{i}"] for i in keys] or nothing, list(self.key) or ["none"]),
+            "row": row,
+            "open": of["open"],
+            "old_key": pa.StructArray.from_arrays(
+                [of[f"o{i}"] for i in keys] or nothing, list(self.key) or ["none"], mask=stayed
+            ),
+            **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
