@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from lakecdc.ingest.formats import native
 from lakecdc.ingest.formats.native.engine import judge_events
@@ -38,6 +39,6 @@ def _refuse(*_arguments: Any) -> None:
     raise native.SurveyNeededError("asked for")
 
 
-def _unfolded(*arguments: Any, **options: Any) -> native.Native:
-    made = judge_events(*arguments, **{**options, "every": True, "folds": False})
+def _unfolded(messages: DataFrame, decoding: native.Decoding, wanted: native.Wanted) -> native.Native:
+    made = judge_events(messages, decoding, replace(wanted, every=True, folds=False))
     return replace(made, packed=None, every_event=None)

@@ -13,20 +13,21 @@ from lakecdc.ingest.formats import find_format, native
 from lakecdc.ingest.formats.asides import Besides, together, with_told
 from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.decode_messages import decode_messages, look_through
-from lakecdc.ingest.formats.decoded import Decoded
+from lakecdc.ingest.formats.decoded import Decoded, Request
 from lakecdc.ingest.formats.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
-from lakecdc.ingest.formats.source_tables import feeds, only_source, shards_mix
+from lakecdc.ingest.formats.native.decoding import MANY_ROWS
+from lakecdc.ingest.formats.native.schemas import SchemaError
+from lakecdc.ingest.formats.source_tables import feeds, only_source
 from lakecdc.ingest.formats.survey import ROWS, survey
 from lakecdc.ingest.formats.table_fields import typed_field, wanted_fields
 from lakecdc.ingest.formats.values import Field, merge_fields
-from lakecdc.ingest.order import EVENT_DIGITS, Marks
+from lakecdc.ingest.order import EVENT_DIGITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.decode_messages import Surveyed
     from lakecdc.ingest.formats.decoded import Known
     from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
@@ -51,9 +52,7 @@ def decode(
     """
     messages = cache(messages)
     reading = replace(reading, only_added=target.mode == "append")
-    made = _BatchDecoder(messages, format_name, target, reading, known, adopt=adopt).decode()
-    if made.changes is not None and "partition" in made.changes.columns:
-        made = replace(made, changes=made.changes.drop("partition"))
+    made = _BatchDecoder(messages, Request(format_name, target, reading, known, adopt)).decode()
     origin = _origin(messages, format_name, reading)
     if not made.folded:
         return replace(made, origin=origin)
@@ -78,20 +77,9 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
 class _BatchDecoder:
     """What decodes one batch for one table; see :func:`decode`."""
 
-    def __init__(
-        self,
-        messages: Messages,
-        format_name: str,
-        target: Target,
-        reading: Reading,
-        known: Known,
-        *,
-        adopt: bool,
-    ) -> None:
-        self._messages, self._format, self._target = messages, format_name, target
-        self._reading, self._known, self._adopt = reading, known, adopt
-        self._key = target.key or (known.key if target.keyed else ())
-        self._marks = Marks(None if shards_mix(target) else known.marks, known.high_order)
+    def __init__(self, messages: Messages, request: Request) -> None:
+        self._messages, self._request = messages, request
+        self._format, self._target, self._known = request.format, request.target, request.known
         self._prepared: InJson | None = None
 
     def decode(self) -> Decoded:
@@ -100,23 +88,8 @@ class _BatchDecoder:
             return self._decode_at_once()
         except native.SurveyNeededError as needed:
             messages = self._prepared.messages if self._prepared else self._messages()
-            return replace(self._judged(self._look_through(messages)), engine=f"after a survey: {needed}")
-
-    def _look_through(self, messages: DataFrame, besides: Besides | None = None) -> Surveyed:
-        target, reading, known = self._target, self._reading, self._known
-        return look_through(messages, self._format, target, reading, known, adopt=self._adopt, besides=besides)
-
-    def _judged(self, told: Surveyed) -> Decoded:
-        return decode_messages(told, self._reading, self._known, every=self._every, folds=self._folds)
-
-    @property
-    def _every(self) -> bool:
-        return bool(self._target.history_table) or not self._folds
-
-    @property
-    def _folds(self) -> bool:
-        target = self._target
-        return target.keyed and self._known.folds and not (target.history_table and target.clean)
+            found = decode_messages(look_through(messages, self._request), self._request)
+            return replace(found, engine=f"after a survey: {needed}")
 
     def _decode_at_once(self) -> Decoded:
         """Decode messages that are what the table expects.
@@ -128,7 +101,7 @@ class _BatchDecoder:
         found, besides = self._plain(made, fields)
         if made.aside is None:
             return found
-        told = self._look_through(made.aside, besides)
+        told = look_through(made.aside, self._request, besides)
         seen = with_told(fields, told.fields) if told.events else fields
         if seen != fields:
             # with the columns that they tell, most of what was set aside is plain
@@ -136,13 +109,13 @@ class _BatchDecoder:
             found, besides = self._plain(made, seen)
             if made.aside is None:
                 return found
-            told = self._look_through(made.aside, besides)
+            told = look_through(made.aside, self._request, besides)
         hides_values = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
         if told.events or hides_values:
             # one may be newer than the last event of its key, complete it, or have to come before it
             raise native.SurveyNeededError(str(made.why))
         engine = f"native, but for {made.asides} messages: {made.why}"
-        return replace(together(found, self._judged(told)), engine=engine)
+        return replace(together(found, decode_messages(told, self._request)), engine=engine)
 
     def _expected_fields(self) -> tuple[Field, ...]:
         """Return the columns that the table's messages should have.
@@ -152,7 +125,7 @@ class _BatchDecoder:
         target = self._target
         to_json = find_format(self._format).in_json
         if to_json is not None:
-            self._prepared = to_json(self._messages(), self._reading)
+            self._prepared = to_json(self._messages(), self._request.reading)
         if target.fold_case:
             raise native.SurveyNeededError("fold_case")
         if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):
@@ -161,37 +134,54 @@ class _BatchDecoder:
             raise native.SurveyNeededError("records that are not of one schema of a registry")
         fields = self._fields_before()
         native.check_fields(self._format, fields)
-        if target.keyed and not self._key:
+        if target.keyed and not self._request.key:
             raise native.SurveyNeededError("the messages tell the key")
-        if not fields or not {*self._key} <= {f.name for f in fields}:
+        if not fields or not {*self._request.key} <= {f.name for f in fields}:
             raise native.SurveyNeededError("the key columns are not known yet")
         return fields
 
     def _run(self, fields: tuple[Field, ...]) -> native.Native:
-        target, prepared = self._target, self._prepared
-        return native.decode_native(
-            (lambda: prepared.messages) if prepared else self._messages,
-            self._format,
+        request, prepared = self._request, self._prepared
+        scan = None if prepared else self._known.scan
+        wanted = request.wanted(folds=request.folds)
+        messages = self._messages if prepared is None else lambda: prepared.messages
+        return native.decode_native(messages, self._decoding(fields, scan), wanted, scan)
+
+    def _decoding(self, fields: tuple[Field, ...], scan: native.Scan | None) -> native.Decoding:
+        """Return how messages are read of which nothing else is known.
+
+        :raises SurveyNeededError: their schema is another one.
+        """
+        target, reading = self._target, self._request.reading
+        decoding = native.Decoding(
             fields,
-            self._key,
+            self._request.key,
             target.source_name,
-            self._reading,
-            self._marks,
-            every=self._every,
-            folds=self._folds,
-            # the columns of a new table are those of all its messages
-            sets_aside=bool(self._known.types),
-            ignored=target.exclude_columns,
-            encodings=target.encodings,
-            told=prepared.told if prepared else None,
-            scan=None if prepared else self._known.scan,
-            partition_by=self._known.partition_by,
-            wants=target.wants if target.source_tables else None,
-            source_column=target.source_column,
+            reading.epoch,
+            reading.unavailable_value,
+            target.exclude_columns,
+            scan is None or scan.keyed,
+            self._format,
+            reading.settings.get("order_by"),
+            target.wants if target.source_tables else None,
+            target.source_column,
+            target.encodings,
+            routed=reading.routed,
+            only_added=reading.only_added,
             fixed=tuple(target.columns),
             named=target.source_table is not None,
             tells_key=target.keyed and not target.key,
+            # the columns of a new table are those of all its messages
+            rejects=bool(self._known.types),
+            # a message of which some rows are odd would be decoded twice
+            sets_aside=bool(self._known.types) and self._format not in MANY_ROWS,
         )
+        if self._prepared is None or self._prepared.told is None:
+            return decoding
+        try:
+            return replace(decoding.with_schema(self._prepared.told), texts=True)
+        except SchemaError as error:
+            raise native.SurveyNeededError(str(error)) from None
 
     def _plain(self, made: native.Native, fields: tuple[Field, ...]) -> tuple[Decoded, Besides]:
         """Return what has been decoded at once, and what it tells of the messages that were set aside."""
@@ -201,7 +191,7 @@ class _BatchDecoder:
         excluded = self._target.exclude_columns
         found = Decoded(
             tuple(f.column for f in fields),
-            self._key,
+            self._request.key,
             newest=made.newest,
             events=made.events,
             rejected=made.rejected,
@@ -235,9 +225,9 @@ class _BatchDecoder:
             sampled = scan.fields(_SAMPLE, self._format, partial(feeds, target), shards=bool(target.source_tables))
             if sampled is not None:
                 return sampled
-        reader = EnvelopeReader(self._format, self._reading, target.columns)
+        reader = EnvelopeReader(self._format, self._request.reading, target.columns)
         found = survey(self._messages().limit(_SAMPLE), reader)
-        routed = self._reading.routed
+        routed = self._request.reading.routed
         mine = [
             s
             for s in found

@@ -17,17 +17,17 @@ from lakecdc.ingest.formats.envelope_reader import EnvelopeReader
 from lakecdc.ingest.formats.lone_tombstones import placed
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.ingest.formats.native.schemas import PAYLOAD
-from lakecdc.ingest.formats.source_tables import choose, is_mine, only_source, shards_mix, topics_of
+from lakecdc.ingest.formats.source_tables import choose, is_mine, only_source, topics_of
 from lakecdc.ingest.formats.survey import survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats.values import Field, merge_fields
-from lakecdc.ingest.order import Marks, highest, joined
+from lakecdc.ingest.order import highest, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.decoded import Known
+    from lakecdc.ingest.formats.decoded import Known, Request
     from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.formats.survey import Survey
 
@@ -72,25 +72,17 @@ class Surveyed:
         return max((s.truncate_order for s in self.chosen if s.truncate_order), default=None)
 
 
-def look_through(
-    messages: DataFrame,
-    format_name: str,
-    target: Target,
-    reading: Reading,
-    known: Known,
-    *,
-    adopt: bool,
-    besides: Besides | None = None,
-) -> Surveyed:
+def look_through(messages: DataFrame, request: Request, besides: Besides | None = None) -> Surveyed:
     """Find out what messages are.
 
     :param besides: what is known of the batch's other messages; None if these are all.
     :raises SurveyNeededError: they cannot be judged without the others.
     :raises InputError: if the events do not tell which table or columns are meant.
     """
-    read = find_format(format_name)
-    reader = EnvelopeReader(format_name, reading, target.columns, fold_case=target.fold_case)
-    messages = in_json(messages, format_name, reading)
+    target, reading, known = request.target, request.reading, request.known
+    read = find_format(request.format)
+    reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
+    messages = in_json(messages, request.format, reading)
     found = survey(messages, reader, keys=not target.key)
     if besides is not None:
         refuse_apart(found, target, besides, routed=reading.routed)
@@ -98,7 +90,7 @@ def look_through(
     mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
     others = [s for s in found if s.source_table and s.events and s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
-    rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=adopt)]
+    rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
     chosen = [*mine, *rest]
     told = Surveyed(messages, reader, target, found, mine, chosen, (), {}, topics, is_told=False, has_messages=True)
     if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
@@ -123,18 +115,15 @@ def look_through(
     return replace(told, target=target, fields=fields, encoded=encoded, is_told=True)
 
 
-def decode_messages(told: Surveyed, reading: Reading, known: Known, *, every: bool, folds: bool) -> Decoded:
+def decode_messages(told: Surveyed, request: Request) -> Decoded:
     """Decode messages of any kind into changes of one table.
 
     :param told: what a survey has told of them.
-    :param every: every event is wanted.
-    :param folds: the last event of each key is wanted, as far as tasks can fold them.
     """
-    target, chosen = told.target, told.chosen
+    target, chosen, reading, known = told.target, told.chosen, request.reading, request.known
     if not told.has_messages:
         others = {str(s.source_table) for s in told.found if s.source_table and s.events and s not in told.mine}
         return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
-    marks = Marks(None if shards_mix(target) else known.marks, known.high_order)
     judged = native.Judged(told.reader.read, frozenset(s.source_table for s in chosen), told.encoded)
     decoding = native.Decoding(
         told.fields,
@@ -148,9 +137,8 @@ def decode_messages(told: Surveyed, reading: Reading, known: Known, *, every: bo
         rejects=True,
         judged=judged,
     )
-    folds = folds and bool(target.key) and told.is_told and not told.truncate_order
-    messages = _with_placed(told, reading, known)
-    made = native.judge_events(messages, decoding, marks, known.partition_by, every=every or not folds, folds=folds)
+    folds = request.folds and bool(target.key) and told.is_told and not told.truncate_order
+    made = native.judge_events(_with_placed(told, reading, known), decoding, request.wanted(folds=folds))
     mine = told.mine
     found = Decoded(
         tuple(f.column for f in told.fields),

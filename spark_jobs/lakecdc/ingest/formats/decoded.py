@@ -8,11 +8,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats import native
+from lakecdc.ingest.formats.source_tables import shards_mix
+from lakecdc.ingest.order import Marks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column
+    from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.order import Stretch
 
 
@@ -37,6 +41,42 @@ class Known:
     partition_by: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     folds: bool = True
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a table asks of the messages of a batch.
+
+    :param format: name of their format.
+    :param known: what is known of the table.
+    :param adopt: messages of no known source table (such as text that is no JSON) are this table's to reject.
+    """
+
+    format: str
+    target: Target
+    reading: Reading
+    known: Known
+    adopt: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The table's key columns; none if it needs none, or nothing has told them yet."""
+        return self.target.key or (self.known.key if self.target.keyed else ())
+
+    @property
+    def folds(self) -> bool:
+        """Whether the last event of each key is wanted."""
+        target = self.target
+        return target.keyed and self.known.folds and not (target.history_table and target.clean)
+
+    def wanted(self, *, folds: bool) -> native.Wanted:
+        """Return what tasks are to make of the batch.
+
+        :param folds: the last event of each key is all that counts.
+        """
+        # of shards, whose positions say nothing of each other's, a row may have come before whatever the marks say
+        marks = Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
+        return native.Wanted(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Decoding:
     :param only_added: rows of a format that tells no kind of change are added.
     :param tells_key: messages tell the key of their rows, which has to be the table's.
     :param rejects: an event that does not fit its table is rejected, since the table's columns are known.
+    :param sets_aside: a message that cannot be judged alone is set aside; without it, one ends the task.
     :param judged: what a survey has told; None if there was none.
     """
 
@@ -91,6 +92,7 @@ class Decoding:
     only_added: bool = False
     tells_key: bool = False
     rejects: bool = False
+    sets_aside: bool = False
     judged: Judged | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cached_property, reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
     from lakecdc.ingest.order import Stretch
@@ -145,91 +144,38 @@ def check_fields(format_name: str, fields: Sequence[Field]) -> None:
             raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
 
 
-def decode_native(
-    messages: Messages,
-    format_name: str,
-    fields: Sequence[Field],
-    key: Sequence[str],
-    table: str,
-    reading: Reading,
-    marks: Marks,
-    *,
-    every: bool,
-    folds: bool,
-    sets_aside: bool = False,
-    ignored: Sequence[str] = (),
-    encodings: Mapping[str, str] | None = None,
-    told: tuple[Field, ...] | None = None,
-    scan: Scan | None = None,
-    partition_by: Sequence[str] = (),
-    wants: Callable[[str], bool] | None = None,
-    source_column: str | None = None,
-    fixed: Sequence[str] = (),
-    named: bool = True,
-    tells_key: bool = False,
-) -> Native:
-    """Decode a batch.
+@dataclass(frozen=True)
+class Wanted:
+    """What tasks are to make of a batch.
+
+    :param marks: how far the table has come.
+    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
+    :param every: every event is wanted.
+    :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    """
+
+    marks: Marks
+    partition_by: Sequence[str]
+    every: bool
+    folds: bool
+
+
+def decode_native(messages: Messages, decoding: Decoding, wanted: Wanted, scan: Scan | None) -> Native:
+    """Decode a batch of which nothing is known but what its table looks like.
 
     :param messages: makes the message frame; not called if there is a scan.
-    :param table: the source table that is wanted, or its end.
-    :param marks: how far the table has come.
-    :param every: every event is wanted.
-    :param folds: the last event of each key is wanted.
-    :param sets_aside: the table's columns are known, so that events are rejected that do not fit them, and odd messages
-        are set aside; without it, one of either asks for a survey.
-    :param ignored: columns of the source that the table leaves out.
-    :param encodings: those that the target declares, by column.
-    :param told: columns of the schema of all messages, those of :class:`lakecdc.ingest.formats.envelope.InJson`;
-        None if they are for the tasks to find.
     :param scan: the same messages, for tasks that read them by themselves.
-    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
-    :param wants: tells whether a source table is one of several that feed the table; None for one of them.
-    :param source_column: column that takes the source table's name.
-    :param fixed: columns whose types the target declares.
-    :param named: the target names its source table, so that case counts.
-    :param tells_key: messages tell the key of their rows, which has to be the table's.
     :raises SurveyNeededError: it holds what a task cannot judge.
     """
-    keyed = scan is None or scan.keyed
-    decoding = Decoding(
-        tuple(fields),
-        tuple(key),
-        table,
-        reading.epoch,
-        reading.unavailable_value,
-        tuple(ignored),
-        keyed,
-        format_name,
-        reading.settings.get("order_by"),
-        wants,
-        source_column,
-        dict(encodings or {}),
-        routed=reading.routed,
-        only_added=reading.only_added,
-        fixed=tuple(fixed),
-        named=named,
-        tells_key=tells_key,
-        rejects=sets_aside,
-    )
-    if told is not None:
-        try:
-            decoding = replace(decoding.with_schema(told), texts=True)
-        except schemas.SchemaError as error:
-            raise SurveyNeededError(str(error)) from None
-    # a message of which some rows are odd would be decoded twice
-    sets_aside = sets_aside and format_name not in MANY_ROWS
-    types = {f.name: f.type for f in fields}
-    tasks = scan.groups if scan else messages().sparkSession.sparkContext.defaultParallelism
-    groups = grouping(partition_by, key, [types[k] for k in key], tasks)
-    run = partial(_run, messages, decoding, scan, marks, sets_aside=sets_aside)
-    made = _folded_if_possible(run, groups if folds else None, marks, every=every)
-    packed, found = made.packed(decoding.fields, decoding.key, groups, marks), made.told
+    run = _Run(messages, decoding, wanted, scan)
+    made = run.made()
+    packed, found = run.packed(made), made.told
     last = packed[-1]
-    reason = _reason(last, shards=wants is not None)
+    reason = _reason(last, shards=decoding.wants is not None)
     if reason:
         made.release()
         raise SurveyNeededError(reason)
-    if scan and len(found.high_orders) < 2 and format_name not in MANY_ROWS:
+    if scan and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS:
         packed = tuple(replace(one, has_twins=False) for one in packed)
         last = packed[-1]
     newest = max((n for n in (found.newest, found.rejected_newest) if n is not None), default=None)
@@ -258,24 +204,16 @@ def decode_native(
     )
 
 
-def judge_events(
-    messages: DataFrame, decoding: Decoding, marks: Marks, partition_by: Sequence[str], *, every: bool, folds: bool
-) -> Native:
+def judge_events(messages: DataFrame, decoding: Decoding, wanted: Wanted) -> Native:
     """Apply or reject every event of messages that a survey has looked through.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
-    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
-    :param every: every event is wanted.
-    :param folds: the last event of each key is wanted, as far as tasks can fold them.
     """
-    types = {f.name: f.type for f in decoding.fields}
-    tasks = messages.sparkSession.sparkContext.defaultParallelism
-    groups = grouping(partition_by, decoding.key, [types[k] for k in decoding.key], tasks) if folds else Grouping(1)
-    run = partial(_run, lambda: messages, decoding, None, marks, sets_aside=False)
-    made = _folded_if_possible(run, groups if folds else None, marks, every=every)
+    run = _Run(lambda: messages, decoding, wanted, None)
+    made = run.made()
     if made.told.odd:
         raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
-    packed = made.packed(decoding.fields, decoding.key, groups, marks)
+    packed = run.packed(made)
     last = packed[-1]
     return Native(
         last.changes,
@@ -287,43 +225,45 @@ def judge_events(
     )
 
 
-def _folded_if_possible(
-    run: Callable[..., Gathered], groups: Grouping | None, marks: Marks, *, every: bool
-) -> Gathered:
-    """Run tasks, once more for every event where they cannot tell what a fold of these leaves.
+@dataclass(frozen=True)
+class _Run:
+    """Tasks that decode a batch; see :func:`decode_native`."""
 
-    :param groups: None if no folded rows are wanted.
-    """
-    made = run(groups, every=every)
-    told = made.told
-    # what an event leaves out may be told by one that is rejected
-    hides_values = told.leaves_out and told.rejected
-    if groups is not None and not told.odd and (told.left_out or hides_values or _may_be_held(told, marks)):
-        made.release()
-        return run(None, every=True)
-    return made
+    messages: Messages
+    decoding: Decoding
+    wanted: Wanted
+    scan: Scan | None
 
+    @cached_property
+    def _groups(self) -> Grouping:
+        scan, key = self.scan, self.decoding.key
+        types = {f.name: f.type for f in self.decoding.fields}
+        tasks = scan.groups if scan else self.messages().sparkSession.sparkContext.defaultParallelism
+        return grouping(self.wanted.partition_by, key, [types[k] for k in key], tasks)
 
-def _run(
-    messages: Messages,
-    decoding: Decoding,
-    scan: Scan | None,
-    marks: Marks,
-    groups: Grouping | None,
-    *,
-    every: bool,
-    sets_aside: bool,
-) -> Gathered:
-    """Run the tasks.
+    def made(self) -> Gathered:
+        """Run the tasks, once more for every event where they cannot tell what a fold of these leaves."""
+        wanted = self.wanted
+        made = self._once(folds=wanted.folds, every=wanted.every)
+        told = made.told
+        # what an event leaves out may be told by one that is rejected
+        hides_values = told.leaves_out and told.rejected
+        if wanted.folds and not told.odd and (told.left_out or hides_values or _may_be_held(told, wanted.marks)):
+            made.release()
+            return self._once(folds=False, every=True)
+        return made
 
-    :param groups: None if no folded rows are wanted.
-    :param every: every event is wanted.
-    """
-    alone = scan is not None and scan.tasks == 1
-    task = DecodeTask(decoding, scan.read if scan else None, groups, alone, sets_aside, marks, every)
-    typed = (scan.numbers() if scan else messages()).mapInArrow(task, packing.SCHEMA)
-    further, folds = None if alone else groups, groups is not None
-    return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
+    def _once(self, *, folds: bool, every: bool) -> Gathered:
+        decoding, scan, groups = self.decoding, self.scan, self._groups if folds else None
+        alone = scan is not None and scan.tasks == 1
+        task = DecodeTask(decoding, scan.read if scan else None, groups, alone, self.wanted.marks, every)
+        typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
+        further = None if alone else groups
+        return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
+
+    def packed(self, made: Gathered) -> tuple[Packed, ...]:
+        """Return what the tasks have made as rows."""
+        return made.packed(self.decoding.fields, self.decoding.key, self._groups, self.wanted.marks)
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:

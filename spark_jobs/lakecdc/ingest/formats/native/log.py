@@ -18,7 +18,7 @@ from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.packed import gathered
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
-from lakecdc.ingest.formats.native.tasks import EVERY, OddError, holders
+from lakecdc.ingest.formats.native.tasks import EVERY, Holding, OddError, holders
 from lakecdc.ingest.formats.values import Field
 from lakecdc.ingest.order import RANK_CHANGE, moment
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
@@ -157,7 +157,7 @@ class LogTask:
         try:
             with duckdb_of_its_own() as connection:
                 names = [column.name for column in self.layout.columns]
-                held = holders(self.grouping, self.epoch, connection, names, every=self.every, alone=self.alone)
+                held = holders(Holding(self.grouping, self.epoch, names, self.alone), connection, every=self.every)
                 for table in _slices(packing.all_of(batches)):
                     for batch in self.layout.typed(table).to_batches():
                         for one in held:

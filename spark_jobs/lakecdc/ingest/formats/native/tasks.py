@@ -7,7 +7,7 @@ what several tasks have made of one group of keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,6 @@ class DecodeTask:
     :param read: reads the messages that the input names; None if it holds the messages themselves.
     :param grouping: how the keys of folded rows are told apart; None if none are wanted.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param sets_aside: odd messages are set aside; without it, one of them ends the task.
     :param marks: how far the table has come, for events that leave values out.
     :param every: every event is wanted, in the group :data:`EVERY`.
     """
@@ -64,7 +63,6 @@ class DecodeTask:
     read: Read | None
     grouping: Grouping | None
     alone: bool = False
-    sets_aside: bool = False
     marks: Marks = Marks()
     every: bool = False
 
@@ -97,21 +95,20 @@ class DecodeTask:
                 decoding = decoding.with_schema(schema)
             decoding = decoding.with_names(first)
         with duckdb_of_its_own() as connection, connection.cursor() as beside:
-            held = holders(
+            holding = Holding(
                 self.grouping,
                 decoding.epoch,
-                connection,
                 [field.name for field in decoding.fields],
-                every=self.every,
                 alone=self.alone,
                 partitioned=decoding.keyed and decoding.judged is None,
                 schema="" if decoding.told is None else to_json(decoding.told),
                 marks=self.marks if decoding.large_fields else None,
             )
+            held = holders(holding, connection, every=self.every)
             decoder = PartDecoder(decoding, beside)
             for batch in decoder.decode(chain([first], stream)):
                 odd = batch.column("odd")
-                if odd.null_count < len(odd) and not self.sets_aside:
+                if odd.null_count < len(odd) and not decoding.sets_aside:
                     raise OddError(odd.drop_null()[0].as_py())
                 for one in held:
                     yield from one.add(batch)
@@ -121,45 +118,14 @@ class DecodeTask:
             yield packing.row(0 if self.grouping else EVERY, Facts(moves=decoder.moves).to_json(), None)
 
 
-def holders(
-    grouping: Grouping | None,
-    epoch: int,
-    connection: duckdb.DuckDBPyConnection,
-    names: Sequence[str],
-    *,
-    every: bool,
-    alone: bool,
-    partitioned: bool = False,
-    schema: str | None = "",
-    marks: Marks | None = None,
-) -> list[Held]:
-    """Return what takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
-
-    :param grouping: None if no folded rows are wanted.
-    """
-    kinds = [*([None] if every else []), *([grouping] if grouping else [])]
-    return [
-        Held(
-            kind,
-            epoch,
-            connection,
-            names,
-            alone=alone,
-            partitioned=partitioned and kind is kinds[-1],
-            schema=schema,
-            marks=marks,
-            sets_aside=kind is kinds[-1],
-        )
-        for kind in kinds
-    ]
-
-
-class Held:
-    """The rows of a task that it has not handed on yet; see :class:`DecodeTask` for what decides about them.
+@dataclass(frozen=True)
+class Holding:
+    """How a task holds the rows that it has not handed on yet.
 
     :param grouping: how the keys of folded rows are told apart; None to keep every event.
     :param epoch: of the order keys.
     :param names: of the row's columns.
+    :param alone: there is no other task, so that the rows need no further fold.
     :param partitioned: what the partitions of a topic have is to be told.
     :param schema: what their schema tells of the columns, as facts travel; None for changes of any schema.
     :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
@@ -167,22 +133,32 @@ class Held:
     :param sets_aside: odd and rejected messages are handed on; without it, they are passed over.
     """
 
-    def __init__(
-        self,
-        grouping: Grouping | None,
-        epoch: int,
-        connection: duckdb.DuckDBPyConnection,
-        names: Sequence[str],
-        *,
-        alone: bool,
-        partitioned: bool,
-        schema: str | None,
-        marks: Marks | None,
-        sets_aside: bool,
-    ) -> None:
-        self._grouping, self._epoch, self._connection, self._alone = grouping, epoch, connection, alone
-        self._partitioned, self._schema, self._names = partitioned, schema, names
-        self._marks, self._sets_aside = marks, sets_aside
+    grouping: Grouping | None
+    epoch: int
+    names: Sequence[str]
+    alone: bool = False
+    partitioned: bool = False
+    schema: str | None = ""
+    marks: Marks | None = None
+    sets_aside: bool = True
+
+
+def holders(holding: Holding, connection: duckdb.DuckDBPyConnection, *, every: bool) -> list[Held]:
+    """Return what takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
+
+    :param holding: of the last of these; without a grouping, no folded rows are wanted.
+    """
+    found = [Held(holding, connection)] if holding.grouping or every else []
+    if every and holding.grouping:
+        found.insert(0, Held(replace(holding, grouping=None, partitioned=False, sets_aside=False), connection))
+    return found
+
+
+class Held:
+    """The rows of a task that it has not handed on yet."""
+
+    def __init__(self, holding: Holding, connection: duckdb.DuckDBPyConnection) -> None:
+        self._of, self._connection = holding, connection
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
@@ -198,30 +174,30 @@ class Held:
 
         odd = batch.column("odd").is_valid()
         if odd.true_count:
-            if self._sets_aside:
+            if self._of.sets_aside:
                 yield from self._set_aside(batch.filter(odd))
             batch = batch.filter(pc.invert(odd))
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
-        if self._partitioned:
-            self._told = facts.merged([self._told, facts.stretches(batch, self._epoch)])
+        if self._of.partitioned:
+            self._told = facts.merged([self._told, facts.stretches(batch, self._of.epoch)])
         rejected = batch.column("rejected").is_valid()
         if rejected.true_count:
-            if self._sets_aside:
+            if self._of.sets_aside:
                 yield from self._reject(batch.filter(rejected))
             batch = batch.filter(pc.invert(rejected))
-        if self._grouping is not None and self._marks is not None:
-            self._check(batch, self._marks)
+        if self._of.grouping is not None and self._of.marks is not None:
+            self._check(batch, self._of.marks)
         self._hold([batch.drop_columns(list(CHECKS))])
-        if self._grouping is None:
+        if self._of.grouping is None:
             yield from self.rest()
-        elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._alone):
+        elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._of.alone):
             self._hold(placeholders.needed(self._connection, self._taken()).to_batches())
-            if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._alone:
+            if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._of.alone:
                 yield from self.rest()
 
     def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
         """Make sure that earlier events of their keys, or else the table, tell what events leave out."""
-        self._told = facts.merged([self._told, facts.first_orders(batch, self._epoch)])
+        self._told = facts.merged([self._told, facts.first_orders(batch, self._of.epoch)])
         if placeholders.has_open(batch):
             placeholders.check(batch)
             self._leaves_out = True
@@ -244,24 +220,29 @@ class Held:
 
     @property
     def _group(self) -> int:
-        return EVERY if self._grouping is None else 0
+        return EVERY if self._of.grouping is None else 0
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Hand on what is held."""
-        if not self._rows:
+        if not self._rows and self._told == Facts():
             return
-        table, grouping = self._taken(), self._grouping
+        grouping = self._of.grouping
         common, self._told = self._told, Facts()
-        schemas = () if self._schema is None else (self._schema,)
+        schemas = () if self._of.schema is None else (self._of.schema,)
         told = facts.merged([common, Facts(schemas=schemas), *(Facts(tables=(name,)) for name in self._tables)])
-        if grouping is None:
-            yield from finished(self._connection, table, self._epoch, told, folded=False)
+        if not self._rows:
+            # of events that are all rejected
+            yield packing.row(self._group, told.to_json(), None)
             return
-        if self._alone:
+        table = self._taken()
+        if grouping is None:
+            yield from finished(self._connection, table, self._of.epoch, told, folded=False)
+            return
+        if self._of.alone:
             places = grouping.with_partitions(last_places(self._connection, table))
-            by_key, filled = placeholders.folded(self._connection, table, self._names, places)
+            by_key, filled = placeholders.folded(self._connection, table, self._of.names, places)
             told = facts.merged([told, Facts(filled=filled)])
-            yield from finished(self._connection, by_key, self._epoch, told, folded=True)
+            yield from finished(self._connection, by_key, self._of.epoch, told, folded=True)
         else:
             places = grouping.with_partitions(placeholders.needed_places(self._connection, table))
             yield from _by_group(table, places, grouping, told)

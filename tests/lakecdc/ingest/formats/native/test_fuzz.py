@@ -36,7 +36,7 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     schema = first_schema(pa.record_batch({"value": [found[0][0].decode()]}), decoding)
     if schema is not None:
         decoding = replace(decoding, fields=schema)
-    task = DecodeTask(decoding, planned[0], None, True, sets_aside=True, marks=Marks(), every=True)
+    task = DecodeTask(replace(decoding, sets_aside=True), planned[0], None, True, marks=Marks(), every=True)
     rows = list(task([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
     assert told.odd is None, told.odd

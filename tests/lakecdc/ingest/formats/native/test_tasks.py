@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     planned = pieces.plan({path.as_uri(): 3}, cuts, 1 << 40)
     assert planned is not None and len(planned[0].tasks) == cuts
     groups = grouping([], ["id"], ["bigint"], 2) if folded else None
-    decode = DecodeTask(DECODING, planned[0], groups, cuts == 1, True, every=not folded)
+    decode = DecodeTask(replace(DECODING, sets_aside=True), planned[0], groups, cuts == 1, every=not folded)
     inputs = [pa.RecordBatch.from_arrays([pa.array([n])], ["id"]) for n in range(cuts)]
     rows = [row for one in inputs for row in decode([one])]
     if folded and cuts > 1:
