@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest.order import WIDTH, order_key
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position, current_position, decode, idle_position
 from lakecdc.metadata.side_of import SideOf, read_side_of
+from lakecdc.model.order import WIDTH, order_key
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.fold import is_open, is_suspect, with_late
 from lakecdc.ingest.lookup import held_orders, read_between, read_keys
-from lakecdc.ingest.order import EVENT_DIGITS
+from lakecdc.model.order import EVENT_DIGITS
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

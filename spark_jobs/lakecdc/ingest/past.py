@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.ingest.fold import is_open
 from lakecdc.ingest.formats.changes import row_key
-from lakecdc.ingest.order import void_sql
+from lakecdc.model.order import void_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

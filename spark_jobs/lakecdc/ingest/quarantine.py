@@ -26,9 +26,9 @@ from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
 from lakecdc.ingest.formats.kept_rows import kept_json
 from lakecdc.ingest.formats.messages import HEADERS
-from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.ingest.past import past_of
 from lakecdc.metadata.names import quarantine_of
+from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.sql import temporary_view
 
 if TYPE_CHECKING:

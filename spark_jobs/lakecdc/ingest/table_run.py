@@ -25,8 +25,8 @@ from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.misfits import without_misfits
 from lakecdc.ingest.null_keys import null_key
-from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.reconciliation import Reconciliation
+from lakecdc.model.order import void_sql
 from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.erased import erased_keys
 from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.lookup import read_keys
-from lakecdc.ingest.order import order_key
+from lakecdc.model.order import order_key
 from lakecdc.sql import quoted_column
 from lakecdc.writer.parquet import refusal
 

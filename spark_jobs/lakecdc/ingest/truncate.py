@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.order import time_of, void_sql
 from lakecdc.metadata import names
+from lakecdc.model.order import time_of, void_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

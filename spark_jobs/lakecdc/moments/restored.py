@@ -28,9 +28,9 @@ from lakecdc.ingest.completion import complete
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import fold, stats
 from lakecdc.ingest.lookup import drop_older
-from lakecdc.ingest.order import void_sql
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.metadata import names
+from lakecdc.model.order import void_sql
 from lakecdc.moments.stretch import micros
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column

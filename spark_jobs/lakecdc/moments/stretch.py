@@ -16,7 +16,6 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.row_deletes import count_rows
 from lakecdc.iceberg.table import carrier_of, facts_of
-from lakecdc.ingest.order import time_of
 from lakecdc.ingest.quarantine import open_quarantine
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.log.parking import Parking, settled
@@ -25,6 +24,7 @@ from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position
 from lakecdc.metadata.side_of import read_side_of
+from lakecdc.model.order import time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

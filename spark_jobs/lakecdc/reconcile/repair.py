@@ -23,7 +23,7 @@ from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.job import feed_from
-from lakecdc.ingest.order import order_key
+from lakecdc.model.order import order_key
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.sources import LoadedTable
 from lakecdc.sql import quoted_column

@@ -9,10 +9,10 @@ import pytest
 
 from lakecdc.erase.cursors import cursor_entries, order_without, position_without
 from lakecdc.erase.mentions import Mentions
-from lakecdc.ingest.order import order_key
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position, encode_idle
 from lakecdc.metadata.side_of import SideOf
+from lakecdc.model.order import order_key
 
 SIGNED = 1 << 63
 KEYS = frozenset({6, 7, -8})

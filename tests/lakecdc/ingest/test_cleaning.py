@@ -15,8 +15,8 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.cleaning import set_apart
 from lakecdc.ingest.job import ingest
-from lakecdc.ingest.order import order_key
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import order_key
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
 

@@ -18,8 +18,8 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.job import ingest
-from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.runtime.run import failure, run
 from tests.conftest import Lake
 from tests.lakecdc.ingest.by_spark import both_engines

@@ -16,13 +16,13 @@ from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest import quarantine, tombstones
-from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.log.parking import Parked, Parking, settled
 from lakecdc.ingest.sources.postgres.reading import Summary
 from lakecdc.maintain.side_tables import clean_side_tables
 from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED
 from lakecdc.metadata.policy import ALLOW
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import order_key
 from lakecdc.model.positions import lsn_text
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import _fence, create, head, meanwhile, run

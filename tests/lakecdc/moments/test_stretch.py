@@ -9,13 +9,13 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.change import TableBatch
-from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.reading import Summary
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import order_key
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Loads
 from tests.lakecdc.moments.support import restored

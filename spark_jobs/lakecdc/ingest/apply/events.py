@@ -28,7 +28,7 @@ from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.formats.changes import exact_json
-from lakecdc.ingest.order import time_of
+from lakecdc.model.order import time_of
 from lakecdc.sql import holds, quoted_column
 
 if TYPE_CHECKING:

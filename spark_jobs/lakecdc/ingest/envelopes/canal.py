@@ -25,7 +25,7 @@ from lakecdc.ingest.envelopes.message import (
     text,
     times,
 )
-from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
 #: rows of one message that keep their order; Canal cuts its batches far below
 ROWS_BITS = 20

@@ -30,7 +30,7 @@ from lakecdc.ingest.envelopes.message import (
     text,
     times,
 )
-from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
 #: header of the insert that a key change ends with: the key that the row had before
 OLD_KEY = "__debezium.oldkey"

@@ -28,7 +28,7 @@ from lakecdc.ingest.envelopes.message import (
     text,
     times,
 )
-from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
 #: members of this prefix tell of the change and are not columns
 PREFIX = "__"

@@ -27,7 +27,7 @@ from lakecdc.ingest.envelopes.message import (
     placed,
     text,
 )
-from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
 OLD_PREFIX = "BI_"
 _OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d", "truncate-table": "t"}

@@ -27,7 +27,7 @@ from lakecdc.ingest.envelopes.message import (
     times,
     whole,
 )
-from lakecdc.ingest.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
 _LAST_OF_TRANSACTION = (1 << 20) - 1
 _OPS = {"insert": "c", "update": "u", "delete": "d", "bootstrap-insert": "r"}

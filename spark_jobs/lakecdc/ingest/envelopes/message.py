@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, try_parse_json
-from lakecdc.ingest.order import LAST_TIME, RANK_CHANGE, order_key
 from lakecdc.model.columns import parse_number, parse_timestamp
+from lakecdc.model.order import LAST_TIME, RANK_CHANGE, order_key
 from lakecdc.model.tokens import MisfitError, Number, to_text
 
 _LOWEST, HIGHEST = -(2**63), 2**63 - 1

@@ -22,7 +22,7 @@ from lakecdc.ingest.formats.source_tables import feeds, only_source
 from lakecdc.ingest.formats.survey import ROWS, survey
 from lakecdc.ingest.formats.table_fields import typed_field, wanted_fields
 from lakecdc.ingest.formats.values import Field, merge_fields
-from lakecdc.ingest.order import EVENT_DIGITS
+from lakecdc.model.order import EVENT_DIGITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

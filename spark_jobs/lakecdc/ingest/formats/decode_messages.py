@@ -21,7 +21,7 @@ from lakecdc.ingest.formats.source_tables import choose, is_mine, only_source, t
 from lakecdc.ingest.formats.survey import survey
 from lakecdc.ingest.formats.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats.values import Field, merge_fields
-from lakecdc.ingest.order import highest, joined
+from lakecdc.model.order import highest, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

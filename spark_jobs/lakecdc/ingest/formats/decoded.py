@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats import native
 from lakecdc.ingest.formats.source_tables import shards_mix
-from lakecdc.ingest.order import Marks
+from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.formats.envelope import Reading
-    from lakecdc.ingest.order import Stretch
+    from lakecdc.model.order import Stretch
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from lakecdc.ingest.formats.changes import EXACT_JSON, REJECTED, exact_json, lis
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS, moment
 from lakecdc.ingest.sources.text_values import finite
+from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, moment
 from lakecdc.sql import canonical, parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.message_columns import PLACED
-from lakecdc.ingest.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
+from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

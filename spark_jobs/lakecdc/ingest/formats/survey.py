@@ -12,7 +12,7 @@ import msgspec
 from lakecdc.iceberg.widening import common
 from lakecdc.ingest.formats.message_columns import partitions
 from lakecdc.ingest.formats.values import Field, json_type, merge_fields
-from lakecdc.ingest.order import Stretch, highest, is_change, joined, moment, rises
+from lakecdc.model.order import Stretch, highest, is_change, joined, moment, rises
 
 if TYPE_CHECKING:
     import pyarrow as pa

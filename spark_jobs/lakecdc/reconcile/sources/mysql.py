@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import LoadMark, deal, loaded
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
@@ -30,6 +29,7 @@ from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
+from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition
 from lakecdc.reconcile.sources import Loading, SourceRows
 

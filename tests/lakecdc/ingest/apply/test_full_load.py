@@ -17,9 +17,9 @@ from lakecdc.ingest import tables
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.change import ArrowRows, Column, OddValueError, TableBatch
-from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.database import LoadMark, full_load_frame
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import order_key
 from tests.conftest import Lake
 
 if TYPE_CHECKING:

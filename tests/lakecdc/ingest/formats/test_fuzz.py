@@ -26,9 +26,9 @@ from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
-from lakecdc.ingest.order import arrival_of
 from lakecdc.ingest.sources import file_records
 from lakecdc.ingest.sources.avro_files import container_messages
+from lakecdc.model.order import arrival_of
 from tests.lakecdc.ingest.by_spark import made_by
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema
 from tests.lakecdc.ingest.formats.fuzz import FORMATS, is_json, is_utf8, messages, mutated, mutated_bytes, written

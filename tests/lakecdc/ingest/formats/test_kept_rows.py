@@ -11,9 +11,9 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
-from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.quarantine import of_events
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.sql import sql_type
 
 COLUMNS = ("op", "key", "row", "open", "old_key", "order", "source_time")

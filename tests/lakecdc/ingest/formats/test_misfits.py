@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakecdc.contract.target import Target
 from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.envelope import Reading
-from lakecdc.ingest.order import WIDTH
+from lakecdc.model.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 
 #: per type what fits, with the value that it is, and what does not

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decoded import Decoded, Known
-from lakecdc.ingest.order import WIDTH
+from lakecdc.model.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record
 from tests.on_demand import on_demand
 

@@ -11,8 +11,8 @@ from lakecdc.ingest.formats.message_columns import last_names, partitions
 from lakecdc.ingest.formats.native.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
 from lakecdc.ingest.formats.native.layout import COUNTS, events_schema, order_parts
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
-from lakecdc.ingest.order import LAST_TIME
 from lakecdc.model.arrow_columns import ArrowColumn
+from lakecdc.model.order import LAST_TIME
 from lakecdc.model.tokens import MisfitError, as_token
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lakecdc.ingest.formats.native.layout import OPS
 from lakecdc.ingest.formats.native.packed import Gathered, Packed, gathered, unpacked
 from lakecdc.ingest.formats.native.tasks import DecodeTask, Read
 from lakecdc.ingest.formats.native.unpack import rows_of_cells
-from lakecdc.ingest.order import Marks, highest, moment
+from lakecdc.model.order import Marks, highest, moment
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
-    from lakecdc.ingest.order import Stretch
+    from lakecdc.model.order import Stretch
 
 # of a rejected message, what its task has told
 _TOLD = ("rule", "reason", "source_table", "order", "source_time")

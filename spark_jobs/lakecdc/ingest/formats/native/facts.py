@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS, ORDER_PARTS, order_texts
-from lakecdc.ingest.order import RANK_CHANGE, Stretch, highest, joined, lowest, order_key
+from lakecdc.model.order import RANK_CHANGE, Stretch, highest, joined, lowest, order_key
 
 if TYPE_CHECKING:
     from typing import Any

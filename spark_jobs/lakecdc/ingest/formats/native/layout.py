@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.order import EVENT_DIGITS, WIDTH
+from lakecdc.model.order import EVENT_DIGITS, WIDTH
 
 if TYPE_CHECKING:
     from typing import Any
@@ -81,7 +81,7 @@ def order_texts(
     time_ms: np.ndarray[Any, Any],
     arrival: np.ndarray[Any, Any],
 ) -> pa.Array:
-    """Order keys as ``ingest.order.order_key`` writes them, a column at a time.
+    """Order keys as ``model.order.order_key`` writes them, a column at a time.
 
     :param epoch: 0 to 65535.
     :param position: and the others: integers from 0, positions of 64 bits, others below 2 to the 63rd; times below 2 to

@@ -20,7 +20,7 @@ from lakecdc.ingest.formats.native.packed import gathered
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.tasks import EVERY, Holding, OddError, holders
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import RANK_CHANGE, moment
+from lakecdc.model.order import RANK_CHANGE, moment
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask
 from lakecdc.ingest.formats.native.unpack import UnpackTask
-from lakecdc.ingest.order import Marks
+from lakecdc.model.order import Marks
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

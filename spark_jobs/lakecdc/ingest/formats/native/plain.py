@@ -14,7 +14,7 @@ from lakecdc.ingest.formats import db2_lsn, sql_server_lsn
 from lakecdc.ingest.formats.native.exact import exact, json_literal, name_literal, text_literal, value
 from lakecdc.ingest.formats.native.layout import COUNTS
 from lakecdc.ingest.formats.values import placeholder_shapes
-from lakecdc.ingest.order import LAST_TIME
+from lakecdc.model.order import LAST_TIME
 
 if TYPE_CHECKING:
     import duckdb

@@ -22,7 +22,7 @@ from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.native.pieces import OddTextError
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.schemas import BESIDE, SchemaError, first_schema, to_json
-from lakecdc.ingest.order import Marks
+from lakecdc.model.order import Marks
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.rows.cells import Cells, misfit, stored_type, value
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.order import moment, order_sql
+from lakecdc.model.order import moment, order_sql
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.order import arrival_of, is_change, is_higher, rises, time_of
 from lakecdc.ingest.sources.kafka.topology import RELOAD
+from lakecdc.model.order import arrival_of, is_change, is_higher, rises, time_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.ingest.formats.decoded import Decoded
-    from lakecdc.ingest.order import Stretch
     from lakecdc.ingest.sources.kafka.progress import Progress
+    from lakecdc.model.order import Stretch
 
 
 def refuse_another_log(progress: Progress, read_through: str | None, found: Decoded, target: Target) -> None:

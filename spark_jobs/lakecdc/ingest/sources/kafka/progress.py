@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakecdc.ingest.order import highest
 from lakecdc.ingest.sources.kafka.cluster import Place, Range
 from lakecdc.metadata.positions import MAX_BYTES, Position
+from lakecdc.model.order import highest
 
 SOURCE = "kafka"
 # room for the parts of a position beside the offsets: identity, read-through, highest order key

@@ -11,7 +11,6 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.change import TableBatch
 from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import fold_log, refusal
-from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.database import reloads
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.backlog import Backlog
@@ -22,6 +21,7 @@ from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChang
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import order_key
 from lakecdc.model.positions import LogPosition, log_position
 from lakecdc.runtime.failpoints import reach
 

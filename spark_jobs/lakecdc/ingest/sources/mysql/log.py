@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
 from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
-from lakecdc.ingest.order import order_sql
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import EVENTS, Parked
@@ -27,6 +26,7 @@ from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Want
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
+from lakecdc.model.order import order_sql
 from lakecdc.model.positions import FILE_STEP, Place
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ArrowRows, Column, ColumnsTold
 from lakecdc.ingest.formats.native.log import LogLayout
-from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, loaded
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
@@ -33,6 +32,7 @@ from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Wanted
 from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
+from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition, LogPosition, Place
 from lakecdc.runtime.failpoints import reach
 

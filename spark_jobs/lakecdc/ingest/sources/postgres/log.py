@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
-from lakecdc.ingest.order import order_sql
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres import pgoutput
@@ -26,6 +25,7 @@ from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, Summary, W
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
+from lakecdc.model.order import order_sql
 from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:

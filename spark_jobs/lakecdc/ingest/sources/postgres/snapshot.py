@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.change import ArrowRows, OddValueError
-from lakecdc.ingest.order import RANK_READ, order_key
 from lakecdc.ingest.sources.database import LoadMark, loaded, string_schema
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.model.columns import arrow_type
+from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle

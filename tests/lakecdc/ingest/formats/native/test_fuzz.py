@@ -14,7 +14,7 @@ from lakecdc.ingest.formats.native.schemas import first_schema, unwrap
 from lakecdc.ingest.formats.native.tasks import DecodeTask
 from lakecdc.ingest.formats.native.unpack import UnpackTask
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import Marks, arrival_of
+from lakecdc.model.order import Marks, arrival_of
 from tests.lakecdc.ingest.formats.fuzz import COUNT, FORMATS, is_json, messages, written
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("description", "string"), Field("weight", "double"))

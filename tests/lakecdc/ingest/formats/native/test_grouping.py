@@ -1,4 +1,4 @@
-"""Keys go to the tasks of their Iceberg partitions; order keys are the ones of ``ingest.order``."""
+"""Keys go to the tasks of their Iceberg partitions; order keys are those of ``model.order``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from lakecdc.ingest.formats.native.grouping import grouping
 from lakecdc.ingest.formats.native.layout import order_texts
-from lakecdc.ingest.order import order_key
+from lakecdc.model.order import order_key
 from lakecdc.writer.partitions import PartitionColumn
 from lakecdc.writer.transforms import Transform
 

@@ -19,7 +19,7 @@ from lakecdc.ingest.formats.native.decoding import Decoding, Judged
 from lakecdc.ingest.formats.native.layout import ORDER_PARTS
 from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import order_key
+from lakecdc.model.order import order_key
 from lakecdc.runtime.worker import duckdb_of_its_own
 
 Row = dict[str, Any]

@@ -15,8 +15,8 @@ from lakecdc.ingest.formats.native.grouping import grouping
 from lakecdc.ingest.formats.native.log import LogColumn, LogLayout, LogTask
 from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask
 from lakecdc.ingest.formats.native.unpack import UnpackTask
-from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.postgres.arrow_values import converted
+from lakecdc.model.order import order_key
 
 COLUMNS = (("id", "int8", "bigint"), ("large", "text", "string"), ("octets", "bytea", "binary"), ("n", "int4", "int"))
 NAMES = tuple(name for name, _, _ in COLUMNS)

@@ -18,7 +18,7 @@ from lakecdc.ingest.formats.native.grouping import grouping
 from lakecdc.ingest.formats.native.tasks import DecodeTask, FoldTask
 from lakecdc.ingest.formats.native.unpack import UnpackTask, rows_of_cells
 from lakecdc.ingest.formats.values import Field
-from lakecdc.ingest.order import Marks, order_key
+from lakecdc.model.order import Marks, order_key
 
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(9,2)"))
 NEW = Marks()

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from lakecdc.ingest.order import order_key
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka.cluster import Range, split
 from lakecdc.ingest.sources.kafka.progress import Followed, Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.samples import Samples
 from lakecdc.metadata.positions import MAX_BYTES, Position
 from lakecdc.metadata.positions import decode as decode_position
+from lakecdc.model.order import order_key
 
 
 def position(progress: Progress) -> Position:
