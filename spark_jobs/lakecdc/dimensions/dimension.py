@@ -15,7 +15,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, so
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
-from lakecdc.ingest.apply.publish import Staged, publish, summary
+from lakecdc.ingest.apply.publish import Commit, Staged, publish, summary
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position
@@ -90,7 +90,7 @@ class Dimension:
         def stage(staged: Staged) -> None:
             staged.data_files += [file for file in stage_rows(table, flat) if int(file.recordCount())]
 
-        return publish(table, stage, position, PositionFence(None), note={names.JOB: JOB}).snapshot
+        return publish(table, stage, Commit(position, PositionFence(None), note={names.JOB: JOB})).snapshot
 
     def _replace(
         self, table: IcebergTable, base: Snapshot, flat: DataFrame, position: Position, keys: DataFrame | None

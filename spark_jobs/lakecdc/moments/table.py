@@ -11,7 +11,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, current_sp
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
-from lakecdc.ingest.apply.publish import Staged, publish
+from lakecdc.ingest.apply.publish import Commit, Staged, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
@@ -71,10 +71,12 @@ class MomentTable:
         applied = publish(
             table,
             stage,
-            position_of(self._source.name, self._source.uuid, stretch.base.id, stretch.moment.isoformat()),
-            PositionFence(self._carrier.text if self._carrier else None),
-            replaces=self._carrier is not None,
-            note={names.JOB: JOB, names.MOMENT: note},
+            Commit(
+                position_of(self._source.name, self._source.uuid, stretch.base.id, stretch.moment.isoformat()),
+                PositionFence(self._carrier.text if self._carrier else None),
+                replaces=self._carrier is not None,
+                note={names.JOB: JOB, names.MOMENT: note},
+            ),
         )
         return {
             "snapshot": str(applied.snapshot.id),

@@ -24,7 +24,7 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.ingest.apply import full_load, packed_events
-from lakecdc.ingest.apply.publish import Applied, Staged, following, publish
+from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.formats.changes import exact_json
@@ -130,7 +130,8 @@ def append_events(
     # a history is never replaced, not even where its target is
     replaces = batch.replaces and batch.target.mode == "append"
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    applied = publish(table, stage, position, fence, replaces=replaces, batch=batch, note=note, moment=moment)
+    commit = Commit(position, fence, replaces=replaces, note=note or {}, moment=moment)
+    applied = publish(table, stage, commit, batch)
     return applied, position
 
 

@@ -31,7 +31,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
-from lakecdc.ingest.apply.publish import Applied, Staged, enter_history, publish, refuse_below_floor, summary
+from lakecdc.ingest.apply.publish import Applied, Commit, Staged, enter_history, publish, refuse_below_floor, summary
 from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
@@ -83,7 +83,7 @@ def merge(
 
         truncate = None if empty else batch.truncate_order
         fence = PositionFence(started_from, floor=known_floor(table, batch))
-        return publish(table, stage, position, fence, truncate_order=truncate, replaces=batch.replaces, batch=batch)
+        return publish(table, stage, Commit(position, fence, truncate, batch.replaces), batch)
     reach("before_staging")
     with _source(table, batch, rows) as source:
         # by now all rows are computed: an event that clean cannot take is not entered

@@ -75,49 +75,59 @@ class Staged:
         return [*self.data_files, *self.delete_files]
 
 
+@dataclass(frozen=True)
+class Commit:
+    """What a commit does besides adding files.
+
+    :param position: where the source stands after it.
+    :param fence: what it stands behind; of the commit alone.
+    :param truncate_order: rows with a lower order key are removed.
+    :param replaces: all rows are removed.
+    :param note: further entries of the summary.
+    :param moment: prefix of the fail points.
+    """
+
+    position: Position
+    fence: PositionFence
+    truncate_order: str | None = None
+    replaces: bool = False
+    note: Mapping[str, str] = field(default_factory=dict)
+    moment: str = ""
+
+    def filter(self, table: IcebergTable) -> object | None:
+        """Return the rows that it removes, as Iceberg filters them; None if it removes none."""
+        if self.replaces:
+            return every_row(table)
+        return row_filter(table, ORDER_COLUMN, "lessThan", self.truncate_order) if self.truncate_order else None
+
+
 def publish(
-    table: IcebergTable,
-    stage: Callable[[Staged], None],
-    position: Position,
-    fence: PositionFence,
-    *,
-    truncate_order: str | None = None,
-    replaces: bool = False,
-    batch: TableBatch | None = None,
-    note: Mapping[str, str] | None = None,
-    moment: str = "",
+    table: IcebergTable, stage: Callable[[Staged], None], commit: Commit, batch: TableBatch | None = None
 ) -> Applied:
     """Stage files and commit them with a position; a batch's checks and its history come in between.
 
     :param stage: writes the files and tells them; may write none.
-    :param position: where the source stands after the batch.
-    :param fence: what the commit stands behind; of the batch alone.
-    :param truncate_order: rows with a lower order key are removed in the same metadata commit.
-    :param replaces: all rows are removed in the same metadata commit.
     :param batch: that the files are of: it has to pass its checks, and its history is entered, before the commit.
-    :param note: further entries of the summary.
-    :param moment: prefix of the fail points.
     :raises AuditError: it has not; its files stay, on a branch.
     :raises OvertakenError: a live row is beyond the equality deletes by now, or the table is not what was checked.
     :raises FloorMovedError: rows have expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
-    failpoints.reach(f"{moment}before_staging")
-    audit = batch.audit if batch else None
+    failpoints.reach(f"{commit.moment}before_staging")
+    fence, audit = commit.fence, batch.audit if batch else None
     if audit is not None:
         audit.refuse_bad(table)
     staged = Staged()
     try:
         stage(staged)
-        failpoints.reach(f"{moment}after_staging")
-        changes = RowChanges(staged.data_files, staged.delete_files, summary={**summary(position), **(note or {})})
-        truncate = row_filter(table, ORDER_COLUMN, "lessThan", truncate_order) if truncate_order else None
-        if replaces:
-            truncate = every_row(table)
+        failpoints.reach(f"{commit.moment}after_staging")
+        told = {**summary(commit.position), **commit.note}
+        changes = RowChanges(staged.data_files, staged.delete_files, summary=told)
+        truncate = commit.filter(table)
         if audit is not None and (staged.files or truncate is not None):
             audit.hold(table, changes, fence, truncate)
-        enter_history(batch, moment)
-        failpoints.reach(f"{moment}before_commit")
+        enter_history(batch, commit.moment)
+        failpoints.reach(f"{commit.moment}before_commit")
         then = partial(audit.drop_branch, table) if audit is not None else None
         snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG, then=then)
     except AuditError:
@@ -130,7 +140,7 @@ def publish(
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_below_floor(table, fence, error)
         raise
-    failpoints.reach(f"{moment}after_commit")
+    failpoints.reach(f"{commit.moment}after_commit")
     return Applied(
         snapshot,
         len(staged.data_files),

@@ -17,7 +17,7 @@ from lakecdc.iceberg.staging import stage_equality_deletes
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
-from lakecdc.ingest.apply.publish import Applied, OvertakenError, Staged, publish
+from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.tables import check_partitioning
@@ -99,16 +99,7 @@ def _upsert(
     deletes = not batch.full_load and rows is not None
     fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None, known_floor(table, batch))
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if deletes and specs else {}
-    return publish(
-        table,
-        stage,
-        position,
-        fence,
-        truncate_order=batch.truncate_order,
-        replaces=batch.replaces,
-        batch=batch,
-        note=note,
-    )
+    return publish(table, stage, Commit(position, fence, batch.truncate_order, batch.replaces, note), batch)
 
 
 def _stage_packed(
