@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.decode_messages import Surveyed
     from lakecdc.ingest.formats.decoded import Known
     from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
@@ -97,25 +98,27 @@ class _BatchDecoder:
         :raises SurveyNeededError: some are not.
         """
         fields = self._expected_fields()
-        made = self._run(fields)
-        found, besides = self._plain(made, fields)
-        if made.aside is None:
-            return found
-        told = look_through(made.aside, self._request, besides)
-        seen = with_told(fields, told.fields) if told.events else fields
+        made, found, told = self._attempt(fields)
+        seen = with_told(fields, told.fields) if told is not None and told.events else fields
         if seen != fields:
             # with the columns that they tell, most of what was set aside is plain
-            made = self._run(seen)
-            found, besides = self._plain(made, seen)
-            if made.aside is None:
-                return found
-            told = look_through(made.aside, self._request, besides)
+            made.release()
+            made, found, told = self._attempt(seen)
+        if told is None:
+            return found
         hides_values = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
         if told.events or hides_values:
             # one may be newer than the last event of its key, complete it, or have to come before it
+            made.release()
             raise native.SurveyNeededError(str(made.why))
         engine = f"native, but for {made.asides} messages: {made.why}"
         return replace(together(found, decode_messages(told, self._request)), engine=engine)
+
+    def _attempt(self, fields: tuple[Field, ...]) -> tuple[native.Native, Decoded, Surveyed | None]:
+        """Return what tasks make of the batch, and what the messages are that they have set aside; None for none."""
+        made = self._run(fields)
+        found, besides = self._plain(made, fields)
+        return made, found, None if made.aside is None else look_through(made.aside, self._request, besides)
 
     def _expected_fields(self) -> tuple[Field, ...]:
         """Return the columns that the table's messages should have.

@@ -127,6 +127,11 @@ class Native:
         """Whether the change frame has one row per key, with event counts ``n_r`` to ``n_d``."""
         return self.packed is not None and self.packed.folded
 
+    def release(self) -> None:
+        """Let go of what Spark keeps of it."""
+        for frame in self.kept:
+            frame.unpersist()
+
 
 class SurveyNeededError(Exception):
     """What the messages of a batch are is not known without a survey of all of them; the text says why."""
