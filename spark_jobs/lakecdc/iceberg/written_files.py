@@ -51,7 +51,7 @@ def equality_deletes(
 
 
 class _Description:
-    """What describes files of one partition spec; what holds for all of them is asked of Iceberg once."""
+    """Describes written files of one partition spec to Iceberg; looks up the spec and the metrics settings once."""
 
     def __init__(self, table: IcebergTable, spec_id: int) -> None:
         self._table, self._apache = table, jvm(table.spark).org.apache.iceberg

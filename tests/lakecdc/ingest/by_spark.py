@@ -39,6 +39,6 @@ def _refuse(*_arguments: Any) -> None:
     raise native.SurveyNeededError("asked for")
 
 
-def _unfolded(messages: DataFrame, decoding: native.Decoding, wanted: native.Wanted) -> native.Native:
-    made = judge_events(messages, decoding, replace(wanted, every=True, folds=False))
+def _unfolded(messages: DataFrame, decoding: native.Decoding, plan: native.FoldPlan) -> native.Native:
+    made = judge_events(messages, decoding, replace(plan, every=True, folds=False))
     return replace(made, packed=None, every_event=None)

@@ -11,7 +11,6 @@ above the highest order key held, need no look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from lakecdc.ingest.change import TableBatch
     from lakecdc.ingest.formats.native import Packed
     from lakecdc.metadata.positions import Position
+    from lakecdc.metadata.side_of import SideOf
 
 _OPS = "rcud"
 _EXAMPLES = {"u": "an update", "d": "a delete"}
@@ -94,17 +94,14 @@ def append_events(
     measured: EventStats | None,
     before: Position | None,
     started_from: str | None,
-    *,
-    note: Mapping[str, str] | None = None,
-    moment: str = "",
+    side_of: SideOf | None = None,
 ) -> tuple[Applied, Position]:
     """Commit the events of a batch to a table of mode ``append`` or ``history``.
 
     :param measured: None for a full load, whose rows are all new.
     :param before: where the table stands.
     :param started_from: summary text of the position it stands at, for the fence.
-    :param note: further entries of the summary.
-    :param moment: prefix of the fail points.
+    :param side_of: what a history table records about its target; None for a target.
     :return: what was written, and the position that was committed.
     :raises InputError: mode ``append``, and the events change or remove rows; nothing has been written then.
     :raises ConflictError: another run has moved the positions.
@@ -130,7 +127,8 @@ def append_events(
     # a history is never replaced, not even where its target is
     replaces = batch.replaces and batch.target.mode == "append"
     fence = PositionFence(started_from, floor=known_floor(table, batch))
-    commit = Commit(position, fence, replaces=replaces, note=note or {}, moment=moment)
+    note, moment = (side_of.encode(), "history_") if side_of else ({}, "")
+    commit = Commit(position, fence, replaces=replaces, note=note, moment=moment)
     applied = publish(table, stage, commit, batch)
     return applied, position
 

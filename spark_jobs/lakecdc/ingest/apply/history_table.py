@@ -81,9 +81,9 @@ class HistoryTable:
         before = self.carrier.position if self.carrier else None
         whole = batch.full_load and (carrier is None or batch.replaces)
         mark = self._highest() if whole else (before.high_order if before else None)
-        note = SideOf(target.uuid, str(carrier.snapshot_id) if carrier else None, whole, mark).encode()
+        side_of = SideOf(target.uuid, str(carrier.snapshot_id) if carrier else None, whole, mark)
         started = self.carrier.text if self.carrier else None
-        applied, position = append_events(self.table, own, measured, before, started, note=note, moment="history_")
+        applied, position = append_events(self.table, own, measured, before, started, side_of)
         self.carrier = Carrier(applied.snapshot.id, position.encode())
         self._appended = batch.position
         return applied

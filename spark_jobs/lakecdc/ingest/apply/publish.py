@@ -77,7 +77,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit does besides adding files.
+    """The position that a commit records, and the rows that it removes.
 
     :param position: where the source stands after it.
     :param fence: what it stands behind; of the commit alone.
@@ -121,8 +121,8 @@ def publish(
     try:
         stage(staged)
         failpoints.reach(f"{commit.moment}after_staging")
-        told = {**summary(commit.position), **commit.note}
-        changes = RowChanges(staged.data_files, staged.delete_files, summary=told)
+        entries = {**summary(commit.position), **commit.note}
+        changes = RowChanges(staged.data_files, staged.delete_files, summary=entries)
         truncate = commit.filter(table)
         if audit is not None and (staged.files or truncate is not None):
             audit.hold(table, changes, fence, truncate)

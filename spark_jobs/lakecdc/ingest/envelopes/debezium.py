@@ -13,7 +13,6 @@ from typing import Any
 
 from lakecdc.ingest.envelopes.lsn import Lsn
 from lakecdc.ingest.envelopes.message import (
-    HIGHEST,
     Envelope,
     Keys,
     Message,
@@ -29,6 +28,7 @@ from lakecdc.ingest.envelopes.message import (
     placed,
     text,
     times,
+    whole,
 )
 from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
@@ -38,14 +38,12 @@ ROW_OPS = ("r", "c", "u", "d")
 _OPS = (*ROW_OPS, "t")
 # an incremental snapshot's reads stand among the changes
 _NO_SNAPSHOT = ("false", "incremental")
-_COMMIT_LSN = re.compile(r'\["0*([0-9]{1,19})"')
+_COMMIT_LSN = re.compile(r'\["([0-9]+)"')
 
 
 def read(message: Message, value: Any) -> Iterable[Envelope]:
     """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
-    if type(value) is dict and "schema" in value:
-        return (envelope(message, unwrapped(value), value["schema"]),)
-    return (envelope(message, value, None),)
+    return (envelope(message, unwrapped(value), member(value, "schema")),)
 
 
 def envelope(message: Message, event: Any, schema: Any) -> Envelope:
@@ -84,14 +82,13 @@ def keys(message: Message) -> Keys | None:
 
 def unwrapped(value: Any) -> Any:
     """Return the payload of a value that carries its schema, else the value itself."""
-    return value["payload"] if isinstance(value, dict) and value.keys() >= {"schema", "payload"} else value
+    return value["payload"] if isinstance(value, dict) and "schema" in value and "payload" in value else value
 
 
 def commit_lsn(sequence: str | None) -> int | None:
     """Return the position of the last commit in Postgres' ``sequence``, ``["24023119","24023128"]``."""
     match = _COMMIT_LSN.match(sequence or "")
-    number = int(match[1]) if match else -1
-    return number if 0 <= number <= HIGHEST else None
+    return whole(match[1]) if match else None
 
 
 def _is_no_row_event(event: Any, op: str | None) -> bool:
@@ -107,12 +104,8 @@ def _is_no_row_event(event: Any, op: str | None) -> bool:
 def _source_table(source: Any) -> str:
     if type(source) is not dict:
         return ""
-    schema, table = source.get("schema"), source.get("table")
-    if schema is None:
-        schema = source.get("db")
-    if type(schema) is str and type(table) is str:
-        return f"{schema}.{table}"
-    return dotted(as_text(schema), as_text(table))
+    schema, table = as_text(source.get("schema")), as_text(source.get("table"))
+    return dotted(as_text(source.get("db")) if schema is None else schema, table)
 
 
 def _place(source: Any, op: str | None) -> Place:

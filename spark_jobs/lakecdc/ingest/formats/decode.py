@@ -98,24 +98,24 @@ class _BatchDecoder:
         :raises SurveyNeededError: some are not.
         """
         fields = self._expected_fields()
-        made, found, told = self._attempt(fields)
-        seen = with_told(fields, told.fields) if told is not None and told.events else fields
+        made, found, aside = self._attempt(fields)
+        seen = with_told(fields, aside.fields) if aside is not None and aside.events else fields
         if seen != fields:
-            # with the columns that they tell, most of what was set aside is plain
+            # with the new columns, tasks can decode most of what was set aside
             made.release()
-            made, found, told = self._attempt(seen)
-        if told is None:
+            made, found, aside = self._attempt(seen)
+        if aside is None:
             return found
-        hides_values = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
-        if told.events or hides_values:
+        leaves_out = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
+        if aside.events or (leaves_out and aside.problems):
             # one may be newer than the last event of its key, complete it, or have to come before it
             made.release()
             raise native.SurveyNeededError(str(made.why))
         engine = f"native, but for {made.asides} messages: {made.why}"
-        return replace(together(found, decode_messages(told, self._request)), engine=engine)
+        return replace(together(found, decode_messages(aside, self._request)), engine=engine)
 
     def _attempt(self, fields: tuple[Field, ...]) -> tuple[native.Native, Decoded, Surveyed | None]:
-        """Return what tasks make of the batch, and what the messages are that they have set aside; None for none."""
+        """Decode the batch in tasks, and survey the messages that they set aside; None if there are none."""
         made = self._run(fields)
         found, besides = self._plain(made, fields)
         return made, found, None if made.aside is None else look_through(made.aside, self._request, besides)
@@ -123,7 +123,7 @@ class _BatchDecoder:
     def _expected_fields(self) -> tuple[Field, ...]:
         """Return the columns that the table's messages should have.
 
-        :raises SurveyNeededError: nobody can expect any.
+        :raises SurveyNeededError: they are not known before a survey.
         """
         target = self._target
         to_json = find_format(self._format).in_json
@@ -146,12 +146,12 @@ class _BatchDecoder:
     def _run(self, fields: tuple[Field, ...]) -> native.Native:
         request, prepared = self._request, self._prepared
         scan = None if prepared else self._known.scan
-        wanted = request.wanted(folds=request.folds)
+        plan = request.fold_plan(folds=request.folds)
         messages = self._messages if prepared is None else lambda: prepared.messages
-        return native.decode_native(messages, self._decoding(fields, scan), wanted, scan)
+        return native.decode_native(messages, self._decoding(fields, scan), plan, scan)
 
     def _decoding(self, fields: tuple[Field, ...], scan: native.Scan | None) -> native.Decoding:
-        """Return how messages are read of which nothing else is known.
+        """Return how messages are read before a survey.
 
         :raises SurveyNeededError: their schema is another one.
         """

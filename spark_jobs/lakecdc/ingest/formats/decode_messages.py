@@ -34,19 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What a survey has told of messages.
+    """Result of a survey of messages for one table.
 
-    :param messages: them, in JSON.
-    :param reader: of their envelopes.
+    :param messages: the messages, in JSON.
+    :param reader: reads their envelopes.
     :param target: with its key.
-    :param found: of each source table.
-    :param mine: of these the ones whose events are the table's.
-    :param chosen: of these also the ones whose other messages are the table's.
-    :param fields: the table's columns; only its key if nothing tells them.
+    :param found: one survey for each source table.
+    :param mine: surveys of the source tables whose events feed the table.
+    :param chosen: ``mine``, and surveys of other messages that belong to the table.
+    :param fields: the table's columns; only its key columns if ``has_columns`` is false.
     :param encoded: see :class:`lakecdc.ingest.formats.native.decoding.Judged`.
-    :param topics: of the table's events.
-    :param is_told: the table's columns are known.
-    :param has_messages: any of the messages is the table's.
+    :param topics: topics of the table's events.
+    :param has_columns: the table's columns are known.
     """
 
     messages: DataFrame
@@ -58,13 +57,23 @@ class Surveyed:
     fields: tuple[Field, ...]
     encoded: Mapping[str, Mapping[str, Field]]
     topics: frozenset[str]
-    is_told: bool
-    has_messages: bool
+    has_columns: bool
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether any of the messages belongs to the table."""
+        has_tombstones = find_format(self.reader.format).tombstones
+        return any(s.events or s.problems or (has_tombstones and s.tombstones) for s in self.chosen)
 
     @property
     def events(self) -> int:
         """Row events and TRUNCATEs of the table."""
         return sum(s.events for s in self.chosen)
+
+    @property
+    def problems(self) -> int:
+        """Messages that cannot be read."""
+        return sum(s.problems for s in self.chosen)
 
     @property
     def truncate_order(self) -> str | None:
@@ -73,14 +82,13 @@ class Surveyed:
 
 
 def look_through(messages: DataFrame, request: Request, besides: Besides | None = None) -> Surveyed:
-    """Find out what messages are.
+    """Survey messages: find out which of them belong to a table, and which columns it has.
 
     :param besides: what is known of the batch's other messages; None if these are all.
     :raises SurveyNeededError: they cannot be judged without the others.
     :raises InputError: if the events do not tell which table or columns are meant.
     """
     target, reading, known = request.target, request.reading, request.known
-    read = find_format(request.format)
     reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
     messages = in_json(messages, request.format, reading)
     found = survey(messages, reader, keys=not target.key)
@@ -92,9 +100,9 @@ def look_through(messages: DataFrame, request: Request, besides: Besides | None 
     topics = besides.topics.union(*(s.topics for s in mine))
     rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
     chosen = [*mine, *rest]
-    told = Surveyed(messages, reader, target, found, mine, chosen, (), {}, topics, is_told=False, has_messages=True)
-    if not any(s.events or s.problems or (read.tombstones and s.tombstones) for s in chosen):
-        return replace(told, target=replace(target, key=target.key or known.key), has_messages=False)
+    surveyed = Surveyed(messages, reader, target, found, mine, chosen, (), {}, topics, has_columns=False)
+    if not surveyed.has_messages:
+        return replace(surveyed, target=replace(target, key=target.key or known.key))
     schemas = [f for s in chosen for fields in s.schemas.values() for f in fields]
     known = replace(known, types=followed(known.types, schemas, target))
     seen = merge_fields(s.fields for s in chosen)
@@ -106,71 +114,71 @@ def look_through(messages: DataFrame, request: Request, besides: Besides | None 
     # without a row, nothing tells what a new table looks like, and there is none that could be emptied
     if not (known.types or (are_rows and seen)):
         fields = tuple(Field(c.name, c.type) for c in key_columns(target))
-        return replace(told, fields=fields)
+        return replace(surveyed, fields=fields)
     target = replace(target, key=target.key or message_key(target, mine, known.key))
     there = {f.name for f in besides.fields}
     fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
     _refuse_types(fields, target)
     encoded = encodings_of(fields, chosen, target, known.types)
-    return replace(told, target=target, fields=fields, encoded=encoded, is_told=True)
+    return replace(surveyed, target=target, fields=fields, encoded=encoded, has_columns=True)
 
 
-def decode_messages(told: Surveyed, request: Request) -> Decoded:
+def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
     """Decode messages of any kind into changes of one table.
 
-    :param told: what a survey has told of them.
+    :param surveyed: the result of their survey.
     """
-    target, chosen, reading, known = told.target, told.chosen, request.reading, request.known
-    if not told.has_messages:
-        others = {str(s.source_table) for s in told.found if s.source_table and s.events and s not in told.mine}
+    target, chosen, reading, known = surveyed.target, surveyed.chosen, request.reading, request.known
+    if not surveyed.has_messages:
+        others = {str(s.source_table) for s in surveyed.found if s.source_table and s.events and s not in surveyed.mine}
         return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
-    judged = native.Judged(told.reader.read, frozenset(s.source_table for s in chosen), told.encoded)
+    judged = native.Judged(surveyed.reader.read, frozenset(s.source_table for s in chosen), surveyed.encoded)
     decoding = native.Decoding(
-        told.fields,
+        surveyed.fields,
         target.key,
         target.source_name,
         reading.epoch,
         reading.unavailable_value,
-        format=told.reader.format,
+        format=surveyed.reader.format,
         source_column=target.source_column,
-        texts=PAYLOAD in told.messages.columns,
+        texts=PAYLOAD in surveyed.messages.columns,
         rejects=True,
         judged=judged,
     )
-    folds = request.folds and bool(target.key) and told.is_told and not told.truncate_order
-    made = native.judge_events(_with_placed(told, reading, known), decoding, request.wanted(folds=folds))
-    mine = told.mine
+    folds = request.folds and bool(target.key) and surveyed.has_columns and not surveyed.truncate_order
+    made = native.judge_events(_with_placed(surveyed, reading, known), decoding, request.fold_plan(folds=folds))
+    mine = surveyed.mine
     found = Decoded(
-        tuple(f.column for f in told.fields),
+        tuple(f.column for f in surveyed.fields),
         target.key,
-        made.changes if told.is_told else None,
+        made.changes if surveyed.has_columns else None,
         made.rejected,
         made.rejections,
-        told.truncate_order,
+        surveyed.truncate_order,
         max((s.newest for s in chosen if s.newest), default=None),
-        told.events,
-        sum(s.problems for s in chosen),
+        surveyed.events,
+        surveyed.problems,
         highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
         stretches=joined(s.stretches for s in chosen),
-        source_table=only_source(target, [str(s.source_table) for s in mine], told.topics),
+        source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
     )
-    if told.truncate_order or not told.is_told:
+    if surveyed.truncate_order or not surveyed.has_columns:
         return found
     return replace(found, packed=made.packed, folded=made.folded, every_event=made.every_event)
 
 
-def _with_placed(told: Surveyed, reading: Reading, known: Known) -> DataFrame:
+def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFrame:
     """Return the messages, and once more the tombstones that are deletes, each with its order key."""
-    of_tombstones = topics_of(told.target, told.chosen, told.found)
-    has_tombstones = find_format(told.reader.format).tombstones and any(s.tombstones for s in told.found)
-    if not (told.is_told and has_tombstones and told.target.key and of_tombstones):
-        return told.messages
-    of_mine = envelope_frame(told.messages, told.reader).where(F.col("topic").isin(of_tombstones))
+    of_tombstones = topics_of(surveyed.target, surveyed.chosen, surveyed.found)
+    has_tombstones = find_format(surveyed.reader.format).tombstones and any(s.tombstones for s in surveyed.found)
+    if not (surveyed.has_columns and has_tombstones and surveyed.target.key and of_tombstones):
+        return surveyed.messages
+    of_mine = envelope_frame(surveyed.messages, surveyed.reader).where(F.col("topic").isin(of_tombstones))
     lone = placed(of_mine, known.marks, known.high_order, reading)
     if lone is None:
-        return told.messages
-    return told.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
+        return surveyed.messages
+    return surveyed.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
 
 
 def _refuse_types(fields: Sequence[Field], target: Target) -> None:

@@ -45,7 +45,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Request:
-    """What a table asks of the messages of a batch.
+    """How the messages of a batch are decoded for one table.
 
     :param format: name of their format.
     :param known: what is known of the table.
@@ -60,23 +60,23 @@ class Request:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The table's key columns; none if it needs none, or nothing has told them yet."""
+        """Return the table's key columns; empty if it has none, or they are not known yet."""
         return self.target.key or (self.known.key if self.target.keyed else ())
 
     @property
     def folds(self) -> bool:
-        """Whether the last event of each key is wanted."""
+        """Return whether tasks may reduce the batch to the last event of each key."""
         target = self.target
         return target.keyed and self.known.folds and not (target.history_table and target.clean)
 
-    def wanted(self, *, folds: bool) -> native.Wanted:
-        """Return what tasks are to make of the batch.
+    def fold_plan(self, *, folds: bool) -> native.FoldPlan:
+        """Return how the events of the batch are folded.
 
-        :param folds: the last event of each key is all that counts.
+        :param folds: reduce them to the last event of each key.
         """
-        # of shards, whose positions say nothing of each other's, a row may have come before whatever the marks say
+        # positions of different shards cannot be compared, so marks say nothing of a row
         marks = Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
-        return native.Wanted(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
+        return native.FoldPlan(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
 
 
 @dataclass(frozen=True)

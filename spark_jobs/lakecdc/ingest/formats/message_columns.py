@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.envelopes.debezium import OLD_KEY, unwrapped
-from lakecdc.ingest.envelopes.json_values import try_parse_json
-from lakecdc.ingest.envelopes.message import Message, as_object
+from lakecdc.ingest.envelopes.message import Keys, Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: column of an order key: its message is a tombstone, and deletes the row of its key as of there
+#: column with the order key of a tombstone that deletes the row of its key; null for all other messages
 PLACED = "placed"
 
 
@@ -42,7 +41,7 @@ def has_old_key(messages: pa.RecordBatch) -> pa.Array:
     return pa.array([was is not None for was in _old_keys(messages, texts=False)], pa.bool_())
 
 
-def has_key_of(messages: pa.RecordBatch, key: Collection[str]) -> pa.Array:
+def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
     """Check which messages have a key of these columns, or none.
 
     :param messages: keys of records stand beside them as JSON in ``key_text``.
@@ -50,15 +49,13 @@ def has_key_of(messages: pa.RecordBatch, key: Collection[str]) -> pa.Array:
     import pyarrow as pa
 
     column = "key_text" if "key_text" in messages.schema.names else "key"
-    wanted, known = {*key}, dict[tuple[str, ...], bool]()
-    found = []
-    for text in _texts(messages.column(column)):
-        told = None if text is None else as_object(unwrapped(try_parse_json(text)))
-        names = tuple(told or ())
-        if names not in known:
-            known[names] = not names or {*names} == wanted
-        found.append(known[names])
-    return pa.array(found, pa.bool_())
+    keys = (Keys(text, unwrapped=unwrapped).record_key() for text in _texts(messages.column(column)))
+    return pa.array([agrees(record_key, key) for record_key in keys], pa.bool_())
+
+
+def agrees(names: Iterable[str] | None, key: Set[str]) -> bool:
+    """Check that a message names the columns of a key, or none at all."""
+    return not names or key == {*names}
 
 
 def partitions(messages: pa.RecordBatch) -> pa.Array:

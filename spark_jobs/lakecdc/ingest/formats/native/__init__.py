@@ -12,10 +12,10 @@ and ``engine`` plans them.
 
 from lakecdc.ingest.formats.native.decoding import FORMATS, Decoding, Judged
 from lakecdc.ingest.formats.native.engine import (
+    FoldPlan,
     Native,
     Scan,
     SurveyNeededError,
-    Wanted,
     check_fields,
     decode_native,
     judge_events,
@@ -25,12 +25,12 @@ from lakecdc.ingest.formats.native.packed import Packed
 __all__ = [
     "FORMATS",
     "Decoding",
+    "FoldPlan",
     "Judged",
     "Native",
     "Packed",
     "Scan",
     "SurveyNeededError",
-    "Wanted",
     "check_fields",
     "decode_native",
     "judge_events",

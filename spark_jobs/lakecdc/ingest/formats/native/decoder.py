@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
 from lakecdc.ingest.formats.message_columns import last_names, partitions
 from lakecdc.ingest.formats.native.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
-from lakecdc.ingest.formats.native.layout import COUNTS, events_schema, order_parts
+from lakecdc.ingest.formats.native.layout import COUNTS, ORDER_PARTS, REJECTED_TYPES, events_schema, order_parts
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
+from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import LAST_TIME
 from lakecdc.model.tokens import MisfitError, as_token
 
@@ -20,19 +21,20 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.envelopes.json_values import Object
     from lakecdc.ingest.formats.native.decoding import Decoding
+    from lakecdc.ingest.formats.values import Field
 
 #: columns of a decoded table besides the layout's: why an event is set aside, why it is rejected, the message of one
 #: that is either, and its source table
 CHECKS = ("odd", "rejected", "message", "source_table")
 _IS_ROW = ("r", "c", "u")
-# of a row whose update has moved it to another key
-_OF_DELETES = ("k", "pos", "ord", "rank", "time_ms", "arrival", "time_us", "partition", "source_table")
+# columns that the delete of a row under its old key shares with the update that moved it
+_OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
 
 
 class Decoder:
-    """What turns the messages of one table into its events.
+    """Turns the messages of one table into its events.
 
-    :param moves: updates so far that changed the key, each of which became two events.
+    :ivar moves: number of updates so far that changed the key; each became two events.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -70,10 +72,11 @@ class Decoder:
         self._reject_keyless(events, messages, tokens)
         moved = self._moved(events, tokens)
         columns |= self._old_keys(events, moved)
-        columns |= self._checks(events, messages, [columns[f"k{i}"] for i in range(len(self._of.key))])
         layout = self.layout(messages)
+        columns |= self._checks(events, messages, [columns[f"k{i}"] for i in range(len(self._of.key))], layout)
         found = pa.table([columns[name] for name in layout.names], schema=layout)
-        gone = sorted(place for place in moved if place not in events.odd and place not in events.rejected)
+        # an old key that does not fit has set its update aside
+        gone = [place for place in moved if place not in events.odd]
         self.moves += len(gone)
         return pa.concat_tables([self._deletes(found.take(pa.array(gone))), found]) if gone else found
 
@@ -84,8 +87,7 @@ class Decoder:
         kinds = {name: column.arrow for name, column in self._columns.items()}
         # Spark stores no struct without fields
         key = pa.struct([(f"k{i}", kinds[name]) for i, name in enumerate(self._of.key)] or [("none", pa.string())])
-        rejected = {"rule": pa.string(), "reason": pa.string(), "source_table": pa.string(), "order": pa.string()}
-        rejected |= {"source_time": pa.timestamp("us", "UTC"), "key": key}
+        rejected = {**{name: arrow_type(kind) for name, kind in REJECTED_TYPES.items()}, "key": key}
         message = pa.struct([column.with_nullable(True) for column in messages.schema])
         checks = {"odd": pa.string(), "rejected": pa.struct(list(rejected.items())), "message": message}
         checks["source_table"] = pa.string()
@@ -189,7 +191,7 @@ class Decoder:
         return f"; it has {', '.join(others)}, and case counts" if others else ""
 
     def _moved(self, events: Events, tokens: Mapping[str, Sequence[Any]]) -> dict[int, list[Any]]:
-        """Return the updates whose row had another key before, with the values of that."""
+        """Return the updates that changed the key, each with its old key."""
         told = [(name, tokens[name]) for name in self._of.key if name != self._of.source_column]
         found = {}
         for place, before in enumerate(events.befores):
@@ -236,7 +238,7 @@ class Decoder:
         return {**columns, "moved": pa.array(is_moved, pa.bool_())}
 
     def _linked(self, events: Events) -> dict[int, Object]:
-        """Return the keys that messages tell of rows before; none where the table has no key."""
+        """Return the old keys that message headers have; empty for a table without a key."""
         found: dict[int, Object] = {}
         for place, keys in enumerate(events.keys if self._of.key else ()):
             if keys is not None and keys.old is not None and events.ops[place] in _IS_ROW:
@@ -270,7 +272,7 @@ class Decoder:
 
         columns: dict[str, pa.Array] = {}
         left_out: dict[int, list[str]] = {}
-        misfits: dict[int, list[str]] = {}
+        misfits: dict[int, list[Field]] = {}
         for i, field_ in enumerate(self._of.fields):
             name = field_.name
             if name == self._of.source_column:
@@ -283,13 +285,13 @@ class Decoder:
             columns[f"c{i}"], wrong = self._convert(name, tokens, events)
             # a decimal's placeholder is no decimal
             for place in sorted({*wrong}.difference(placeholders)):
-                misfits.setdefault(place, []).append(f"{name} ({field_.type})")
-        for place, names in misfits.items():
+                misfits.setdefault(place, []).append(field_)
+        for place, fields in misfits.items():
             if self._of.rejects:
-                reason = f"values do not fit their columns: {', '.join(names)}"
-                events.rejected.setdefault(place, ("type", reason))
+                listed = ", ".join(f"{one.name} ({one.type})" for one in fields)
+                events.rejected.setdefault(place, ("type", f"values do not fit their columns: {listed}"))
             else:
-                events.set_aside([place], f"a value of the column {names[0].rpartition(' (')[0]}")
+                events.set_aside([place], f"a value of the column {fields[0].name}")
         opened: pa.Array = pa.nulls(len(events.ops), pa.list_(pa.string()))
         if left_out:
             opened = pa.array([left_out.get(place) for place in range(len(events.ops))], pa.list_(pa.string()))
@@ -314,19 +316,21 @@ class Decoder:
         for place, order in events.placed.items():
             for name, number in order_parts(order).items():
                 parts[name][place] = number
-        nobody_knows = gone | ~told.is_valid().to_numpy(zero_copy_only=False)
-        nobody_knows |= (times < FIRST_MOMENT) | (times > LAST_MOMENT)
+        without_time = gone | ~told.is_valid().to_numpy(zero_copy_only=False)
+        without_time |= (times < FIRST_MOMENT) | (times > LAST_MOMENT)
         schema = events_schema({}, ())
         return {
             **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
-            "time_us": pa.array(times, pa.int64(), mask=nobody_knows),
+            "time_us": pa.array(times, pa.int64(), mask=without_time),
             "partition": partitions(messages).take(places) if self._of.keyed else pa.repeat("0", len(places)),
         }
 
-    def _checks(self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array]) -> dict[str, pa.Array]:
+    def _checks(
+        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], layout: pa.Schema
+    ) -> dict[str, pa.Array]:
         import pyarrow as pa
 
-        layout, count = self.layout(messages), len(events.ops)
+        count = len(events.ops)
         columns = {name: pa.nulls(count, layout.field(name).type) for name in CHECKS}
         columns["source_table"] = pa.array(events.source_tables, pa.string())
         if events.odd:

@@ -16,7 +16,7 @@ from lakecdc.ingest.formats.native import packing, sample, schemas
 from lakecdc.ingest.formats.native.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
-from lakecdc.ingest.formats.native.layout import OPS
+from lakecdc.ingest.formats.native.layout import OPS, REJECTED_TYPES
 from lakecdc.ingest.formats.native.packed import Gathered, Packed, gathered, unpacked
 from lakecdc.ingest.formats.native.tasks import DecodeTask, Read
 from lakecdc.ingest.formats.native.unpack import rows_of_cells
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.values import Field
     from lakecdc.model.order import Stretch
 
-# of a rejected message, what its task has told
-_TOLD = ("rule", "reason", "source_table", "order", "source_time")
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"
 
@@ -134,7 +132,7 @@ class Native:
 
 
 class SurveyNeededError(Exception):
-    """What the messages of a batch are is not known without a survey of all of them; the text says why."""
+    """A batch cannot be decoded before a survey of all its messages; the text says why."""
 
 
 def check_fields(format_name: str, fields: Sequence[Field]) -> None:
@@ -150,8 +148,8 @@ def check_fields(format_name: str, fields: Sequence[Field]) -> None:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What tasks are to make of a batch.
+class FoldPlan:
+    """How the events of a batch are folded.
 
     :param marks: how far the table has come.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
@@ -165,14 +163,14 @@ class Wanted:
     folds: bool
 
 
-def decode_native(messages: Messages, decoding: Decoding, wanted: Wanted, scan: Scan | None) -> Native:
-    """Decode a batch of which nothing is known but what its table looks like.
+def decode_native(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> Native:
+    """Decode a batch when only its table is known.
 
     :param messages: makes the message frame; not called if there is a scan.
     :param scan: the same messages, for tasks that read them by themselves.
     :raises SurveyNeededError: it holds what a task cannot judge.
     """
-    run = _Run(messages, decoding, wanted, scan)
+    run = _Run(messages, decoding, plan, scan)
     made = run.made()
     packed, found = run.packed(made), made.told
     last = packed[-1]
@@ -189,9 +187,8 @@ def decode_native(messages: Messages, decoding: Decoding, wanted: Wanted, scan: 
     aside = _set_aside(last.frame, scan) if found.aside else None
     schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
     columns = decoding.with_schema(schema).fields if schema else decoding.fields
-    return Native(
-        last.changes,
-        last,
+    return replace(
+        run.native(made, packed),
         events=events,
         newest=None if newest is None else moment(newest),
         high_orders=highest(orders),
@@ -201,33 +198,20 @@ def decode_native(messages: Messages, decoding: Decoding, wanted: Wanted, scan: 
         aside=aside,
         asides=found.aside,
         why=found.why,
-        rejected=_rejected(last.frame, decoding, scan) if found.rejected else None,
-        rejections=found.rejected,
         stretches=found.stretches,
-        every_event=packed[0] if len(packed) > 1 else None,
-        kept=made.kept,
     )
 
 
-def judge_events(messages: DataFrame, decoding: Decoding, wanted: Wanted) -> Native:
+def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> Native:
     """Apply or reject every event of messages that a survey has looked through.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
     """
-    run = _Run(lambda: messages, decoding, wanted, None)
+    run = _Run(lambda: messages, decoding, plan, None)
     made = run.made()
     if made.told.odd:
         raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
-    packed = run.packed(made)
-    last = packed[-1]
-    return Native(
-        last.changes,
-        last,
-        rejected=_rejected(last.frame, decoding, None) if made.told.rejected else None,
-        rejections=made.told.rejected,
-        every_event=packed[0] if len(packed) > 1 else None,
-        kept=made.kept,
-    )
+    return run.native(made, run.packed(made))
 
 
 @dataclass(frozen=True)
@@ -236,7 +220,7 @@ class _Run:
 
     messages: Messages
     decoding: Decoding
-    wanted: Wanted
+    plan: FoldPlan
     scan: Scan | None
 
     @cached_property
@@ -244,16 +228,16 @@ class _Run:
         scan, key = self.scan, self.decoding.key
         types = {f.name: f.type for f in self.decoding.fields}
         tasks = scan.groups if scan else self.messages().sparkSession.sparkContext.defaultParallelism
-        return grouping(self.wanted.partition_by, key, [types[k] for k in key], tasks)
+        return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
 
     def made(self) -> Gathered:
         """Run the tasks, once more for every event where they cannot tell what a fold of these leaves."""
-        wanted = self.wanted
-        made = self._once(folds=wanted.folds, every=wanted.every)
+        plan = self.plan
+        made = self._once(folds=plan.folds, every=plan.every)
         told = made.told
         # what an event leaves out may be told by one that is rejected
         hides_values = told.leaves_out and told.rejected
-        if wanted.folds and not told.odd and (told.left_out or hides_values or _may_be_held(told, wanted.marks)):
+        if plan.folds and not told.odd and (told.left_out or hides_values or _may_be_held(told, plan.marks)):
             made.release()
             return self._once(folds=False, every=True)
         return made
@@ -261,14 +245,29 @@ class _Run:
     def _once(self, *, folds: bool, every: bool) -> Gathered:
         decoding, scan, groups = self.decoding, self.scan, self._groups if folds else None
         alone = scan is not None and scan.tasks == 1
-        task = DecodeTask(decoding, scan.read if scan else None, groups, alone, self.wanted.marks, every)
+        task = DecodeTask(decoding, scan.read if scan else None, groups, alone, self.plan.marks, every)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         further = None if alone else groups
         return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
 
     def packed(self, made: Gathered) -> tuple[Packed, ...]:
         """Return what the tasks have made as rows."""
-        return made.packed(self.decoding.fields, self.decoding.key, self._groups, self.wanted.marks)
+        return made.packed(self.decoding.fields, self.decoding.key, self._groups, self.plan.marks)
+
+    def native(self, made: Gathered, packed: tuple[Packed, ...]) -> Native:
+        """Return the changes and the rejected messages.
+
+        :param packed: of ``made``.
+        """
+        last, rejections = packed[-1], made.told.rejected
+        return Native(
+            last.changes,
+            last,
+            rejected=_rejected(last.frame, self.decoding, self.scan) if rejections else None,
+            rejections=rejections,
+            every_event=packed[0] if len(packed) > 1 else None,
+            kept=made.kept,
+        )
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:
@@ -291,17 +290,17 @@ def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFr
     types = {f.name: f.type for f in decoding.fields}
     names = {f"k{i}": types[name] for i, name in enumerate(decoding.key)}
     key = ", ".join(f"{name}: {kind}" for name, kind in names.items()) or "none: string"
-    told = "rule: string, reason: string, source_table: string, `order`: string, source_time: timestamp"
-    more = f"rejected struct<{told}, key: struct<{key}>>"
+    added = ", ".join(f"`{name}`: {kind}" for name, kind in REJECTED_TYPES.items())
+    more = f"rejected struct<{added}, key: struct<{key}>>"
     cells = frame.select("rejected").where("rejected IS NOT NULL")
     if scan is None or scan.keyed:
         found = cells.mapInArrow(rows_of_cells, f"{SCHEMA}, {more}")
     else:
         found = scan.messages(cells.mapInArrow(rows_of_cells, f"{VALUES}, {more}"), "rejected")
-    # nobody knows the row of a key that is not whole
+    # a key with a null column names no row
     is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
     values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
-    of_message = (F.col(f"rejected.{name}" if name in _TOLD else name) for name in REJECTED[:-1])
+    of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
     return found.select(*of_message, values.alias("row_key"))
 
 

@@ -1,8 +1,8 @@
-"""Read the events of one table out of messages, before any column is typed.
+"""Read the events of one table from messages, before any column is typed.
 
-A batch is read without knowing what its messages are: those that only the driver can judge, such as one that tells a
-new column, are set aside (:class:`QuickReader`). Once a survey has looked through them, each is an event, a message
-that is rejected, or none of the table's (:class:`JudgedReader`).
+The first attempt at a batch knows only the table. It sets aside messages that a task cannot judge, such as one with a
+new column (:class:`QuickReader`). After a survey of all messages, each one is an event of the table, a rejected
+message, or a message of another table (:class:`JudgedReader`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.message_columns import PLACED, read_messages
+from lakecdc.ingest.formats.message_columns import PLACED, agrees, read_messages
 from lakecdc.ingest.formats.native.schemas import OTHER_SCHEMA, SchemaCheck
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Events:
 
 
 class QuickReader:
-    """What reads messages of which nothing is known yet."""
+    """Reads messages when only the table is known."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
@@ -108,9 +108,7 @@ class QuickReader:
     def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
         """Return an event of the table, and why it is set aside whatever its values are."""
         op, before, after = envelope.op, envelope.before, envelope.after or NO_ROW
-        table, odd = envelope.source_table or None, None
-        if envelope.problem is not None or envelope.schema is not None:
-            odd = self._judge(envelope)
+        table, odd = envelope.source_table or None, self._judge(envelope)
         if op is None:
             is_row = envelope.problem is not None and envelope.problem[0] == "unknown-type"
             if odd is None or (is_row and not self._is_own(table, message.topic)):
@@ -132,7 +130,9 @@ class QuickReader:
         return (place, op, after, after, was, envelope.keys, envelope.place, table), odd
 
     def _judge(self, envelope: Envelope) -> str | None:
-        return self._schemas.judge(envelope) if envelope.problem is None else _reason(envelope.problem[0])
+        if envelope.problem is not None:
+            return _reason(envelope.problem[0])
+        return None if envelope.schema is None else self._schemas.judge(envelope)
 
     def _is_own(self, table: str | None, topic: str | None) -> bool:
         known = self._own.get((table, topic))
@@ -141,14 +141,14 @@ class QuickReader:
         return known
 
     def _another_key(self, envelope: Envelope, known: frozenset[str]) -> str | None:
-        """Return that a message tells another key than the table's; None if it tells the same, or none."""
-        told: Iterable[str] | None = envelope.key_names
-        if told is None and self._has_row_keys and envelope.keys is not None:
-            told = envelope.keys.record_key()
-        return None if not told or known == {*told} else "another key"
+        """Return a reason if a message names other key columns than the table has, else None."""
+        names: Iterable[str] | None = envelope.key_names
+        if names is None and self._has_row_keys and envelope.keys is not None:
+            names = envelope.keys.record_key()
+        return None if agrees(names, known) else "another key"
 
     def _new_column(self, envelope: Envelope) -> str | None:
-        """Return that a row has a value for a column that the table lacks; None if all of these are null."""
+        """Return a reason if a row has a value for a column that the table lacks, else None."""
         if refuse_bad_names(envelope).problem is not None:
             return _NO_ROW_EVENT
         image = envelope.after or NO_ROW
@@ -158,7 +158,7 @@ class QuickReader:
 
 
 class JudgedReader:
-    """What reads messages that a survey has looked through, so that none is set aside."""
+    """Reads messages after a survey of all of them; none is set aside."""
 
     def __init__(self, judged: Judged) -> None:
         self._of = judged

@@ -33,6 +33,11 @@ OPS = "rcud"
 COUNTS = tuple(f"n_{op}" for op in (*OPS, "x"))
 #: position, ordinal, rank, source time in milliseconds, place of arrival: integers that are compared in this order
 ORDER_PARTS = ("pos", "ord", "rank", "time_ms", "arrival")
+#: what a task adds to a rejected message besides its key, with Spark SQL types
+REJECTED_TYPES = {
+    **dict.fromkeys(("rule", "reason", "source_table", "order"), "string"),
+    "source_time": "timestamp",
+}
 # where they end in an order key, behind the epoch
 _ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 

@@ -82,7 +82,7 @@ class PartDecoder:
         if self._decoding.keyed:
             candidates = pc.and_(candidates, pc.invert(has_old_key(messages)))
             if self._decoding.tells_key:
-                candidates = pc.and_(candidates, has_key_of(messages, self._decoding.key))
+                candidates = pc.and_(candidates, has_key_of(messages, {*self._decoding.key}))
         if expected is not None:
             candidates = pc.and_(candidates, pa.array(expected))
         looked_at = pc.if_else(candidates, values, pa.scalar(None, values.type))
