@@ -56,11 +56,7 @@ def get_provider_info() -> dict[str, Any]:
         "name": "lakecdc",
         "description": "Feeds Apache Iceberg tables with change data and maintains them.",
         "integrations": [
-            {
-                "integration-name": _INTEGRATION,
-                "external-doc-url": "https://iceberg.apache.org/",
-                "tags": ["software"],
-            }
+            {"integration-name": _INTEGRATION, "external-doc-url": "https://iceberg.apache.org/", "tags": ["software"]}
         ],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules(*(f"sensors.{name}" for name in _SENSORS))],
@@ -127,10 +123,4 @@ def _options() -> dict[str, Any]:
 def _option(
     description: str, *, default: str | None, example: str | None = None, kind: str = "string"
 ) -> dict[str, Any]:
-    return {
-        "description": description,
-        "version_added": "0.1.0",
-        "type": kind,
-        "example": example,
-        "default": default,
-    }
+    return {"description": description, "version_added": "0.1.0", "type": kind, "example": example, "default": default}

@@ -48,12 +48,12 @@ def history_server() -> str | None:
 
 def look_first() -> bool:
     """Return whether workers check tables before starting Spark, unless an operator decides."""
-    return _switch("look_first", fallback=True)
+    return _switch("look_first")
 
 
 def audit() -> bool:
     """Return whether operators record each Spark application in the lake."""
-    return _switch("audit", fallback=True)
+    return _switch("audit")
 
 
 def _get(option: str, fallback: str) -> str:
@@ -61,8 +61,8 @@ def _get(option: str, fallback: str) -> str:
     return str(conf.get("lakecdc", option, fallback=fallback) or fallback)
 
 
-def _switch(option: str, *, fallback: bool) -> bool:
-    return bool(conf.getboolean("lakecdc", option, fallback=fallback))
+def _switch(option: str) -> bool:
+    return bool(conf.getboolean("lakecdc", option, fallback=True))
 
 
 def _home() -> str:

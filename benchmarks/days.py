@@ -76,7 +76,7 @@ class Fed:
     @property
     def health(self) -> TableHealth:
         """What workers measure, anew if anything has been committed."""
-        from airflow_provider_lakecdc.lake.health import health_of
+        from airflow_provider_lakecdc.lake.assess_table import health_of
 
         table = self.catalog.load_table(self.name)
         if self._measured is None or self._measured[0] != table.metadata_location:

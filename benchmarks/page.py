@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_lakecdc.audit import HealthRow
-from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import HEALTH
+from airflow_provider_lakecdc.audit.outbox import Batch
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.rendering import render

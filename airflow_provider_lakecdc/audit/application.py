@@ -6,15 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from lakecdc.contract.report import JobReport, TableReport, now
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from airflow_provider_lakecdc.exceptions import LakecdcJobError
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,10 @@ class Application:
 
     def rows(self) -> list[AuditRow]:
         """Return a row per table and step in the report, and a failed row per table that the job did not reach."""
-        report = self.report or JobReport(
-            self.job, self.started_at, now(), error=self._reason, failure_class=self._kind
-        )
+        reason, kind = "The job left no report.", "unknown"
+        if self.failure:
+            reason, kind = self.failure.message, self.failure.failure_class
+        report = self.report or JobReport(self.job, self.started_at, now(), error=reason, failure_class=kind)
         return [self._row(number, report, table) for number, table in enumerate(self._tables(report))]
 
     def health_rows(self) -> list[HealthRow]:
@@ -80,18 +79,7 @@ class Application:
             return []
         measured_at = datetime.fromisoformat(self.report.finished_at)
         health = {each.table: each.metrics["health"] for each in self.report.tables if "health" in each.metrics}
-        return [
-            HealthRow.of(f"{self.id}/{number}", table, measured_at, facts)
-            for number, (table, facts) in enumerate(health.items())
-        ]
-
-    @property
-    def _reason(self) -> str:
-        return self.failure.message if self.failure else "The job left no report."
-
-    @property
-    def _kind(self) -> str:
-        return self.failure.failure_class if self.failure else "unknown"
+        return HealthRow.of_all(self.id, measured_at, health)
 
     def _tables(self, report: JobReport) -> Iterator[TableReport]:
         yield from report.tables

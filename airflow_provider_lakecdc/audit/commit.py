@@ -9,19 +9,22 @@ writer of the batch, and after the last failure they delete manifests of a commi
 
 from __future__ import annotations
 
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_lakecdc.audit.data_files import write_data_files
 from airflow_provider_lakecdc.lake.tables import branch_snapshots, summary_of
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, WriteTask
 
-    from airflow_provider_lakecdc.audit.batch import Batch
+    from airflow_provider_lakecdc.audit.outbox import Batch
 
 _ATTEMPTS = 100
 # clock skew between workers and other committers
@@ -82,7 +85,7 @@ def _attempt(catalog: Catalog, batch: Batch) -> None:
         return
     trial = _Trial(table)
     try:
-        files = write_data_files(trial.table, batch.table.stored(batch.rows))
+        files = _write_data_files(trial.table, batch.table.stored(batch.rows))
         with (
             trial.table.transaction() as transaction,
             transaction.update_snapshot({names.COMMIT_ID: batch.id}).fast_append() as append,
@@ -129,3 +132,32 @@ class _Trial:
         for location in self._written:
             with suppress(Exception):
                 self._io.delete(location)
+
+
+def _write_data_files(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[DataFile]:
+    """Write rows as data files, one per partition, without a commit.
+
+    pyiceberg's ``Table.append`` needs pyiceberg-core for tables partitioned by day.
+    """
+    from pyiceberg.io.pyarrow import write_file
+
+    # threads: finish before the metadata that they use is copied
+    return list(write_file(table.io, table.metadata, _tasks(table, rows)))
+
+
+def _tasks(table: Table, rows: Sequence[Mapping[str, Any]]) -> Iterator[WriteTask]:
+    import pyarrow as pa
+    from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+    from pyiceberg.table import WriteTask
+
+    schema, spec, arrow, id = table.schema(), table.spec(), table.schema().as_arrow(), uuid.uuid4()
+    sources = [(field, schema.find_field(field.source_id)) for field in spec.fields]
+    transforms = [(source.name, field.transform.transform(source.field_type)) for field, source in sources]
+    by_partition: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_partition[tuple(transform(row[name]) for name, transform in transforms)].append(row)
+    for number, (values, members) in enumerate(by_partition.items()):
+        fields = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, values, strict=True)]
+        batches = pa.Table.from_pylist(members, schema=arrow).to_batches()
+        key = PartitionKey(fields, spec, schema)
+        yield WriteTask(id, number, schema, batches, partition_key=key)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.lake.tables import load_table
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -79,12 +80,8 @@ class LakeTable(Generic[Row]):
 
     def open(self, catalog: Catalog) -> Table:
         """Load the table; create it and its namespace if they do not exist."""
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-        try:
-            return catalog.load_table(self.name)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return self._create(catalog)
+        table = load_table(catalog, self.name)
+        return self._create(catalog) if table is None else table
 
     def _create(self, catalog: Catalog) -> Table:
         """Create the table, or load it if another writer was faster (each catalog reports that differently)."""
@@ -102,31 +99,12 @@ class LakeTable(Generic[Row]):
             return catalog.load_table(self.name)
 
     def _schema(self) -> Schema:
+        from pyiceberg import types
         from pyiceberg.schema import Schema
-        from pyiceberg.types import (
-            BooleanType,
-            DoubleType,
-            LongType,
-            NestedField,
-            PrimitiveType,
-            StringType,
-            TimestamptzType,
-        )
 
-        types: dict[type[Any], PrimitiveType] = {
-            bool: BooleanType(),
-            float: DoubleType(),
-            int: LongType(),
-            datetime: TimestamptzType(),
-        }
+        kinds = {bool: types.BooleanType, float: types.DoubleType, int: types.LongType, datetime: types.TimestamptzType}
         fields = [
-            NestedField(
-                field_id=number,
-                name=each.name,
-                field_type=types.get(each.type, StringType()),
-                required=each.is_required,
-                doc=each.doc,
-            )
+            types.NestedField(number, each.name, kinds.get(each.type, types.StringType)(), each.is_required, each.doc)
             for number, each in enumerate(self.columns, 1)
         ]
         return Schema(*fields)

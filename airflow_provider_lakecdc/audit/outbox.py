@@ -1,4 +1,4 @@
-"""Outbox of rows: documents below ``[lakecdc] documents_uri`` that are removed once their rows are in the lake."""
+"""Batches of rows, and their outbox: documents below ``[lakecdc] documents_uri`` until their rows are in the lake."""
 
 from __future__ import annotations
 
@@ -6,24 +6,67 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from airflow.sdk import ObjectStoragePath
 
-from airflow_provider_lakecdc.audit.batch import Batch, parse_batch
+from airflow_provider_lakecdc.audit.lake_tables import LAKE_TABLES, LakeTable
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from lakecdc.contract.errors import SpecError
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from lakecdc.contract.spec import loads
 
 log = logging.getLogger(__name__)
+Row = TypeVar("Row")
+VERSION = 1
 #: folder among those of DAGs
 FOLDER = "lakecdc_outbox"
 _TIME = "%Y%m%dT%H%M%S"
 _NAME = re.compile(r"(\d{8}T\d{6})_[\w-]+\.json\Z")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of the audit or the health table.
+
+    :param id: identifies the commit.
+    :param made_at: earlier than any commit of the batch.
+    :param rows: as JSON.
+    """
+
+    id: str
+    table: LakeTable[Any]
+    made_at: datetime
+    rows: Sequence[dict[str, Any]]
+
+    @classmethod
+    def of(cls, id: str, table: LakeTable[Row], rows: Sequence[Row]) -> Batch:
+        """Create a batch of new rows."""
+        return cls(id, table, datetime.now(UTC), table.documents(rows))
+
+    def to_json(self) -> str:
+        """Serialize the batch."""
+        made_at = self.made_at.isoformat()
+        return json.dumps(
+            {"version": VERSION, "id": self.id, "table": self.table.name, "made_at": made_at, "rows": self.rows}
+        )
+
+
+def parse_batch(text: str) -> Batch:
+    """Parse a serialized batch.
+
+    :raises SpecError: the version differs, or the document is incomplete.
+    """
+    document: Any = loads(text)
+    try:
+        if document["version"] != VERSION:
+            raise SpecError(f"Expected version {VERSION}, got {document['version']!r}.")
+        made_at = datetime.fromisoformat(document["made_at"])
+        return Batch(document["id"], LAKE_TABLES[document["table"]], made_at, document["rows"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"The document is not a batch of rows: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)

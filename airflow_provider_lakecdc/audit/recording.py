@@ -16,10 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH
-from airflow_provider_lakecdc.audit.outbox import Outbox
+from airflow_provider_lakecdc.audit.outbox import Batch, Outbox
 from airflow_provider_lakecdc.audit.rows import HealthRow
 
 if TYPE_CHECKING:
@@ -58,17 +57,8 @@ def record_health(catalog: CatalogConnection, measured_at: datetime, rows: Mappi
         ``score`` were not measured and get no row.
     :return: whether the rows are written.
     """
-    return _record(catalog, lambda: [_measurement(measured_at, rows)])
-
-
-def _measurement(measured_at: datetime, rows: Mapping[str, Mapping[str, Any]]) -> Batch:
-    id = str(uuid.uuid4())
-    measured = {table: facts for table, facts in rows.items() if facts.get("score") is not None}
-    measurements = [
-        HealthRow.of(f"{id}/{number}", table, measured_at, facts)
-        for number, (table, facts) in enumerate(measured.items())
-    ]
-    return Batch.of(id, HEALTH, measurements)
+    id, measured = str(uuid.uuid4()), {table: facts for table, facts in rows.items() if facts.get("score") is not None}
+    return _record(catalog, lambda: [Batch.of(id, HEALTH, HealthRow.of_all(id, measured_at, measured))])
 
 
 def _record(catalog: CatalogConnection, make: Callable[[], Sequence[Batch]]) -> bool:

@@ -71,6 +71,11 @@ class HealthRow:
         own = {name: value for name, value in facts.items() if name in _MEASURED}
         return cls(row_id, table, measured_at, **own, facts={n: v for n, v in facts.items() if n not in _MEASURED})
 
+    @classmethod
+    def of_all(cls, id: str, measured_at: datetime, facts: Mapping[str, Mapping[str, Any]]) -> list[HealthRow]:
+        """Create the rows of one measurement of several tables; facts are by table."""
+        return [cls.of(f"{id}/{number}", table, measured_at, facts[table]) for number, table in enumerate(facts)]
+
     def as_facts(self) -> dict[str, Any]:
         """Return the facts that :meth:`of` was created from."""
         return {**{name: getattr(self, name) for name in _MEASURED}, **self.facts}

@@ -42,7 +42,9 @@ def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()
         with closing(each):
             written = [tried(f"namespace {name}", _namespace, each, name) for name in namespaces]
             yield from summed("namespaces", written, "take writes")
-            existing = [tried(f"table {name}", _table, each, name) for name in tables if _has_namespace(each, name)]
+            # a missing namespace has its own finding
+            known = [name for name in tables if each.namespace_exists(name.rpartition(".")[0])]
+            existing = [tried(f"table {name}", _table, each, name) for name in known]
             yield from summed("tables", existing, "exist")
             yield tried("warehouse", _warehouse, each)
 
@@ -78,11 +80,6 @@ def _namespace(catalog: Catalog, name: str) -> Finding | str:
     except Exception as error:
         return Finding(f"namespace {name}", "fail", f"it takes no writes: {type(error).__name__}: {error}", _REMEDY)
     return "it takes writes"
-
-
-def _has_namespace(catalog: Catalog, table: str) -> bool:
-    """Check whether a table's namespace exists; a missing one has its own finding."""
-    return bool(catalog.namespace_exists(table.rpartition(".")[0]))
 
 
 def _table(catalog: Catalog, name: str) -> Finding | str:

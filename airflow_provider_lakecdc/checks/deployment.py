@@ -81,11 +81,11 @@ def documents(target: SparkTarget | None) -> Finding | str:
 def dags(config: LakeConfig) -> Finding | str:
     """Create the configuration's DAGs as the DAG files do."""
     from airflow_provider_lakecdc import templates
+    from airflow_provider_lakecdc.governance.planning import DAGS
 
     makers: list[Callable[[LakeConfig], DAG]] = [templates.ingest_dag] if config.source and config.targets else []
     if config.tables or config.targets:
-        governing = (templates.hourly_governance_dag, templates.nightly_governance_dag, templates.weekly_governance_dag)
-        makers += governing
+        makers += DAGS.values()
     if not makers:
         remedy = "Name tables, or source and targets (docs/settings.md)."
         return Finding("configuration", "fail", "it has neither tables nor targets", remedy)

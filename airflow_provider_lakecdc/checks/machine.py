@@ -11,17 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.submit.launcher import submit_binary
+from airflow_provider_lakecdc.submit.launcher import SparkTarget, submit_binary
 from lakecdc.contract.findings import Finding, tried
 from lakecdc.contract.runtime import ICEBERG_VERSION, JAVA_NEWEST, JAVA_OLDEST, SPARK_MINOR
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.submit.launcher import SparkTarget
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 _PROVIDER = "airflow-provider-lakecdc"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.checks import catalog, deployment, machine, source
@@ -12,14 +11,12 @@ from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from airflow_provider_lakecdc.templates.config import LakeConfig, SparkConfig
 from lakecdc.contract import runtime
 from lakecdc.contract.findings import Finding, tried
+from lakecdc.contract.spec import JobSpec
 from lakecdc.metadata.policy import is_pattern, matching
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.submit.launcher import SparkTarget
-    from lakecdc.contract.spec import JobSpec
 
 _STYLES = {"ok": "", "warn": "yellow", "fail": "red"}
 

@@ -6,11 +6,9 @@ imports what it needs when it runs.
 
 from __future__ import annotations
 
-from argparse import Namespace
-from collections.abc import Callable
-from typing import NoReturn
+from functools import partial
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, positive_int
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command, positive_int
 
 _JSON = Arg(("--json",), action="store_true", help="Print JSON instead of a table.")
 _VERBOSE = Arg(("-v", "--verbose"), action="store_true", help="Show logs and tracebacks.")
@@ -20,11 +18,7 @@ _CONFIG = Arg(
     type=str,
     help="Configuration of the DAGs; default: LAKECDC_CONFIG, then config_file of Airflow's section lakecdc.",
 )
-_CATALOG = Arg(
-    ("--catalog",),
-    metavar="CONN_ID",
-    help="Connection of type iceberg, instead of a configuration.",
-)
+_CATALOG = Arg(("--catalog",), metavar="CONN_ID", help="Connection of type iceberg, instead of a configuration.")
 _TABLES = Arg(
     ("tables",),
     nargs="*",
@@ -100,13 +94,5 @@ def get_lakecdc_commands() -> list[GroupCommand]:
 
 def _command(name: str, help: str, description: str, arguments: tuple[Arg, ...]) -> ActionCommand:
     """Return a command that calls ``main`` of the module with its name."""
-    return ActionCommand(name, help, _running(name), (*arguments, _JSON, _VERBOSE), description)
-
-
-def _running(name: str) -> Callable[[Namespace], NoReturn]:
-    def run(args: Namespace) -> NoReturn:
-        from airflow_provider_lakecdc.cli.running import run_command
-
-        run_command(name, args)
-
-    return run
+    run = partial(lazy_load_command("airflow_provider_lakecdc.cli.running.run_command"), name)
+    return ActionCommand(name, help, run, (*arguments, _JSON, _VERBOSE), description)

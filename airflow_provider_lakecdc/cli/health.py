@@ -39,10 +39,10 @@ def main(args: Namespace) -> int:
 
     :return: 1 if one of them does not exist or cannot be read, else 0.
     """
-    selection = selected(args)
-    read = partial(report_status, selection.catalog, partitions=args.partitions, health=True)
+    catalog, tables = selected(args)
+    read = partial(report_status, catalog, partitions=args.partitions, health=True)
     with ThreadPoolExecutor(_THREADS) as pool:
-        statuses = dict(zip(selection.tables, pool.map(read, selection.tables), strict=True))
+        statuses = dict(zip(tables, pool.map(read, tables), strict=True))
     statuses = dict(sorted(statuses.items(), key=lambda named: _score(named[1])))
     if args.json:
         print_json(statuses)
@@ -61,7 +61,8 @@ def _score(status: Status) -> float:
 def _show(statuses: Mapping[str, Status]) -> None:
     readable = {name: status for name, status in statuses.items() if "error" not in status}
     if readable:
-        print_grid(_HEADINGS, map(_row, readable, readable.values()), [_style(each) for each in readable.values()])
+        styles = [_STYLES[grade(_score(status))] for status in readable.values()]
+        print_grid(_HEADINGS, map(_row, readable, readable.values()), styles)
         print_lines("", _LEGEND)
     for name, status in readable.items():
         if status.get("partitions"):
@@ -86,10 +87,6 @@ def _row(name: str, status: Status) -> list[str]:
         *numbers,
         written,
     ]
-
-
-def _style(status: Status) -> str:
-    return _STYLES[grade(_score(status))]
 
 
 def _partitions(status: Status) -> Iterator[list[str]]:

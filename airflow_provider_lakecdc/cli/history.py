@@ -12,6 +12,7 @@ from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.cli.tables import catalog_of, configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_lines
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.watermark import parse_moment
 from airflow_provider_lakecdc.observe.number_format import age
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.policy import is_pattern, matching
@@ -64,16 +65,15 @@ def _moment(text: str) -> datetime:
     if ago := _AGE.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_moment(text)
     except ValueError as error:
         raise SpecError(
             f"Invalid --since {text!r}.", hint="Use 2026-01-31, 2026-01-31T06:00+01:00, 36h or 7d."
         ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _cells(row: AuditRow) -> list[str]:
     taken = "-" if row.core_seconds is None else f"{row.core_seconds:,.2f}"
     predicted = "" if row.predicted_core_seconds is None else f" of {row.predicted_core_seconds:,.2f}"
     outcome = f"{row.outcome} (dry)" if row.is_dry_run else row.outcome
-    return [age(row.finished_at.isoformat()), row.job, row.table, outcome, f"{taken}{predicted}", row.reason or ""]
+    return [age(row.finished_at), row.job, row.table, outcome, f"{taken}{predicted}", row.reason or ""]

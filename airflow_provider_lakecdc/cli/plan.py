@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
 from airflow_provider_lakecdc.governance.planning import PlannedRun, plan_run
 from lakecdc.contract.errors import SpecError
-
-if TYPE_CHECKING:
-    from lakecdc.metadata.plan import Action
+from lakecdc.metadata.plan import Action
 
 
 def main(args: Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc import settings
@@ -14,17 +13,6 @@ from lakecdc.contract.errors import InputError, SpecError
 if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from airflow_provider_lakecdc.templates.config import LakeConfig
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Tables of a catalog.
-
-    :param tables: ``namespace.name`` of each, whether it exists or not.
-    """
-
-    catalog: CatalogConnection
-    tables: list[str]
 
 
 def configuration(args: Namespace) -> LakeConfig | None:
@@ -48,9 +36,10 @@ def catalog_of(args: Namespace, config: LakeConfig | None) -> CatalogConnection:
     return get_catalog(config.catalog if config else args.catalog or settings.catalog_conn_id())
 
 
-def selected(args: Namespace) -> Selection:
+def selected(args: Namespace) -> tuple[CatalogConnection, list[str]]:
     """Select the named tables, else those of the configuration, else all of the named catalog.
 
+    :return: the catalog and ``namespace.name`` of each table, whether it exists or not.
     :raises InputError: no table matches.
     :raises SpecError: no table is given.
     """
@@ -71,4 +60,4 @@ def selected(args: Namespace) -> Selection:
             hint="Check the spelling. A catalog in a database lists only tables created under its own name: check "
             "catalog_name in the connection's extra.",
         )
-    return Selection(catalog, tables)
+    return catalog, tables

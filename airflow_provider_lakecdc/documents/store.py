@@ -7,28 +7,13 @@ import json
 import re
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import ObjectStoragePath
+from airflow.sdk import Context, ObjectStoragePath
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.report import JobReport, now, parse_report
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """The Spark application that a try submitted.
-
-    :param id: unique, assigned before Spark names the application.
-    :param at: ISO-8601 moment.
-    """
-
-    id: str
-    at: str
 
 
 @dataclass(frozen=True)
@@ -69,10 +54,8 @@ class Documents:
 
     def write_spec(self, text: str) -> None:
         """Write the spec, and remove the report of an earlier run of the same name (``dag.test`` reuses names)."""
-        folder = ObjectStoragePath(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "spec.json").write_text(text)
-        (folder / "report.json").unlink(missing_ok=True)
+        self.write("spec.json", text)
+        (ObjectStoragePath(self.folder) / "report.json").unlink(missing_ok=True)
 
     def read_spec(self) -> JobSpec:
         """Read the spec back."""
@@ -80,16 +63,16 @@ class Documents:
 
     def write_application(self) -> None:
         """Record a new application; a try that resumes another's application keeps its record."""
-        application = {"id": str(uuid.uuid4()), "at": now()}
-        (ObjectStoragePath(self.folder) / "application.json").write_text(json.dumps(application))
+        self.write("application.json", json.dumps({"id": str(uuid.uuid4()), "at": now()}))
 
-    def read_application(self) -> Submitted:
-        """Read the application recorded last."""
-        return Submitted(**json.loads((ObjectStoragePath(self.folder) / "application.json").read_text()))
+    def read_application(self) -> dict[str, str]:
+        """Read the application recorded last: ``id``, assigned before Spark names it, and ``at``, its submission."""
+        application: dict[str, str] = read_document(f"{self.folder}/application.json")
+        return application
 
     def write_report(self, report: JobReport) -> None:
         """Write a report of tables that need no Spark application, perhaps merged with an application's."""
-        (ObjectStoragePath(self.folder) / "report.json").write_text(report.to_json())
+        self.write("report.json", report.to_json())
 
     def write(self, name: str, text: str) -> str:
         """Write another document of the try and return its URI for :func:`read_document`.
@@ -103,14 +86,10 @@ class Documents:
 
     def read_report(self) -> JobReport | None:
         """Read the report; None if it is missing or cannot be parsed."""
-        path = ObjectStoragePath(self.folder) / "report.json"
-        if not path.exists():
-            return None
         try:
-            document: Any = loads(path.read_text())
-            return parse_report(document)
-        except SpecError:
-            # the job died while writing
+            return parse_report(read_document(f"{self.folder}/report.json"))
+        except (FileNotFoundError, SpecError):
+            # no report, or the job died while writing
             return None
 
 

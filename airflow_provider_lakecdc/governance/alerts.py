@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 import pkgutil
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
+
+from airflow_provider_lakecdc.governance.assessment import Assessment
 from airflow_provider_lakecdc.observe.assets import lake_asset
 from lakecdc.contract.secrets import resolve
 from lakecdc.metadata.hurts import Alerts, News, low_scores, unpaid_debts
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from airflow_provider_lakecdc.governance.assessment import Assessment
-    from lakecdc.metadata.plan import Action, Plan
+from lakecdc.metadata.plan import Action, Plan
 
 log = logging.getLogger(__name__)
 #: XCom with the alerts
@@ -23,6 +21,8 @@ HURTS_KEY = "hurts"
 #: outcomes of jobs that have no work left
 _PAID = ("done", "nothing")
 _LOW = "low_scores"
+#: actions of a plan, each with its job's report of the table
+Results = Sequence[tuple[Action, Mapping[str, Any]]]
 # in place of a job, for tables that could not be assessed
 _LOOK = "assess"
 
@@ -33,14 +33,12 @@ def send_alerts(
     alerts: Alerts,
     assessment: Assessment,
     plan: Plan,
-    results: Sequence[tuple[Action, Mapping[str, Any]]],
+    results: Results,
 ) -> None:
     """Alert about tables that became unhealthy or recovered since the earlier runs.
 
     Sent alerts are recorded in the state of :func:`lake_asset` after the notifier accepted them, so that the next try
     or run repeats them if the notifier fails.
-
-    :param results: actions of the plan, each with its job's report of the table.
     """
     state = context["asset_state_store"][lake_asset(catalog_conn_id)]
     owners = {each.table: each.owner for each in assessment.tables}
@@ -61,9 +59,7 @@ def send_alerts(
         state.set(key, value)
 
 
-def _undone(
-    plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment
-) -> dict[str, dict[str, str]]:
+def _undone(plan: Plan, results: Results, assessment: Assessment) -> dict[str, dict[str, str]]:
     """Return the reasons of undone work by job and table, except for tables outside their time window."""
     waiting = {(each.job, each.table) for each in assessment.skipped}
     undone: dict[str, dict[str, str]] = {_LOOK: dict(assessment.unreadable)} if assessment.unreadable else {}
@@ -76,7 +72,7 @@ def _undone(
     return undone
 
 
-def _paid(results: Sequence[tuple[Action, Mapping[str, Any]]], assessment: Assessment) -> set[tuple[str, str]]:
+def _paid(results: Results, assessment: Assessment) -> set[tuple[str, str]]:
     done = {(action.job, action.table) for action, facts in results if facts["outcome"] in _PAID}
     assessed = {(_LOOK, each.table) for each in assessment.tables if not each.error}
     return done | assessed | {(job, each.table) for each in assessment.tables for job in each.idle}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
+from airflow.sdk import Asset
+
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.tables import branch_snapshots, open_table, snapshot_facts
 from lakecdc.metadata.last_write import LastWrite, last_write
-
-if TYPE_CHECKING:
-    from airflow.sdk import Asset
-
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 #: events from elsewhere, such as the web page, may be newer than ours
 _MOST_EVENTS = 50

@@ -22,6 +22,7 @@ from airflow_provider_lakecdc.governance.table_assessment import (
     assess_loaded,
     plan_unreadable,
 )
+from airflow_provider_lakecdc.lake.tables import load_table
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, tighter
 
@@ -175,18 +176,12 @@ def _assess_part(catalog: CatalogConnection, scope: Scope, candidates: Sequence[
 def _assess_table(catalog: Catalog, scope: Scope, candidate: Candidate) -> Result | None:
     """Assess one table; None if it does not exist and the configuration does not name it."""
     try:
-        return assess_loaded(catalog.load_table(candidate.table), scope, candidate)
-    except Exception as error:
-        if _is_missing(error):
+        if (table := load_table(catalog, candidate.table)) is None:
             # a table that matched a pattern may be gone since the catalog was listed
             is_named = candidate.table in scope.selection.named
             return Result(Assessed(candidate.table, is_absent=True), NOTHING) if is_named else None
+        return assess_loaded(table, scope, candidate)
+    except Exception as error:
         # one table must not stop the others
         log.warning("Cannot assess %s from this worker.", candidate.table, exc_info=True)
         return plan_unreadable(scope, candidate, error)
-
-
-def _is_missing(error: Exception) -> bool:
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    return isinstance(error, NoSuchTableError | NoSuchNamespaceError)

@@ -14,13 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.lake.assess_table import ASSESSORS, Idle, OpenTable, assess_job
-from airflow_provider_lakecdc.lake.tables import MAIN, summary_of
+from airflow_provider_lakecdc.lake.tables import MAIN, load_table, summary_of
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import totals
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -72,22 +71,13 @@ def _look_at(catalog: CatalogConnection, spec: JobSpec, tables: Sequence[str]) -
     try:
         with closing(catalog.load()) as opened:
             for name in tables:
-                if (table := _open(opened, name)) is not None:
+                if (table := load_table(opened, name)) is not None:
                     found[name] = _report(table, name, spec)
                 elif name not in spec.tables:
                     del found[name]
     except Exception:
         log.warning("Not all tables can be looked at from here; the others are left to Spark.", exc_info=True)
     return found
-
-
-def _open(catalog: Catalog, name: str) -> Table | None:
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    try:
-        return catalog.load_table(name)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None
 
 
 def _report(table: Table, name: str, spec: JobSpec) -> TableReport | None:

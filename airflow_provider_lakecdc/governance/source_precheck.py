@@ -11,23 +11,20 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_lakecdc.exceptions import CLASSES
 from airflow_provider_lakecdc.governance.precheck import FirstLook
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.tables import open_table, read_position, record_idle_position, summary_of
 from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.submit.failures import one_line
+from airflow_provider_lakecdc.submit.submission import Submission
 from lakecdc.contract.report import TableReport
-from lakecdc.contract.spec import RECONCILE
+from lakecdc.contract.spec import RECONCILE, JobSpec
 from lakecdc.metadata.names import parked_of
+from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-    from airflow_provider_lakecdc.submit.submission import Submission
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-
-if TYPE_CHECKING:
-    from airflow.sdk import Connection
 
 
 def find_connection(conn_id: str, purpose: str, example: str) -> Connection:

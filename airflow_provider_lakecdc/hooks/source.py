@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
+from airflow.sdk import Connection
+
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.kafka import kafka_address
 from airflow_provider_lakecdc.hooks.lookup import afind_connection, find_connection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from lakecdc.contract.secrets import is_secret
-
-if TYPE_CHECKING:
-    from airflow.sdk import Connection
+from lakecdc.contract.sources.kafka import OWN_SETTINGS
 
 # extras of Airflow's Postgres connections that libpq does not know
 _NOT_LIBPQ = {"cursor", "iam", "redshift", "aws_conn_id", "cluster-identifier", "region_name", "sqlalchemy_query"}
-
-
+_DATABASE = '{"conn_type": "%s", "host": "db.example.com", "login": "lakecdc", "password": "…", "schema": "shop"}'
 # an example connection by type of source
 _EXAMPLES = {
-    "postgres": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
-    '"schema": "shop"}',
-    "mysql": '{"conn_type": "mysql", "host": "db.example.com", "login": "lakecdc", "password": "…", "schema": "shop"}',
+    "postgres": _DATABASE % "postgres",
+    "mysql": _DATABASE % "mysql",
     "kafka": '{"conn_type": "kafka", "extra": {"bootstrap.servers": "broker.example.com:9092"}}',
-    "jdbc": '{"conn_type": "postgres", "host": "db.example.com", "login": "lakecdc", "password": "…", '
-    '"schema": "shop"}',
+    "jdbc": _DATABASE % "postgres",
 }
 # connection types by type of source
 _CONNECTIONS = {
@@ -63,14 +59,14 @@ def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dic
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: both give the address, or the types do not match.
     """
-    completed, secrets = _complete(source, find_connection(conn_id, *_purpose(source)), conn_id)
+    completed, secrets = _complete(source, find_connection(conn_id, *_purpose(source)))
     secrets.hide_from_logs()
     return completed, secrets
 
 
 async def asource_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
     """Do the same as :func:`source_from_connection` in a trigger."""
-    completed, secrets = _complete(source, await afind_connection(conn_id, *_purpose(source)), conn_id)
+    completed, secrets = _complete(source, await afind_connection(conn_id, *_purpose(source)))
     await secrets.ahide_from_logs()
     return completed, secrets
 
@@ -80,10 +76,8 @@ def _purpose(source: Mapping[str, Any]) -> tuple[str, str]:
     return "for the source", _EXAMPLES.get(str(source.get("type", "postgres")), "")
 
 
-def _complete(
-    source: Mapping[str, Any], connection: Connection, conn_id: str
-) -> tuple[dict[str, Any], SecretEnvironment]:
-    kind = str(source.get("type", connection.conn_type))
+def _complete(source: Mapping[str, Any], connection: Connection) -> tuple[dict[str, Any], SecretEnvironment]:
+    conn_id, kind = connection.conn_id, str(source.get("type", connection.conn_type))
     if connection.conn_type not in _CONNECTIONS.get(kind, ()):
         raise JobBadInputError(
             f"A source of type {kind!r} cannot use the connection {conn_id!r} of type {connection.conn_type!r}.",
@@ -176,6 +170,33 @@ def mysql_address(connection: Connection) -> dict[str, Any]:
     return {key: value for key, value in parts.items() if value not in (None, "")}
 
 
+def kafka_address(connection: Connection, secrets: SecretEnvironment) -> dict[str, Any]:
+    """Return the fields of a ``kafka`` source that a connection provides.
+
+    Airflow's Kafka provider keeps the client's settings in the extra; those of consumer groups are ignored.
+
+    :param secrets: receives the secret values.
+    :raises JobBadInputError: ``bootstrap.servers`` is missing, or a setting is not a scalar.
+    """
+    extra = connection.extra_dejson
+    servers = extra.get("bootstrap.servers")
+    if not servers:
+        raise JobBadInputError(
+            f"The connection {connection.conn_id!r} has no bootstrap.servers in its extra.",
+            hint='Add it, such as {"bootstrap.servers": "broker-1:9092,broker-2:9092"}.',
+        )
+    settings = {}
+    for key, value in extra.items():
+        if key in OWN_SETTINGS:
+            continue
+        if not isinstance(value, str | int | float):
+            raise JobBadInputError(
+                f"The setting {key!r} of the connection {connection.conn_id!r} is not a plain value."
+            )
+        settings[key] = secrets.refer_if_secret(key, value)
+    return {"bootstrap_servers": str(servers), **({"settings": settings} if settings else {})}
+
+
 def conninfo(connection: Connection) -> str:
     """Return a libpq connection string without the password.
 
@@ -186,13 +207,13 @@ def conninfo(connection: Connection) -> str:
         "port": connection.port,
         "dbname": connection.schema,
         "user": connection.login,
-        **{key: value for key, value in connection.extra_dejson.items() if _is_parameter(key, value)},
+        **{
+            key: value
+            for key, value in connection.extra_dejson.items()
+            if key not in _NOT_LIBPQ and isinstance(value, str | int) and not is_secret(key, str(value))
+        },
     }
     return " ".join(f"{key}={_quoted(str(value))}" for key, value in parameters.items() if value not in (None, ""))
-
-
-def _is_parameter(key: str, value: Any) -> bool:
-    return key not in _NOT_LIBPQ and isinstance(value, str | int) and not is_secret(key, str(value))
 
 
 def _quoted(value: str) -> str:

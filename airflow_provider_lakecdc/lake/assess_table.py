@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +173,15 @@ class OpenTable:
         )
 
 
+def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
+    """Measure the health of a branch's head.
+
+    :return: None if the branch has no snapshot.
+    """
+    opened = OpenTable(table, branch)
+    return opened.health if opened.head else None
+
+
 def assess_job(opened: OpenTable, job: str, options: Any) -> Verdict:
     """Decide whether a job has work and how much.
 
@@ -260,13 +269,9 @@ def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:
 def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Verdict:
     cutoff = row_cutoff(options, datetime.now(UTC))
     oldest = oldest_day(opened.table, opened.manifests, options.time_column)
-    if cutoff is None or oldest is None or _begin(oldest) < cutoff:
+    if cutoff is None or oldest is None or datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC) < cutoff:
         return Undecided("only the job can decide which rows are old enough")
     return Idle(no_row_can_go(cutoff.isoformat()))
-
-
-def _begin(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Verdict:

@@ -3,76 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc.lake.limits import check_limit
-from airflow_provider_lakecdc.lake.removable_debt import removable_debt
-from airflow_provider_lakecdc.lake.tables import MAIN, Side, branch_snapshots, open_branch, summary_of
-from lakecdc.metadata.debt import DebtLimits, DeleteDebt, from_summaries
+from airflow_provider_lakecdc.lake.tables import (
+    MAIN,
+    branch_snapshots,
+    partition_of,
+    specs_by_dropped_columns,
+    summary_of,
+)
+from lakecdc.metadata.debt import DeleteDebt, from_summaries
+from lakecdc.metadata.equality_keys import doubt
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
-#: counts by table
-Debts = dict[str, dict[str, int]]
-
-
-def read_delete_debt(catalog: CatalogConnection, table: str, branch: str = MAIN) -> DeleteDebt | None:
+def debt_of(table: Table, branch: str = MAIN) -> DeleteDebt:
     """Read the live delete files of a branch.
 
     Usually the totals in snapshot summaries suffice, which costs one metadata file. Otherwise the branch's delete
     manifests are read; data manifests and data files never are.
-
-    :param table: ``namespace.name``.
-    :return: None if the table or its branch does not exist.
     """
-    with open_branch(catalog, table, branch) as loaded:
-        return debt_of(loaded, branch) if loaded is not None else None
-
-
-def debt_of(table: Table, branch: str = MAIN) -> DeleteDebt:
-    """Return the debt of a loaded table."""
     snapshots = list(branch_snapshots(table, branch))
     debt = from_summaries([summary_of(snapshot) for snapshot in snapshots])
     return debt if debt is not None else _count(table, snapshots[0])
 
 
-def check_delete_debt(
-    catalog: CatalogConnection, tables: Sequence[str], branch: str, limits: DebtLimits, until: Side
-) -> Debts | None:
-    """Check all tables once, see :func:`airflow_provider_lakecdc.lake.limits.check_limit`.
+def removable_debt(table: Table, branch: str, debt: DeleteDebt) -> DeleteDebt:
+    """Subtract the equality deletes that no run of rewrite_delete_files can convert; reads the delete manifests.
 
-    Debt that no run can remove does not count: equality deletes that must stay count for ``below`` only.
+    The rules are those of the job (``lakecdc.maintain.delete_files.leftovers``), applied to delete manifests.
 
-    :param until: ``above``: some table has a count above its limit; ``below``: no table has.
-    :return: the counts of the tables in question; None while the wait continues.
-    :raises LakecdcJobError: the result depends on tables that cannot be read.
+    :param debt: the branch's whole debt, which is not 0.
     """
-    debts = check_limit(
-        tables,
-        lambda table: _debt(catalog, table, branch, limits, until),
-        lambda debt: bool(debt.above(limits)),
-        "some" if until == "above" else "none",
-        "Delete debt",
+    skipped = list(_skipped_files(table, next(branch_snapshots(table, branch))))
+    return replace(
+        debt,
+        equality_delete_files=max(0, debt.equality_delete_files - len(skipped)),
+        equality_deletes=max(0, debt.equality_deletes - sum(file.record_count for file in skipped)),
     )
-    return None if debts is None else {table: debt.counts() for table, debt in debts.items()}
-
-
-def _debt(catalog: CatalogConnection, table: str, branch: str, limits: DebtLimits, until: Side) -> DeleteDebt | None:
-    debt = read_delete_debt(catalog, table, branch)
-    if until == "above" and debt is not None and debt.above(limits):
-        return _removable(catalog, table, branch, debt)
-    return debt
-
-
-def _removable(catalog: CatalogConnection, table: str, branch: str, debt: DeleteDebt) -> DeleteDebt:
-    with open_branch(catalog, table, branch) as loaded:
-        head = next(branch_snapshots(loaded, branch), None) if loaded is not None else None
-        return removable_debt(loaded, head, debt) if loaded is not None and head is not None else debt
 
 
 def _count(table: Table, snapshot: Snapshot) -> DeleteDebt:
@@ -86,3 +60,38 @@ def _count(table: Table, snapshot: Snapshot) -> DeleteDebt:
                 rows[entry.data_file.content] += entry.data_file.record_count
     equality, position = DataFileContent.EQUALITY_DELETES, DataFileContent.POSITION_DELETES
     return DeleteDebt(files[equality], rows[equality], files[position], rows[position])
+
+
+def _skipped_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+    from pyiceberg.manifest import DataFileContent, ManifestContent
+
+    manifests, kinds = snapshot.manifests(table.io), _column_types(table)
+    lost = specs_by_dropped_columns(table) & {
+        manifest.partition_spec_id
+        for manifest in manifests
+        if manifest.content == ManifestContent.DATA and (manifest.has_added_files() or manifest.has_existing_files())
+    }
+    equality = [
+        entry.data_file
+        for manifest in manifests
+        if manifest.content == ManifestContent.DELETES
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.data_file.content == DataFileContent.EQUALITY_DELETES and entry.data_file.record_count
+    ]
+    stuck = {partition_of(file) for file in equality if "unreadable" in _doubts(file, kinds)}
+    anywhere = bool(stuck or lost)
+    unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
+    for file in equality:
+        scope_stays = anywhere if file.spec_id in unpartitioned else file.spec_id in lost or partition_of(file) in stuck
+        if scope_stays or _doubts(file, kinds):
+            yield file
+
+
+def _doubts(file: DataFile, kinds: dict[int, str]) -> set[str]:
+    return {reason for field_id in file.equality_ids or () if (reason := doubt(kinds.get(field_id)))}
+
+
+def _column_types(table: Table) -> dict[int, str]:
+    """Return the types of all schemas' top-level columns, each from the newest schema that has it."""
+    schemas = [*(schema for _, schema in sorted(table.schemas().items())), table.schema()]
+    return {field.field_id: str(field.field_type) for schema in schemas for field in schema.fields}

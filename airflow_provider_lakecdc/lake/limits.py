@@ -10,6 +10,8 @@ from airflow_provider_lakecdc.exceptions import LakecdcJobError
 
 log = logging.getLogger(__name__)
 
+#: the side of a limit that is waited for
+Side = Literal["above", "below"]
 #: how many tables must be past the limit
 Until = Literal["some", "none"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,8 @@ def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequenc
     for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
         for entry in entries:
             file = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
-            yield replace(file, bounds=_bounds(entry.data_file, types)) if types else file
+            bounds = tuple(_column_bounds(entry.data_file, column, kind) for column, kind in types.items())
+            yield replace(file, bounds=bounds) if types else file
 
 
 def _all_entries(table: Table, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
@@ -88,10 +89,6 @@ def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -
         sum((file.column_sizes or {}).values()),
         entry.snapshot_id or manifest.added_snapshot_id or 0,
     )
-
-
-def _bounds(file: DataFile, types: Mapping[int, IcebergType]) -> tuple[ColumnBounds, ...]:
-    return tuple(_column_bounds(file, column, kind) for column, kind in types.items())
 
 
 def _column_bounds(file: DataFile, column: int, kind: IcebergType) -> ColumnBounds:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.lake.delete_debt import debt_of
-from airflow_provider_lakecdc.lake.health import health_of
 from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_table, snapshot_facts
 from lakecdc.metadata import readers
 from lakecdc.metadata.last_write import last_write
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
-
-_HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "score", "last write")
 
 
 def read_status(
@@ -50,12 +47,10 @@ def read_status(
         return status
 
 
-def report_status(
-    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
-) -> dict[str, Any]:
+def report_status(catalog: CatalogConnection, table: str, branch: str = MAIN, **parts: bool) -> dict[str, Any]:
     """Return the status of a table, or only ``error`` if it does not exist or cannot be read."""
     try:
-        status = read_status(catalog, table, branch, partitions=partitions, health=health)
+        status = read_status(catalog, table, branch, **parts)
     except Exception as error:
         log.exception("Cannot read %s", table)
         return {"error": f"{type(error).__name__}: {error}"}
@@ -66,15 +61,6 @@ def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
     """Return the sorted names of a namespace's tables, without child namespaces."""
     with closing(catalog.load()) as opened:
         return sorted(".".join(name) for name in opened.list_tables(namespace))
-
-
-def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
-    """Format statuses for the log, a line per table."""
-    rows = [_HEADINGS, *(_row(name, status) for name, status in statuses.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
 
 
 def _status(table: Table, branch: str) -> dict[str, Any]:
@@ -105,15 +91,3 @@ def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:
         }
         for each in partitions
     ]
-
-
-def _row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
-    if "error" in status:
-        return (name, *["-"] * (len(_HEADINGS) - 2), str(status["error"]))
-    equality = f"{status['equality_deletes']} in {status['equality_delete_files']} files"
-    position = f"{status['position_deletes']} in {status['position_delete_files']} files"
-    written = status["last_write"]["written_at"] if status["last_write"] else "-"
-    ready = "ready" if status["ready_for_v4"] else "not ready"
-    score = f"{status['health']['score']:.0f}" if status.get("health") else "-"
-    refused = ", ".join(status["refused_by"])
-    return name, f"v{status['format_version']}", equality, position, ready, refused, score, written

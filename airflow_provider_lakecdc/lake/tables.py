@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
@@ -13,6 +13,7 @@ from lakecdc.metadata.names import IDLE_POSITION
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.snapshots import Snapshot
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAIN = "main"
 _ATTEMPTS = 10
-#: which side of a limit is waited for
-Side = Literal["above", "below"]
 
 
 @contextmanager
@@ -32,14 +31,18 @@ def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]
 
     :param table: ``namespace.name``.
     """
+    with closing(catalog.load()) as opened:
+        yield load_table(opened, table)
+
+
+def load_table(catalog: Catalog, table: str) -> Table | None:
+    """Load a table, or return None if it does not exist."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-    with closing(catalog.load()) as opened:
-        try:
-            found = opened.load_table(table)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            found = None
-        yield found
+    try:
+        return catalog.load_table(table)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
 
 
 @contextmanager

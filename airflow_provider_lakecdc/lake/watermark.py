@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.tables import read_position
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 
 def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:

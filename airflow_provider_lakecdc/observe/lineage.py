@@ -106,15 +106,14 @@ def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> I
         name, version = options.dimensions[name], None
     elif isinstance(options, RestoreMomentOptions) and name in options.into:
         name, version = options.into[name], metrics.get("snapshot")
-    if dataset := _dataset(catalog, name, version):
-        yield OutputDataset(dataset.namespace, dataset.name, facets=dataset.facets, outputFacets=_statistics(metrics))
+    written = [(name, version, metrics)]
     target = _target_of(spec, table.table)
     if target and target.history_table and not target.is_pattern and metrics.get("history_rows"):
         history = {"rows_written": metrics["history_rows"], "data_files": metrics["history_data_files"]}
-        if dataset := _dataset(catalog, target.history_table, None):
-            yield OutputDataset(
-                dataset.namespace, dataset.name, facets=dataset.facets, outputFacets=_statistics(history)
-            )
+        written.append((target.history_table, None, history))
+    for name, version, numbers in written:
+        if of := _dataset(catalog, name, version):
+            yield OutputDataset(of.namespace, of.name, facets=of.facets, outputFacets=_statistics(numbers))
 
 
 def _dataset(catalog: CatalogConnection, table: str, version: Any) -> Dataset | None:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from lakecdc.contract.sources import Source
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.sources.postgres import PostgresSource
-
-if TYPE_CHECKING:
-    from lakecdc.contract.sources import Source
-    from lakecdc.contract.target import Target
+from lakecdc.contract.target import Target
 
 #: namespace and name of a dataset
 Name = tuple[str, str]

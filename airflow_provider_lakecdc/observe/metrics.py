@@ -9,16 +9,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from airflow.sdk import Context
 from airflow.sdk.observability import stats
 
-from lakecdc.contract.spec import FEEDING_JOBS, SOURCE_JOBS
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.options import OPTIONS
+from lakecdc.contract.report import JobReport, TableReport
+from lakecdc.contract.spec import FEEDING_JOBS, GOVERN, SOURCE_JOBS
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +54,10 @@ _UNEQUAL = (
 )
 
 
-def _with(shared: tuple[str, ...], own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Add the metrics that all maintenance jobs share."""
-    return {job: names if job in SOURCE_JOBS else tuple(dict.fromkeys(names + shared)) for job, names in own.items()}
+def _by_job(shared: tuple[str, ...], own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return metrics by job: its own, and those that all maintenance jobs share."""
+    maintaining = [job for job in OPTIONS if job not in (*SOURCE_JOBS, GOVERN)]
+    return own | {job: tuple(dict.fromkeys((*own.get(job, ()), *shared))) for job in maintaining}
 
 
 _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
@@ -68,9 +67,6 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "sort_data_files": _REWRITE,
     "compact_data_files": _REWRITE,
     "rebucket": _REWRITE,
-    "rewrite_manifests": (),
-    "compute_statistics": (),
-    "tag_snapshots": (),
     "expire_snapshots": _EXPIRED,
     "expire_partitions": _EXPIRED_ROWS,
     "remove_orphan_files": _ORPHANS,
@@ -84,11 +80,9 @@ _OWN_COUNTERS: dict[str, tuple[str, ...]] = {
     "erase_rows": ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted"),
 }
 #: numbers of a report that add up over runs, by job
-COUNTERS = _with(_WORK, _OWN_COUNTERS)
+COUNTERS = _by_job(_WORK, _OWN_COUNTERS)
 _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
-    "sort_data_files": (),
-    "compact_data_files": (),
     "rebucket": ("buckets_after",),
     "rewrite_manifests": ("delete_manifests_after",),
     "compute_statistics": ("rows",),
@@ -97,24 +91,11 @@ _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "expire_partitions": ("partitions_left", "mixed_files"),
     "remove_orphan_files": ("files_listed", "bytes_listed", "orphan_files", "orphan_bytes", "files_waiting"),
     "clean_side_tables": _BESIDE,
-    "rollback_tables": (),
     "reconcile": _UNEQUAL,
-    "export_changes": (),
-    "check_tables": (),
-    "restore_moment": (),
-    "scd2": (),
     "erase_rows": ("files_with_keys",),
 }
 #: numbers of a report that describe a table's state, by job
-GAUGES = _with(_STATE, _OWN_GAUGES)
-#: metrics derived from several numbers of an ingest report
-DERIVED: dict[str, Kind] = {
-    "events": "counter",
-    "events_per_second": "gauge",
-    "rows_per_second": "gauge",
-    "source_lag_seconds": "gauge",
-    "last_write": "gauge",
-}
+GAUGES = _by_job(_STATE, _OWN_GAUGES)
 #: duration of the work on a table
 DURATION = "duration"
 #: number of processed tables, with any outcome

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc import settings
@@ -15,9 +15,6 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalo
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.submit.submission import is_true, table_list
 from airflow_provider_lakecdc.submit.table_chains import reports_of
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class AnnounceOperator(BaseOperator):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc.documents.store import read_document
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.governance.assessment import parse_assessment
 from airflow_provider_lakecdc.submit.table_chains import reports_of
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 #: the answer that removes nothing, also the default
 NONE = "none of them"
@@ -57,7 +55,8 @@ class ApproveOperator(HITLOperator):
 
         :raises AirflowSkipException: there is nothing to approve.
         """
-        findings = self._findings(context)
+        reported = {table: facts.get("metrics", {}) for table, facts in reports_of(context, self.found_by).items()}
+        findings = {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
         if not findings:
             raise AirflowSkipException("The dry run found nothing to remove, so no approval is needed.")
         owners = {each.table: each.owner for each in parse_assessment(read_document(self.assessment)).tables}
@@ -91,11 +90,6 @@ class ApproveOperator(HITLOperator):
         groups = [of_job for each in planned if (of_job := each.get(self.found_by))]
         return approved_groups(groups, {table: shown[table] for table in chosen})
 
-    def _findings(self, context: Context) -> dict[str, Mapping[str, Any]]:
-        """Return the metrics of the dry run for tables with findings."""
-        reported = {table: facts.get("metrics", {}) for table, facts in reports_of(context, self.found_by).items()}
-        return {table: metrics for table, metrics in reported.items() if metrics.get("findings")}
-
 
 def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str | None]) -> str:
     """Format the question in Markdown.
@@ -107,7 +101,7 @@ def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mappin
         ("table", "owner", *shown, "list", "sha256"),
         ("---",) * (len(shown) + 4),
         *(
-            (table, owners.get(table) or "", *(metrics.get(name) for name in shown), *_list_of(metrics))
+            (table, owners.get(table) or "", *map(metrics.get, shown), *map(metrics["findings"].get, ("uri", "sha256")))
             for table, metrics in findings.items()
         ),
     ]
@@ -141,10 +135,6 @@ def approved_groups(
         # without their main tables, side tables are passed as tables
         tasks.append({"tables": tables or beside, "policy_options": options})
     return tasks
-
-
-def _list_of(metrics: Mapping[str, Any]) -> tuple[str, str]:
-    return metrics["findings"]["uri"], metrics["findings"]["sha256"]
 
 
 def _cell(value: Any) -> str:

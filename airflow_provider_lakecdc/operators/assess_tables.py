@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import record_health
@@ -19,9 +19,6 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.submission import check_conf, is_true, table_list, typed_options
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.policy import TablePolicy
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 #: XCom with the state of the least healthy tables
 TABLES_KEY = "tables"
@@ -97,7 +94,7 @@ class AssessTablesOperator(BaseOperator):
         :return: URI of the assessment.
         """
         if self.strict_run_conf:
-            check_conf(context["dag_run"].conf, list(context["dag"].params))
+            check_conf(context)
         assessment = self.assessed(table_list(self.only))
         self._report(context, assessment)
         if settings.audit():

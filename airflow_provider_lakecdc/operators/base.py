@@ -157,7 +157,7 @@ class LakecdcJobOperator(SubmitOperator):
         :raises LakecdcJobError: the job failed for another reason.
         """
         if self.strict_run_conf:
-            check_conf(context["dag_run"].conf, list(context["dag"].params))
+            check_conf(context)
         self.check_run(context)
         self._apply_plan()
         self._drop_unselected()
@@ -266,10 +266,6 @@ class LakecdcJobOperator(SubmitOperator):
             self._documents = Documents(str(folder)) if folder else self._documents
         return status
 
-    def _driver_environment(self, submission: Submission) -> dict[str, str]:
-        given = {name: str(value) for name, value in (self.env_vars or {}).items()}
-        return {**os.environ, **submission.secrets, **given}
-
     def _apply_plan(self) -> None:
         if self.planned_by is not None and not table_list(self.tables):
             raise AirflowSkipException("The plan has nothing for this task.")
@@ -303,7 +299,9 @@ class LakecdcJobOperator(SubmitOperator):
         """
         catalog, may_skip = get_catalog(self.catalog_conn_id), self.look_first and not self._has_external_id(context)
         if job.spec.source is not None and job.driver_is_here:
-            return source_precheck.look(catalog, job, self._driver_environment(job), may_skip=may_skip)
+            given = {name: str(value) for name, value in (self.env_vars or {}).items()}
+            environment = {**os.environ, **job.secrets, **given}
+            return source_precheck.look(catalog, job, environment, may_skip=may_skip)
         return precheck.look(catalog, job.spec) if may_skip else FirstLook()
 
     def _report_idle(self, context: Context, job: Submission, idle: FirstLook, started: str) -> JobReport:
@@ -358,11 +356,11 @@ class LakecdcJobOperator(SubmitOperator):
             submitted = documents.read_application()
             run = Run.of(context, self.owner)
             application = Application(
-                submitted.id,
+                submitted["id"],
                 run,
                 self.job,
                 job.spec.tables,
-                submitted.at,
+                submitted["at"],
                 report,
                 failure,
                 predicted_core_seconds=self.predicted_core_seconds or {},
@@ -395,11 +393,9 @@ class LakecdcJobOperator(SubmitOperator):
 
     def _push_links(self, context: Context, job_run: JobRun) -> None:
         """Push the addresses of the report and table pages."""
-        for key, value in (
-            (REPORT_LINK_KEY, report_address(Run.of(context, self.owner))),
-            (TABLE_LINK_KEY, table_address(job_run.catalog_conn_id, job_run.tables)),
-        ):
-            context["ti"].xcom_push(key=key, value=value)
+        push = context["ti"].xcom_push
+        push(key=REPORT_LINK_KEY, value=report_address(Run.of(context, self.owner)))
+        push(key=TABLE_LINK_KEY, value=table_address(job_run.catalog_conn_id, job_run.tables))
 
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         uri = submission.documents.report_uri

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc import settings
@@ -13,9 +13,6 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake import consumers
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.consumers import LIMIT
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class ConsumerOperator(BaseOperator):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from airflow.sdk import Context
 
 from airflow_provider_lakecdc.documents.store import without_connection
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.submit.submission import Submission
 from lakecdc.contract.job_options import Outcome
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from airflow_provider_lakecdc.submit.submission import Submission
 
 
 class EraseRowsOperator(LakecdcJobOperator):

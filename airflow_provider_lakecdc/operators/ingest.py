@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from airflow.sdk import Context
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.operators.base import SourceJobOperator
 from lakecdc.contract.job_options import Outcome
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 #: types of sources that are read from where the last run ended, whatever the run's data interval
 CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})

@@ -8,15 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit import history
 from airflow_provider_lakecdc.documents.store import Documents, read_document
 from airflow_provider_lakecdc.governance.assessment import Assessment, parse_assessment
-from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import MaintenanceOptions
@@ -24,13 +23,12 @@ from lakecdc.contract.spec import GOVERN
 from lakecdc.metadata.calibration import Calibration, Run, calibrated
 from lakecdc.metadata.plan import Action, Plan, choose
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
 # days and maximum of audit rows that calibrate predictions
 _DAYS, _MOST_ROWS = 30, 5000
 #: XCom with the URI of the plan
 PLAN_KEY = "plan"
+#: each entry has by job the arguments of one task
+Tasks = list[dict[str, dict[str, Any]]]
 
 
 class PlanOperator(BaseOperator):
@@ -79,7 +77,7 @@ class PlanOperator(BaseOperator):
         self.tables_per_application = tables_per_application
         self.documents_uri = documents_uri or settings.documents_uri()
 
-    def execute(self, context: Context) -> list[dict[str, dict[str, Any]]]:
+    def execute(self, context: Context) -> Tasks:
         """Choose the work of the run.
 
         :return: by job, the arguments of one task each.
@@ -145,37 +143,29 @@ def approved_of(job: str) -> str:
     return f"{job}_approved"
 
 
-def tasks_of(
-    plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per_application: int = 0
-) -> list[dict[str, dict[str, Any]]]:
+def tasks_of(plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per_application: int = 0) -> Tasks:
     """Return the arguments of each job's tasks; entry n has the n-th task of every job.
 
     Tables with different options have separate tasks, and tables that need approval have none.
-
-    :param tables_per_application: tables per task; 0 puts all with the same options into one.
     """
     chosen = {job: [action for action in plan.of_job(job) if not action.approve] for job in jobs}
     return _in_tasks(chosen, assessment, tables_per_application)
 
 
-def dry_runs_of(
-    plan: Plan, assessment: Assessment, asks: Sequence[str], tables_per_application: int = 0
-) -> list[dict[str, dict[str, Any]]]:
-    """Return the arguments of the dry runs that need approval, in the form of :func:`tasks_of`.
-
-    :param asks: the jobs that need approval.
-    """
-    chosen = {dry_run_of(job): [_dry(action) for action in plan.of_job(job) if action.approve] for job in asks}
+def dry_runs_of(plan: Plan, assessment: Assessment, asks: Sequence[str], tables_per_application: int = 0) -> Tasks:
+    """Return the arguments of the dry runs that need approval, in the form of :func:`tasks_of`."""
+    chosen = {
+        dry_run_of(job): [
+            replace(action, options={**action.options, "dry_run": True})
+            for action in plan.of_job(job)
+            if action.approve
+        ]
+        for job in asks
+    }
     return _in_tasks(chosen, assessment, tables_per_application)
 
 
-def _dry(action: Action) -> Action:
-    return replace(action, options={**action.options, "dry_run": True})
-
-
-def _in_tasks(
-    chosen: Mapping[str, Sequence[Action]], assessment: Assessment, tables_per_application: int
-) -> list[dict[str, dict[str, Any]]]:
+def _in_tasks(chosen: Mapping[str, Sequence[Action]], assessment: Assessment, tables_per_application: int) -> Tasks:
     beside = {each.table for each in assessment.tables if each.beside is not None}
     order = {each.table: number for number, each in enumerate(assessment.tables)}
     by_name = {
@@ -186,14 +176,8 @@ def _in_tasks(
     return [dict(zip(by_name, each, strict=True)) for each in rows]
 
 
-def one_task(
-    tasks: Sequence[Mapping[str, Mapping[str, Any]]], options: Mapping[str, Mapping[str, Any]]
-) -> list[dict[str, dict[str, Any]]]:
-    """Return the arguments of a single task for the work of all, step by step in one Spark application.
-
-    :param tasks: the result of :func:`tasks_of`.
-    :param options: options of each job for all tables.
-    """
+def one_task(tasks: Tasks, options: Mapping[str, Mapping[str, Any]]) -> Tasks:
+    """Return the arguments of a single task for the work of all, step by step in one Spark application."""
     steps: list[dict[str, Any]] = []
     predicted: dict[str, dict[str, float]] = {}
     guessed: dict[str, dict[str, float]] = {}
@@ -219,6 +203,23 @@ def _tasks(actions: Sequence[Action], beside: set[str], tables_per_application: 
         for group in groups_of_tables(list(by_table), tables_per_application)
     )
     return [_task(group, beside) for group in groups]
+
+
+def groups_of_tables(tables: Sequence[str], tables_per_application: int = 0) -> list[list[str]]:
+    """Split tables into groups, for ``Operator.partial(…).expand(tables=groups_of_tables(…))``.
+
+    Starting Spark takes about 8 s and another table nearly nothing, so by default all tables share an application.
+
+    :param tables: ``namespace.name`` of each table, in the order of work.
+    :param tables_per_application: size of a group; 0 means one group.
+    :raises ValueError: the size is negative or no table is given.
+    """
+    if tables_per_application < 0:
+        raise ValueError(f"tables_per_application must be 0 (one group) or more, got {tables_per_application}.")
+    if not tables:
+        raise ValueError("No table is given. A mapped task without tables would be skipped silently.")
+    size = tables_per_application or len(tables)
+    return [list(tables[start : start + size]) for start in range(0, len(tables), size)]
 
 
 def _task(actions: Sequence[Action], beside: set[str]) -> dict[str, Any]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.outbox import undelivered
 from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT, remove_documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.submit.submission import check_conf, is_true
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 _SHOWN = 10
 
@@ -59,7 +56,7 @@ class RemoveDocumentsOperator(BaseOperator):
         :raises JobBadInputError: ``max_age`` is less than a day, or the run's ``conf`` is refused.
         """
         if self.strict_run_conf:
-            check_conf(context["dag_run"].conf, list(context["dag"].params))
+            check_conf(context)
         age = float(self.max_age)
         if not age >= YOUNGEST_DOCUMENT:
             raise JobBadInputError(

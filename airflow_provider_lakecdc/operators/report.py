@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.documents.store import read_document
@@ -21,9 +21,6 @@ from airflow_provider_lakecdc.submit.table_chains import reports_of, steps_of
 from lakecdc.contract.fields import parse
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.plan import Action, Plan, parse_plan
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class ReportOperator(BaseOperator):

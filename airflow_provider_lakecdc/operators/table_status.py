@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.status import overview, report_status, tables_of
+from airflow_provider_lakecdc.lake.status import report_status, tables_of
 from airflow_provider_lakecdc.lake.tables import MAIN
+from airflow_provider_lakecdc.submit.reporting import aligned
 from airflow_provider_lakecdc.submit.submission import table_list
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 #: XCom with the statuses, pushed even if the task fails
 STATUS_KEY = "status"
+_HEADINGS = ("table", "format", "equality deletes", "position deletes", "v4", "refused by", "score", "last write")
 
 
 class TableStatusOperator(BaseOperator):
@@ -84,3 +83,20 @@ class TableStatusOperator(BaseOperator):
             lines = "\n".join(f"  {name}: {error}" for name, error in failed.items())
             raise LakecdcJobError(f"Cannot read {len(failed)} of {len(statuses)} tables:\n{lines}")
         return statuses
+
+
+def overview(statuses: Mapping[str, Mapping[str, Any]]) -> str:
+    """Format statuses for the log, a line per table."""
+    return aligned([_HEADINGS, *(_row(name, status) for name, status in statuses.items())])
+
+
+def _row(name: str, status: Mapping[str, Any]) -> tuple[str, ...]:
+    if "error" in status:
+        return (name, *["-"] * (len(_HEADINGS) - 2), str(status["error"]))
+    equality = f"{status['equality_deletes']} in {status['equality_delete_files']} files"
+    position = f"{status['position_deletes']} in {status['position_delete_files']} files"
+    written = status["last_write"]["written_at"] if status["last_write"] else "-"
+    ready = "ready" if status["ready_for_v4"] else "not ready"
+    score = f"{status['health']['score']:.0f}" if status.get("health") else "-"
+    refused = ", ".join(status["refused_by"])
+    return name, f"v{status['format_version']}", equality, position, ready, refused, score, written

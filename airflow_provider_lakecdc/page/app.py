@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -22,13 +23,10 @@ from airflow_provider_lakecdc.page.addresses import link
 from airflow_provider_lakecdc.page.history import runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
-from airflow_provider_lakecdc.page.plan import plan_of
-from airflow_provider_lakecdc.page.quarantine import quarantine_of
 from airflow_provider_lakecdc.page.rendering import STATIC, render
 from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
 from airflow_provider_lakecdc.page.rights import visible_lakes
-from airflow_provider_lakecdc.page.table import table_of
-from airflow_provider_lakecdc.page.tables import tables_of
+from airflow_provider_lakecdc.page.tables import quarantine_of, table_of, tables_of
 from airflow_provider_lakecdc.page.task import Task
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import InputError
@@ -123,7 +121,7 @@ class PageRequest:
         self._user = user
         self._rights: Lookups = request.app.state.rights
         self.heads: MetadataCache = request.app.state.heads
-        self.parts: Lookups = request.app.state.parts
+        self._parts: Lookups = request.app.state.parts
         self.plans: Lookups = request.app.state.plans
         self._pages: Lookups = request.app.state.pages
 
@@ -147,19 +145,18 @@ class PageRequest:
         return await self._answer(content(), lambda message: render("failed", title=title, message=message))
 
     async def part(
-        self, lookups: Lookups, name: str, read: Callable[[View], Mapping[str, Any]], *key: Hashable
+        self, name: str, read: Callable[[View], Mapping[str, Any]], *key: Hashable, lookups: Lookups | None = None
     ) -> Response:
         """Render a part of a page.
 
-        :param lookups: runs the read.
-        :param name: name of the template.
-        :param read: returns the template's values.
+        :param name: name of the template, which gets the values read.
         :param key: what the values depend on besides the user's rights.
         """
+        known = lookups or self._parts
 
         async def content() -> str:
             view = await self._view()
-            return await lookups.get((name, view.key, *key), lambda: render(name, lake=view.lake_if_any, **read(view)))
+            return await known.get((name, view.key, *key), lambda: render(name, lake=view.lake_if_any, **read(view)))
 
         return await self._answer(content(), lambda message: render("error", message=message))
 
@@ -214,7 +211,7 @@ async def tables(request: PageRequestDep) -> Response:
 @router.get("/parts/tables")
 async def tables_part(request: PageRequestDep) -> Response:
     """Serve the tables with their scores."""
-    return await request.part(request.parts, "tables", lambda view: tables_of(view.lake, request.heads))
+    return await request.part("tables", lambda view: tables_of(view.lake, request.heads))
 
 
 @router.get("/plan")
@@ -227,7 +224,16 @@ async def plan(request: PageRequestDep, dag: Dag = "nightly") -> Response:
 @router.get("/parts/plan")
 async def plan_part(request: PageRequestDep, dag: Dag = "nightly") -> Response:
     """Serve the planned work with predicted costs and reasons."""
-    return await request.part(request.plans, "plan", lambda view: plan_of(view.lake, dag), dag)
+
+    def read(view: View) -> dict[str, Any]:
+        if view.lake.config is None:
+            return {"planned": None}
+        # importing all operators is slow
+        from airflow_provider_lakecdc.governance.planning import plan_run
+
+        return {"planned": plan_run(view.lake.config, dag), "looked_at": datetime.now(UTC)}
+
+    return await request.part("plan", read, dag, lookups=request.plans)
 
 
 @router.get("/history")
@@ -239,7 +245,7 @@ async def history(request: PageRequestDep) -> Response:
 @router.get("/parts/history")
 async def history_part(request: PageRequestDep, name: Name | None = None) -> Response:
     """Serve what jobs did to all tables or to one, with its numbers before and after."""
-    return await request.part(request.parts, "history", lambda view: runs_of(view.lake, name, request.heads), name)
+    return await request.part("history", lambda view: runs_of(view.lake, name, request.heads), name)
 
 
 @router.get("/report", dependencies=_MAY_READ_XCOM)
@@ -257,7 +263,7 @@ async def report_part(request: PageRequestDep, task: TaskDep) -> Response:
     def read(view: View) -> dict[str, Any]:
         return report_of(view.lakes, task) if task.try_number is None else report_of_try(view.lake, task)
 
-    return await request.part(request.parts, "report", read, task)
+    return await request.part("report", read, task)
 
 
 @router.get("/parts/tries", dependencies=_MAY_READ_XCOM)
@@ -267,7 +273,7 @@ async def tries_part(request: PageRequestDep, task: TaskDep) -> Response:
     def read(view: View) -> dict[str, Any]:
         return tries_of(view.lakes if view.name is None else [view.lake], task)
 
-    return await request.part(request.parts, "tries", read, task)
+    return await request.part("tries", read, task)
 
 
 @router.get("/table")
@@ -281,14 +287,10 @@ async def table(request: PageRequestDep, name: Name) -> Response:
 @router.get("/parts/table")
 async def table_part(request: PageRequestDep, name: Name) -> Response:
     """Serve a table's score, files, deletes and snapshots."""
-    return await request.part(request.parts, "table", lambda view: table_of(view.lake, name, request.heads), name)
+    return await request.part("table", lambda view: table_of(view.lake, name, request.heads), name)
 
 
 @router.get("/parts/quarantine")
 async def quarantine_part(request: PageRequestDep, name: Name) -> Response:
     """Serve a table's quarantined messages, by rule."""
-
-    def read(view: View) -> dict[str, Any]:
-        return quarantine_of(view.lake, name, request.heads)
-
-    return await request.part(request.parts, "quarantine", read, name)
+    return await request.part("quarantine", lambda view: quarantine_of(view.lake, name, request.heads), name)

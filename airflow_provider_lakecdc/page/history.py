@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from airflow_provider_lakecdc.audit import AuditRow, history
+from airflow_provider_lakecdc.audit import history
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from airflow_provider_lakecdc.page.task import report_link
@@ -27,27 +26,6 @@ _NUMBERS = (
 )
 
 
-@dataclass(frozen=True)
-class Change:
-    """A table's number before and after a job."""
-
-    name: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a job did to a table, with the changed numbers.
-
-    :param report: address of the job's report.
-    """
-
-    row: AuditRow
-    changes: tuple[Change, ...]
-    report: str
-
-
 def runs_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[str, Any]:
     """Return the template's values of the history, newest first.
 
@@ -59,13 +37,13 @@ def runs_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[str, An
     catalog, most = lake.catalog, _MOST_ROWS if lake.hidden else _RUNS
     rows = heads.read(catalog, AUDIT, (lake.conn_id, table, most), lambda: history(catalog, table, limit=most))
     shown = [row for row in rows if lake.shows(row.table)][:_RUNS]
-    runs = [Run(row, tuple(changes(row.metrics)), report_link(lake.name, row)) for row in shown]
+    runs = [{"row": row, "changes": [*changes(row.metrics)], "report": report_link(lake.name, row)} for row in shown]
     return {"runs": runs, "table": table, "most": _RUNS}
 
 
-def changes(metrics: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the changed numbers in a job's metrics."""
+def changes(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the changed numbers in a job's metrics, each with its name, before and after the job."""
     for name in _NUMBERS:
         before, after = metrics.get(f"{name}_before"), metrics.get(f"{name}_after")
         if before is not None and after is not None and before != after:
-            yield Change(name.replace("_", " "), before, after)
+            yield {"name": name.replace("_", " "), "before": before, "after": after}

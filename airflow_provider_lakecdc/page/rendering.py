@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from airflow_provider_lakecdc.observe import number_format
+from airflow_provider_lakecdc.observe.number_format import age, duration, number, size
 from airflow_provider_lakecdc.page.addresses import link
 from lakecdc.metadata.health import grade, worst_losses
 
@@ -40,7 +39,8 @@ def _environment() -> Environment:
     )
     environment.globals |= {"link": link, "dag_run": _dag_run, "task_page": _task_page, "static": _static}
     environment.globals |= {"grade": grade, "worst_losses": worst_losses}
-    environment.filters |= {"age": _age, "duration": _duration, "size": _size, "number": _number, "moment": _moment}
+    environment.filters |= {"age": age, "duration": duration, "size": size, "number": number}
+    environment.filters["moment"] = "{:%d %b %H:%M}".format
     return environment
 
 
@@ -58,23 +58,3 @@ def _task_page(task: Task) -> str:
     """Return the address of a task instance on Airflow's own page, with its log."""
     mapped = "" if task.map_index < 0 else f"/mapped/{task.map_index}"
     return f"{_dag_run(task.dag_id, task.run_id)}/tasks/{quote(task.task_id, safe='')}{mapped}"
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment:%d %b %H:%M}"
-
-
-def _age(moment: datetime | str | None) -> str:
-    return number_format.age(moment.isoformat() if isinstance(moment, datetime) else moment)
-
-
-def _duration(seconds: float | None) -> str:
-    return "-" if seconds is None else number_format.duration(seconds)
-
-
-def _size(bytes: float | None) -> str:
-    return "-" if bytes is None else number_format.size(bytes)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"

@@ -3,58 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from airflow_provider_lakecdc.audit import AuditRow, history_of_task, proof_of
-from airflow_provider_lakecdc.page.history import Change, changes
+from airflow_provider_lakecdc.page.history import changes
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.task import Task, report_link
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
-from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY, progress_of
+from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY
 from airflow_provider_lakecdc.submit.reporting import each_metric
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 
 _AT_WORK = ("running", "restarting")
 # jobs report progress at most every half minute
 _REFRESH_SECONDS = 20
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a job or one of its steps did to a table.
-
-    :param job: the step; None if the job has no steps.
-    :param changes: the table's changed numbers.
-    :param proof: what was proven before the commit, if anything.
-    :param figures: all metrics as in the task's log.
-    """
-
-    table: str
-    job: str | None
-    outcome: str
-    reason: str | None
-    snapshot_before: str | None
-    snapshot_after: str | None
-    core_seconds: float | None
-    changes: tuple[Change, ...]
-    proof: str | None
-    figures: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Try:
-    """A try that started Spark.
-
-    :param ended: the audit row that ended last.
-    :param outcomes: the distinct outcomes of its tables.
-    :param address: address of its report.
-    """
-
-    ended: AuditRow
-    outcomes: tuple[str, ...]
-    address: str
 
 
 def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
@@ -69,7 +32,7 @@ def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
     return {
         **_facts(task, run, [*_steps(reported)] if isinstance(reported, Mapping) else []),
         "runs_on": run is not None and run.finished_at is None and state in _AT_WORK,
-        "progress": [*progress_of(pushed.get(PROGRESS_KEY, []))],
+        "progress": pushed.get(PROGRESS_KEY, [])[::-1],
         "shown_in": next((lake.name for lake in visible if run and lake.conn_id == run.catalog_conn_id), None),
     }
 
@@ -105,24 +68,24 @@ def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
         return {"tries": []}
     by_number = [list(rows) for _, rows in groupby(_audited(lake, task), lambda row: row.try_number)]
     tries = [
-        Try(
-            ended=max(rows, key=lambda row: row.finished_at),
-            outcomes=tuple(dict.fromkeys(row.outcome for row in rows)),
-            address=report_link(lake.name, rows[0]),
-        )
+        {
+            "ended": max(rows, key=lambda row: row.finished_at),
+            "outcomes": list(dict.fromkeys(row.outcome for row in rows)),
+            "address": report_link(lake.name, rows[0]),
+        }
         for rows in by_number
     ]
     return {"tries": tries}
 
 
-def _facts(task: Task, run: JobRun | None, steps: Sequence[Step]) -> dict[str, Any]:
-    outcomes = [step.outcome for step in steps]
+def _facts(task: Task, run: JobRun | None, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    outcomes = [step["outcome"] for step in steps]
     return {
         "task": task,
         "run": run,
         "steps": steps,
         "counts": {outcome: outcomes.count(outcome) for outcome in dict.fromkeys(outcomes)},
-        "core_seconds": sum(step.core_seconds or 0 for step in steps),
+        "core_seconds": sum(step["core_seconds"] or 0 for step in steps),
         "refresh_seconds": _REFRESH_SECONDS,
     }
 
@@ -152,23 +115,17 @@ def _read(task: Task) -> tuple[dict[str, Any], str | None]:
     return {row.key: row.value for row in rows}, state
 
 
-def _steps(reported: Mapping[str, Mapping[str, Any]]) -> Iterator[Step]:
+def _steps(reported: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for table, facts in reported.items():
         for job, of_step in facts.get("steps", {None: facts}).items():
             yield _step(table, job, of_step)
 
 
-def _step(table: str, job: str | None, facts: Mapping[str, Any]) -> Step:
+def _step(table: str, job: str | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a job, or one step of a job with steps, did to a table."""
     metrics = facts.get("metrics", {})
-    return Step(
-        table=table,
-        job=job,
-        outcome=facts["outcome"],
-        reason=facts.get("reason"),
-        snapshot_before=facts.get("snapshot_before"),
-        snapshot_after=facts.get("snapshot_after"),
-        core_seconds=metrics.get("core_seconds"),
-        changes=tuple(changes(metrics)),
-        proof=proof_of(metrics),
-        figures=tuple(each_metric(metrics)),
-    )
+    return {
+        **{name: facts.get(name) for name in ("outcome", "reason", "snapshot_before", "snapshot_after")},
+        **{"table": table, "job": job, "core_seconds": metrics.get("core_seconds"), "proof": proof_of(metrics)},
+        **{"changes": [*changes(metrics)], "figures": [*each_metric(metrics)]},
+    }

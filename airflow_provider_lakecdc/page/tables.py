@@ -1,36 +1,35 @@
-"""The tables of a lake with their scores, from ``lakecdc.health``."""
+"""The tables of a lake with their scores, and the state and the quarantine of one of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.audit import Trend, health_trends
 from airflow_provider_lakecdc.audit.reading import LATELY
-from airflow_provider_lakecdc.page.lakes import Lake
+from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+from airflow_provider_lakecdc.lake.assess_table import OpenTable
+from airflow_provider_lakecdc.lake.status import read_status
+from airflow_provider_lakecdc.lake.tables import open_table, summary_of
+from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
 from airflow_provider_lakecdc.page.lookups import MetadataCache
-from lakecdc.metadata.health import grade
-from lakecdc.metadata.names import HEALTH
+from lakecdc.metadata import names
+from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, grade
+from lakecdc.metadata.last_write import source_lag_seconds
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
-@dataclass(frozen=True)
-class TableRow:
-    """A row of the list of tables.
-
-    :param trend: its health over time; None if not measured recently.
-    """
-
-    name: str
-    trend: Trend | None
+_SNAPSHOTS = 20
 
 
 def tables_of(lake: Lake, heads: MetadataCache) -> dict[str, Any]:
     """Return the template's values of the tables, lowest score first, unmeasured tables last."""
     known = trends(lake, heads)
-    rows = [TableRow(name, known.get(name)) for name in lake.tables]
-    rows.sort(key=lambda row: (row.trend.latest.score if row.trend else 101.0, row.name))
-    grades = [grade(row.trend.latest.score) if row.trend else "unmeasured" for row in rows]
+    scores = {name: known[name].latest.score if name in known else 101.0 for name in lake.tables}
+    rows = [{"name": name, "trend": known.get(name)} for name in sorted(scores, key=lambda name: (scores[name], name))]
+    grades = [grade(score) if name in known else "unmeasured" for name, score in scores.items()]
     return {"rows": rows, "counts": {each: grades.count(each) for each in ("bad", "poor", "good", "unmeasured")}}
 
 
@@ -39,4 +38,89 @@ def trends(lake: Lake, heads: MetadataCache) -> dict[str, Trend]:
     catalog = lake.catalog
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     since = today - LATELY
-    return heads.read(catalog, HEALTH, (lake.conn_id, since), lambda: health_trends(catalog, since))
+    return heads.read(catalog, names.HEALTH, (lake.conn_id, since), lambda: health_trends(catalog, since))
+
+
+def table_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of a table's files, deletes and snapshots.
+
+    :raises InputError: the table does not exist or is hidden.
+    """
+    lake.check_shown(table)
+    catalog = lake.catalog
+    values = heads.read(catalog, table, (lake.conn_id, "status"), lambda: _read(catalog, table))
+    written = values["status"]["last_write"]
+    # the lag grows without commits
+    lag = source_lag_seconds(written["source_time"], datetime.now(UTC)) if written else None
+    return {"name": table, "trend": trends(lake, heads).get(table), "lag": lag, **values}
+
+
+def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:
+    with open_table(catalog, table) as opened:
+        # catalogs that ignore case would bypass the visibility check
+        if opened is None or ".".join(opened.name()) != table:
+            raise no_such_table(table)
+        # the same limit as for workers
+        is_small = OpenTable(opened).is_small
+        snapshots = _snapshots(opened)
+        kept = len(opened.metadata.snapshots)
+    return {
+        "status": read_status(catalog, table, health=is_small),
+        "is_small": is_small,
+        "most_files": MOST_FILES_OF_A_WORKER,
+        "snapshots": snapshots,
+        "kept": kept,
+    }
+
+
+def _snapshots(table: Table) -> list[dict[str, Any]]:
+    refs: dict[int, list[str]] = defaultdict(list)
+    for name, ref in table.metadata.refs.items():
+        refs[ref.snapshot_id].append(name)
+    newest = sorted(table.metadata.snapshots, key=lambda each: each.timestamp_ms, reverse=True)[:_SNAPSHOTS]
+    return [
+        {
+            # as text, since JavaScript numbers lack 64-bit precision
+            "id": str(each.snapshot_id),
+            "made_at": datetime.fromtimestamp(each.timestamp_ms / 1000, UTC),
+            "operation": each.summary.operation.value if each.summary else "",
+            "job": summary_of(each).get(names.JOB),
+            "refs": sorted(refs[each.snapshot_id]),
+            "summary": summary_of(each),
+        }
+        for each in newest
+    ]
+
+
+def quarantine_of(lake: Lake, table: str, heads: MetadataCache) -> dict[str, Any]:
+    """Return the template's values of a table's quarantine, most frequent rule first.
+
+    :raises InputError: the table is hidden.
+    """
+    lake.check_shown(table)
+    catalog, name = lake.catalog, lake.quarantine_of(table)
+    rules = heads.read(catalog, name, (lake.conn_id, table), lambda: _by_rule(catalog, name, table))
+    return {"rules": rules, "table": table, "quarantine": name, "replay": lake.replay_dag}
+
+
+def _by_rule(catalog: CatalogConnection, quarantine: str, table: str) -> list[dict[str, Any]]:
+    """Count messages by rule without reading their content, which may be confidential."""
+    from pyiceberg.expressions import EqualTo, Reference
+    from pyiceberg.expressions.literals import literal
+
+    with open_table(catalog, quarantine) as loaded:
+        if loaded is None:
+            return []
+        of_table = EqualTo(term=Reference("target"), value=literal(table))
+        rows = loaded.scan(of_table, selected_fields=("target", "rule", "first_seen")).to_arrow()
+    counts = rows.group_by("rule").aggregate([("rule", "count"), ("first_seen", "min"), ("first_seen", "max")])
+    rules = sorted(counts.to_pylist(), key=lambda each: (-each["rule_count"], each["rule"]))
+    return [
+        {
+            "rule": each["rule"],
+            "messages": each["rule_count"],
+            "first_seen": each["first_seen_min"],
+            "last_seen": each["first_seen_max"],
+        }
+        for each in rules
+    ]

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.delete_debt import check_delete_debt
-from airflow_provider_lakecdc.lake.tables import MAIN, Side
+from airflow_provider_lakecdc.lake.limits import Side
+from airflow_provider_lakecdc.lake.tables import MAIN
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class DeleteDebtSensor(PollingSensor):
@@ -39,12 +34,11 @@ class DeleteDebtSensor(PollingSensor):
     :param max_position_delete_files: limit of position-delete files and deletion vectors. (templated)
     :param max_position_deletes: limit of rows in them. (templated)
     :param branch: the branch to read. (templated)
-    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
-    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
     template_fields: Sequence[str] = (
+        *PollingSensor.template_fields,
         "tables",
         "until",
         "max_equality_delete_files",
@@ -52,7 +46,6 @@ class DeleteDebtSensor(PollingSensor):
         "max_position_delete_files",
         "max_position_deletes",
         "branch",
-        "catalog_conn_id",
     )
 
     def __init__(
@@ -76,27 +69,20 @@ class DeleteDebtSensor(PollingSensor):
         self.max_position_deletes = max_position_deletes
         self.branch = branch
 
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Check the tables once."""
-        limits, until, tables = self._limits(), side(self.until), tables_of(self.tables)
-        debts = check_delete_debt(get_catalog(self.catalog_conn_id), tables, self.branch, limits, until)
-        self.log.info("Waiting for delete debt %s %s; result: %s", until, _given(limits), debts or "not yet")
-        return PokeReturnValue(debts is not None, debts)
-
     def trigger(self) -> DeleteDebtTrigger:
         """Create the trigger."""
         return DeleteDebtTrigger(
             tables=tables_of(self.tables),
             catalog_conn_id=self.catalog_conn_id,
-            limits=_given(self._limits()),
+            limits=self._limits(),
             until=side(self.until),
             branch=self.branch,
             poll_interval=self.poke_interval,
         )
 
-    def _limits(self) -> DebtLimits:
+    def _limits(self) -> dict[str, int]:
         try:
-            return DebtLimits(
+            limits = DebtLimits(
                 _number(self.max_equality_delete_files),
                 _number(self.max_equality_deletes),
                 _number(self.max_position_delete_files),
@@ -104,10 +90,7 @@ class DeleteDebtSensor(PollingSensor):
             )
         except (SpecError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
-
-
-def _given(limits: DebtLimits) -> dict[str, int]:
-    return {name: value for name, value in asdict(limits).items() if value is not None}
+        return {name: value for name, value in asdict(limits).items() if value is not None}
 
 
 def _number(value: int | str | None) -> int | None:

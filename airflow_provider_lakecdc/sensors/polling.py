@@ -5,30 +5,28 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast, get_args
 
-from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.lake.tables import Side
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.submit.submission import table_list
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
 class PollingSensor(BaseSensorOperator):
     """Wait for the condition of a :class:`airflow_provider_lakecdc.triggers.polling.PollingTrigger`.
 
-    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``.
+    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
     :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
     """
 
+    template_fields: Sequence[str] = ("catalog_conn_id",)
     ui_color = "#d9ecf2"
 
     def __init__(self, *, catalog_conn_id: str | None = None, deferrable: bool | None = None, **kwargs: Any) -> None:
@@ -42,13 +40,20 @@ class PollingSensor(BaseSensorOperator):
     def trigger(self) -> PollingTrigger:
         """Create the trigger."""
 
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Check once."""
+        trigger = self.trigger()
+        result = trigger.check(get_catalog(self.catalog_conn_id))
+        self.log.info("Waiting for %s; result: %s", trigger.goal.format_map(vars(trigger)), result or "not yet")
+        return PokeReturnValue(result is not None, result)
+
     def execute(self, context: Context) -> Any:
         """Wait on the worker, or check once and then wait in the triggerer."""
         if not self.deferrable:
             return super().execute(context)
         first = self.poke(context)
-        if first.is_done:  # type: ignore[union-attr]
-            return first.xcom_value  # type: ignore[union-attr]
+        if first.is_done:
+            return first.xcom_value
         self.defer(
             trigger=self.trigger(),
             method_name="execute_complete",
@@ -84,8 +89,6 @@ def side(until: str) -> Side:
 
     :raises AirflowFailException: it is invalid.
     """
-    if until == "above":
-        return "above"
-    if until == "below":
-        return "below"
-    raise AirflowFailException(f"Expected until='above' or 'below', got {until!r}.")
+    if until not in get_args(Side):
+        raise AirflowFailException(f"Expected until='above' or 'below', got {until!r}.")
+    return cast(Side, until)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import PokeReturnValue
+from airflow.sdk import Context
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake.consumers import register_consumer
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.triggers.snapshot import SnapshotTrigger
 from lakecdc.metadata.consumers import LIMIT
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class SnapshotSensor(PollingSensor):
@@ -27,12 +24,10 @@ class SnapshotSensor(PollingSensor):
     :param table: ``namespace.name``. (templated)
     :param consumer: its name. (templated)
     :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
-    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
-    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    template_fields: Sequence[str] = ("table", "consumer", "catalog_conn_id")
+    template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "consumer")
 
     def __init__(self, *, table: str, consumer: str, limit: float = LIMIT, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -44,11 +39,6 @@ class SnapshotSensor(PollingSensor):
         """Register the consumer, then wait."""
         register_consumer(get_catalog(self.catalog_conn_id), self.table, self.consumer, limit=self.limit)
         return super().execute(context)
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Check the table once."""
-        snapshots = self.trigger().check(get_catalog(self.catalog_conn_id))
-        return PokeReturnValue(snapshots is not None, snapshots)
 
     def trigger(self) -> SnapshotTrigger:
         """Create the trigger."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.tables import Side
+from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
 from airflow_provider_lakecdc.triggers.source_lag import SourceLagTrigger
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class SourceLagSensor(PollingSensor):
@@ -33,12 +28,17 @@ class SourceLagSensor(PollingSensor):
     :param source_conn_id: connection with the source's address and login. (templated)
     :param max_lag: bytes of the log for ``postgres``, messages for ``kafka``. (templated)
     :param until: ``above`` or ``below``. (templated)
-    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
-    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    template_fields: Sequence[str] = ("tables", "source", "source_conn_id", "max_lag", "until", "catalog_conn_id")
+    template_fields: Sequence[str] = (
+        *PollingSensor.template_fields,
+        "tables",
+        "source",
+        "source_conn_id",
+        "max_lag",
+        "until",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json"}
 
     def __init__(
@@ -57,13 +57,6 @@ class SourceLagSensor(PollingSensor):
         self.source_conn_id = source_conn_id
         self.max_lag = max_lag
         self.until = until
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Check the tables and their source once."""
-        trigger = self.trigger()
-        lags = trigger.check(get_catalog(self.catalog_conn_id))
-        self.log.info("Waiting for lags %s %d; result: %s", trigger.until, trigger.max_lag, lags or "not yet")
-        return PokeReturnValue(lags is not None, lags)
 
     def trigger(self) -> SourceLagTrigger:
         """Create the trigger."""

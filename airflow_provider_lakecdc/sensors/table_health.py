@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.health_scores import check_scores
-from airflow_provider_lakecdc.lake.tables import MAIN, Side
+from airflow_provider_lakecdc.lake.limits import Side
+from airflow_provider_lakecdc.lake.tables import MAIN
 from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
 from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class TableHealthSensor(PollingSensor):
@@ -30,12 +25,10 @@ class TableHealthSensor(PollingSensor):
     :param score: 0–100, see ``airflow lakecdc health``. (templated)
     :param until: ``below`` or ``above``. (templated)
     :param branch: the branch to read. (templated)
-    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
-    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    template_fields: Sequence[str] = ("tables", "score", "until", "branch", "catalog_conn_id")
+    template_fields: Sequence[str] = (*PollingSensor.template_fields, "tables", "score", "until", "branch")
 
     def __init__(
         self,
@@ -51,13 +44,6 @@ class TableHealthSensor(PollingSensor):
         self.score = score
         self.until = until
         self.branch = branch
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Check the tables once."""
-        limit, until = self._limit(), side(self.until)
-        scores = check_scores(get_catalog(self.catalog_conn_id), tables_of(self.tables), limit, until, self.branch)
-        self.log.info("Waiting for scores %s %g; result: %s", until, limit, scores or "not yet")
-        return PokeReturnValue(scores is not None, scores)
 
     def trigger(self) -> TableHealthTrigger:
         """Create the trigger."""

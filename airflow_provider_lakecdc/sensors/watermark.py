@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import PokeReturnValue
+from airflow.sdk import Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 
 class IcebergWatermarkSensor(PollingSensor):
@@ -26,12 +23,10 @@ class IcebergWatermarkSensor(PollingSensor):
 
     :param table: ``namespace.name``. (templated)
     :param moment: ISO-8601; without a zone UTC. Default: the end of the run's data interval. (templated)
-    :param catalog_conn_id: connection of type ``iceberg``; default: ``[lakecdc] catalog_conn_id``. (templated)
-    :param deferrable: wait in the triggerer instead of a worker; default: ``[operators] default_deferrable``.
-    :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
+    :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    template_fields: Sequence[str] = ("table", "moment", "catalog_conn_id")
+    template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "moment")
 
     def __init__(self, *, table: str, moment: str = "{{ data_interval_end }}", **kwargs: Any) -> None:
         super().__init__(**kwargs)

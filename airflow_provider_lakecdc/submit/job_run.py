@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakecdc.contract.report import now
-
-if TYPE_CHECKING:
-    from airflow_provider_lakecdc.exceptions import LakecdcJobError
-    from lakecdc.contract.report import JobReport
+from airflow_provider_lakecdc.exceptions import LakecdcJobError
+from lakecdc.contract.report import JobReport, now
 
 #: XCom with :meth:`JobRun.to_xcom`, pushed when the job begins
 JOB_RUN_KEY = "lakecdc_job_run"

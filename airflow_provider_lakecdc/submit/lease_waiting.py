@@ -5,17 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from airflow_provider_lakecdc.submit.failures import counts_as_failure
-from lakecdc.contract.report import LEASE_HOLDER
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from lakecdc.contract.report import JobReport
+from lakecdc.contract.report import LEASE_HOLDER, JobReport
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +13,8 @@ from airflow_provider_lakecdc.submit.links import SPARK_UI_KEY
 from lakecdc.contract import runtime
 from lakecdc.contract.report import now
 
-#: XCom with the job's progress, a list of :class:`Progress`, newest last
+#: XCom with the job's progress, newest last, each ``what`` (a table; the job and a table, for Spark's progress; or the
+#: job, for all its tables), ``how_far`` in words and ``at``, ISO-8601
 PROGRESS_KEY = "lakecdc_progress"
 
 log = logging.getLogger(__name__)
@@ -22,25 +22,6 @@ log = logging.getLogger(__name__)
 # every XCom is a request to Airflow's API server
 _PACE = 5.0
 _MOST_ENTRIES = 20
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress of a part of a job.
-
-    :param what: a table; the job and a table, for Spark's progress; or the job, for all its tables.
-    :param how_far: the progress in words.
-    :param at: ISO-8601 time of the progress.
-    """
-
-    what: str
-    how_far: str
-    at: str
-
-
-def progress_of(entries: Iterable[Mapping[str, str]]) -> Iterator[Progress]:
-    """Parse the XCom, newest first."""
-    yield from reversed([Progress(**each) for each in entries])
 
 
 class ProgressForwarder:
@@ -52,7 +33,7 @@ class ProgressForwarder:
 
     def __init__(self, push: Callable[[str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._push, self._clock = push, clock
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, dict[str, str]] = {}
         self._pushed = -_PACE
         self._has_spark_ui = False
         self._logged_application: str | None = None
@@ -86,12 +67,12 @@ class ProgressForwarder:
         what, _, how_far = text.partition(": ")
         # keep the order of arrival
         self._progress.pop(what, None)
-        self._progress[what] = Progress(what, how_far, now())
+        self._progress[what] = {"what": what, "how_far": how_far, "at": now()}
         for oldest in list(self._progress)[:-_MOST_ENTRIES]:
             del self._progress[oldest]
         if self._clock() - self._pushed >= _PACE:
             self._pushed = self._clock()
-            self._push_safely(PROGRESS_KEY, [asdict(each) for each in self._progress.values()])
+            self._push_safely(PROGRESS_KEY, list(self._progress.values()))
 
     def _push_safely(self, key: str, value: Any) -> None:
         try:

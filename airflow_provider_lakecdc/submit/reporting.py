@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset, AssetAlias, Context
 
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from lakecdc.contract.report import JobReport, TableReport
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.spec import JobSpec
 
 _HEADINGS = ("table", "outcome", "snapshot before", "snapshot after", "details")
 # the outcome of several steps: the first of these
@@ -27,7 +23,10 @@ def compact(report: JobReport) -> dict[str, dict[str, Any]]:
     For a job with steps, a table has the overall facts, and below ``steps`` the facts of each by its job. Snapshot ids
     are text, since JavaScript numbers lack 64-bit precision.
     """
-    return {table: _facts_of_steps(steps) for table, steps in _by_table(report.tables).items()}
+    by_table: dict[str, list[TableReport]] = {}
+    for table in report.tables:
+        by_table.setdefault(table.table, []).append(table)
+    return {table: _facts_of_steps(steps) for table, steps in by_table.items()}
 
 
 def summary(report: JobReport) -> str:
@@ -35,13 +34,15 @@ def summary(report: JobReport) -> str:
     rows = [_HEADINGS, *(_row(table) for table in report.tables)]
     if any(table.job for table in report.tables):
         rows = [("step", *_HEADINGS), *((table.job or "", *_row(table)) for table in report.tables)]
-    widths = [max(map(len, cells)) for cells in list(zip(*rows, strict=True))[:-1]]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
-    ]
     title = f"{report.job}, {report.started_at} to {report.finished_at}, {report.spark_application_id or 'no Spark'}"
-    return "\n".join([title, *lines, *([f"stopped: {report.error}"] if report.error else [])])
+    return "\n".join([title, aligned(rows), *([f"stopped: {report.error}"] if report.error else [])])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows of a table with aligned columns."""
+    # the last column, which may be long, needs no padding
+    widths = [*(max(map(len, cells)) for cells in list(zip(*rows, strict=True))[:-1]), 0]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def raise_asset_events(
@@ -56,7 +57,10 @@ def raise_asset_events(
     :param catalog_conn_id: part of the assets' names.
     :param changed: the report without planned changes of dry runs (:func:`without_plans`).
     """
-    facts = {table_asset(catalog_conn_id, name).uri: _extra(report, name, of) for name, of in compact(report).items()}
+    facts = {
+        table_asset(catalog_conn_id, name).uri: {"table": name, "job": report.job, **of}
+        for name, of in compact(report).items()
+    }
     alias = tables_alias(catalog_conn_id).name
     for outlet in outlets:
         if isinstance(outlet, Asset) and outlet.uri in facts:
@@ -70,17 +74,6 @@ def raise_asset_events(
 def without_plans(report: JobReport, spec: JobSpec) -> JobReport:
     """Return the report without changes that dry runs only planned, whatever the outcome."""
     return replace(report, tables=tuple(table for table in report.tables if spec.changes(table.job, table.table)))
-
-
-def _extra(report: JobReport, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {"table": table, "job": report.job, **facts}
-
-
-def _by_table(tables: Iterable[TableReport]) -> dict[str, list[TableReport]]:
-    by_table: dict[str, list[TableReport]] = {}
-    for table in tables:
-        by_table.setdefault(table.table, []).append(table)
-    return by_table
 
 
 def _facts_of_steps(steps: Sequence[TableReport]) -> dict[str, Any]:
@@ -101,25 +94,13 @@ def _facts_of_steps(steps: Sequence[TableReport]) -> dict[str, Any]:
 
 
 def _facts(table: TableReport) -> dict[str, Any]:
-    facts = {
-        "outcome": table.outcome,
-        "reason": table.reason,
-        "failure_class": table.failure_class,
-        "snapshot_before": table.snapshot_before,
-        "snapshot_after": table.snapshot_after,
-        "metrics": table.metrics,
-    }
-    return {name: value for name, value in facts.items() if value not in (None, {})}
+    names = ("outcome", "reason", "failure_class", "snapshot_before", "snapshot_after", "metrics")
+    return {name: value for name in names if (value := getattr(table, name)) not in (None, {})}
 
 
 def _row(table: TableReport) -> Sequence[str]:
-    return (
-        table.table,
-        table.outcome,
-        table.snapshot_before or "-",
-        table.snapshot_after or "-",
-        details(_facts(table)),
-    )
+    heads = (table.snapshot_before or "-", table.snapshot_after or "-")
+    return table.table, table.outcome, *heads, details(_facts(table))
 
 
 def details(facts: Mapping[str, Any]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+from airflow.sdk import Context
+
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -68,14 +70,13 @@ def check_spec(document: Mapping[str, Any], job: str) -> JobSpec:
         raise JobBadInputError(f"The spec of job {job} is invalid: {error}") from error
 
 
-def check_conf(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Reject a DAG run whose ``conf`` has an unknown key.
+def check_conf(context: Context) -> None:
+    """Refuse a DAG run whose ``conf`` has an unknown key.
 
-    :param known: the known keys.
     :raises JobBadInputError: names the nearest known key.
     """
     try:
-        refuse_unknown(conf or {}, set(known), "the run's conf")
+        refuse_unknown(context["dag_run"].conf or {}, {*context["dag"].params}, "the run's conf")
     except SpecError as error:
         raise JobBadInputError(str(error), hint="Nothing was done; trigger another run.") from error
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+from airflow.sdk import Context
 
 #: XCom with the compact report, pushed even if the task fails
 REPORT_KEY = "report"

@@ -7,14 +7,8 @@ A DAG file needs three lines::
     dag = ingest_dag(load_config())
 """
 
-from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
-from airflow_provider_lakecdc.templates.config import (
-    LakeConfig,
-    Retention,
-    SparkConfig,
-    load_config,
-    parse_config,
-)
+from airflow_provider_lakecdc.operators.plan import groups_of_tables
+from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, SparkConfig, load_config, parse_config
 from airflow_provider_lakecdc.templates.governance import (
     hourly_governance_dag,
     nightly_governance_dag,

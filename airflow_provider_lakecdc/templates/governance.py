@@ -29,10 +29,9 @@ from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifest
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
-from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
 from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
-from airflow_provider_lakecdc.templates.steps import Groups, debt_trigger, finish, mapped_step, new_dag, planned_groups
+from airflow_provider_lakecdc.templates.steps import debt_trigger, finish, mapped_step, new_dag, planned_step
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.names import AUDIT, HEALTH
 
@@ -56,6 +55,8 @@ OF_SIDE_TABLES = (
 _FOR_EVER = timedelta(days=3650).total_seconds()
 #: operators in the order of work, with the template's default options
 Steps = tuple[tuple[type[LakecdcJobOperator], dict[str, Any]], ...]
+#: options of each step
+StepOptions = Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
 #: the URI of a task's plan, empty if there is none
 _PLAN = "{{{{ ti.xcom_pull(task_ids='{}', key='" + PLAN_KEY + "') or '' }}}}"
 _FAILURES = """
@@ -117,10 +118,7 @@ def hourly_governance_dag(config: LakeConfig) -> DAG:
     :param config: has ``tables`` or ``targets``.
     :raises ValueError: it has neither.
     """
-    steps: Steps = (
-        (RewriteDeleteFilesOperator, HOURLY_DELETES),
-        (CompactDataFilesOperator, LIGHT_COMPACTION),
-    )
+    steps: Steps = ((RewriteDeleteFilesOperator, HOURLY_DELETES), (CompactDataFilesOperator, LIGHT_COMPACTION))
     return _chained(config, "hourly_governance", _HOURLY, steps)
 
 
@@ -170,7 +168,10 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
-        work = [_one_step(config, plan)] if config.one_application else _steps(config, plan, options)
+        if config.one_application:
+            work = [planned_step(GovernOperator, config, plan, {})]
+        else:
+            work = _steps(config, plan, options)
         approvals: list[BaseOperator | MappedOperator] = [
             task
             for step, of_step in options.items()
@@ -189,24 +190,14 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     return dag
 
 
-def _steps(
-    config: LakeConfig, plan: PlanOperator, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
-) -> list[MappedOperator]:
-    """Return the tasks that do the work, in order.
-
-    :param options: of each step.
-    """
+def _steps(config: LakeConfig, plan: PlanOperator, options: StepOptions) -> list[MappedOperator]:
+    """Return the tasks that do the work, in order."""
     tasks: list[MappedOperator] = []
     for step, of_step in options.items():
         before = [task.task_id for task in tasks]
-        earlier = {"after": before, "trigger_rule": TriggerRule.ALL_DONE} if before else {}
-        tasks.append(mapped_step(step, config, planned_groups(plan, step.job_name), of_step, **earlier))
+        earlier: dict[str, Any] = {"after": before, "trigger_rule": TriggerRule.ALL_DONE} if before else {}
+        tasks.append(planned_step(step, config, plan, of_step, **earlier))
     return tasks
-
-
-def _one_step(config: LakeConfig, plan: PlanOperator) -> MappedOperator:
-    """Return the single task that does all work in one Spark application."""
-    return mapped_step(GovernOperator, config, planned_groups(plan, GovernOperator.job_name), {})
 
 
 def _approval_steps(
@@ -220,10 +211,10 @@ def _approval_steps(
 
     :param work: the tasks for all other tables.
     """
-    dry_run = mapped_step(
+    dry_run = planned_step(
         step,
         config,
-        planned_groups(plan, dry_run_of(step.job_name)),
+        plan,
         {**options, "dry_run": True},
         task_id=dry_run_of(step.job_name),
         after=[task.task_id for task in work],
@@ -238,9 +229,8 @@ def _approval_steps(
         response_timeout=timedelta(seconds=config.approval_timeout),
         # tables that could not be assessed must not block approvals of others
         trigger_rule=TriggerRule.ALL_DONE,
-        retry_policy=retry_policy(),
     )
-    approved = mapped_step(step, config, Groups(approval.output), options, task_id=approved_of(step.job_name))
+    approved = mapped_step(step, config, approval.output, options, task_id=approved_of(step.job_name))
     chain(work[-1], dry_run, approval, approved)
     return [dry_run, approval, approved]
 
@@ -254,17 +244,11 @@ def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
         catalog_conn_id=config.catalog,
         deferrable=True,
         timeout=_FOR_EVER,
-        retry_policy=retry_policy(),
     )
 
 
-def _assessment(
-    config: LakeConfig, options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]]
-) -> AssessTablesOperator:
-    """Return the task that assesses the tables.
-
-    :param options: of each step.
-    """
+def _assessment(config: LakeConfig, options: StepOptions) -> AssessTablesOperator:
+    """Return the task that assesses the tables."""
     given = {step.job_name: dict(of_step) for step, of_step in options.items()}
     beside = {
         step.job_name: [*config.quarantine_tables, *given[step.job_name].pop("side_tables", ()), AUDIT, HEALTH]
@@ -273,7 +257,8 @@ def _assessment(
     }
     own = {job: tables for job, of_job in given.items() if (tables := config.own_tables(job, of_job)) is not None}
     if (expiry := ExpirePartitionsOperator.job_name) in given:
-        audit = {table: asdict(retention) for table, retention in _audit_retention(config).items()}
+        moments = {AUDIT: "finished_at", HEALTH: "measured_at"} if config.audit_max_age else {}
+        audit = {table: asdict(Retention(moment, config.audit_max_age)) for table, moment in moments.items()}
         own[expiry] = {**audit, **own[expiry]}
         beside[expiry] = [*audit]
     return AssessTablesOperator(
@@ -291,26 +276,11 @@ def _assessment(
         is_dry=IS_DRY_RUN,
         strict_run_conf=True,
         catalog_conn_id=config.catalog,
-        retry_policy=retry_policy(),
     )
 
 
-def _audit_retention(config: LakeConfig) -> dict[str, Retention]:
-    """Return the retention of the audit and health tables."""
-    moments = {AUDIT: "finished_at", HEALTH: "measured_at"} if config.audit_max_age else {}
-    return {table: Retention(moment, config.audit_max_age) for table, moment in moments.items()}
-
-
-def _plan(
-    config: LakeConfig,
-    kind: str,
-    assessed: AssessTablesOperator,
-    options: Mapping[type[LakecdcJobOperator], Mapping[str, Any]],
-) -> PlanOperator:
-    """Return the task that plans the work.
-
-    :param options: of each step.
-    """
+def _plan(config: LakeConfig, kind: str, assessed: AssessTablesOperator, options: StepOptions) -> PlanOperator:
+    """Return the task that plans the work."""
     minutes = config.budgets.get(kind)
     return PlanOperator(
         task_id="plan",
@@ -321,7 +291,6 @@ def _plan(
         tables_per_application=config.tables_per_application,
         options={step.job_name: dict(given) for step, given in options.items()} if config.one_application else None,
         catalog_conn_id=config.catalog,
-        retry_policy=retry_policy(),
     )
 
 
@@ -337,7 +306,6 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
         is_dry=IS_DRY_RUN,
         catalog_conn_id=config.catalog,
         trigger_rule=TriggerRule.ALL_DONE,
-        retry_policy=retry_policy(),
     )
 
 
@@ -346,13 +314,9 @@ def _report_of_approved(plan: PlanOperator, approvals: Sequence[BaseOperator | M
 
     :param approvals: the tasks of these steps.
     """
+    plan_uri = _PLAN.format(plan.task_id)
     report = ReportOperator(
-        task_id="report_approved",
-        plan=_PLAN.format(plan.task_id),
-        jobs=plan.asks,
-        of_approved=True,
-        trigger_rule=TriggerRule.ALL_DONE,
-        retry_policy=retry_policy(),
+        task_id="report_approved", plan=plan_uri, jobs=plan.asks, of_approved=True, trigger_rule=TriggerRule.ALL_DONE
     )
     list(approvals) >> report
     return report
@@ -367,5 +331,4 @@ def _documents(config: LakeConfig) -> BaseOperator:
         # it runs after failures, so also after another task rejected the run's conf
         strict_run_conf=True,
         trigger_rule=TriggerRule.ALL_DONE,
-        retry_policy=retry_policy(),
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, TriggerRule
 
-from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.hooks.source import placeholder_address
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
-from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag
+from airflow_provider_lakecdc.templates.steps import feeding_step, finish, new_dag
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
@@ -43,8 +41,9 @@ def ingest_dag(config: LakeConfig) -> DAG:
     """
     if not config.source or not config.targets:
         raise ValueError("The ingest DAG needs a source and at least one target.")
-    _check(config)
     kind = str(config.source.get("type"))
+    address = placeholder_address(kind) if config.source_conn_id else {}
+    parse_source({**address, **config.source}, parse_targets(list(config.targets)))
     by_time = kind == "jdbc" and config.source.get("interval", {}) is not None
     if by_time and config.schedules.assets.get("ingest"):
         raise SpecError(
@@ -61,15 +60,11 @@ def ingest_dag(config: LakeConfig) -> DAG:
     # a replication slot has one reader, and a log should be read once: the tables share one application
     size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
     with new_dag(config, "ingest", doc, run_params, may_backfill=by_time) as dag:
-        step = mapped_step(
+        step = feeding_step(
             IngestOperator,
             config,
-            Groups([{"tables": group} for group in groups_of_tables(config.target_tables, size)]),
             {**reload, **config.job_options("ingest", "ingest")},
-            source=config.source,
-            targets=list(config.targets),
-            source_conn_id=config.source_conn_id,
-            only=params.ONLY_TABLES,
+            size,
             # runs of a backfill start all at once, whatever the DAG's limit of active runs
             max_active_tis_per_dag=1 if by_time else None,
         )
@@ -81,13 +76,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
             is_dry=params.IS_DRY_RUN,
             catalog_conn_id=config.catalog,
             trigger_rule=TriggerRule.ALL_DONE,
-            retry_policy=retry_policy(),
         )
         step >> announce
         finish([step, announce])
     return dag
-
-
-def _check(config: LakeConfig) -> None:
-    address = placeholder_address(str(config.source.get("type"))) if config.source_conn_id else {}
-    parse_source({**address, **config.source}, parse_targets(list(config.targets)))

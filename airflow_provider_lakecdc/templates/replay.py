@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from airflow_provider_lakecdc.governance.table_groups import groups_of_tables
 from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import REPLAY
-from airflow_provider_lakecdc.templates.steps import Groups, finish, mapped_step, new_dag
+from airflow_provider_lakecdc.templates.steps import feeding_step, finish, new_dag
 
 _DOC = """
 Replays quarantined messages of **{tables}** after the feed or the table has been corrected. They keep their order, so
@@ -29,22 +28,9 @@ def replay_quarantine_dag(config: LakeConfig) -> DAG:
         raise ValueError("The DAG that replays the quarantine needs a source and at least one target.")
     doc = _DOC.format(tables=", ".join(config.target_tables))
     quarantine = config.job_options("ingest", "ingest").get("quarantine_table")
-    with new_dag(config, REPLAY, doc, params.run_params(config.target_tables) | _rules_param()) as dag:
-        step = mapped_step(
-            ReplayQuarantineOperator,
-            config,
-            Groups([{"tables": group} for group in groups_of_tables(config.target_tables, 0)]),
-            config.job_options("ingest", "replay_quarantine", quarantine_table=quarantine),
-            source=config.source,
-            targets=list(config.targets),
-            source_conn_id=config.source_conn_id,
-            only=params.ONLY_TABLES,
-            rules=params.RULES,
-        )
-        finish([step])
-    return dag
-
-
-def _rules_param() -> dict[str, Param]:
+    options = config.job_options("ingest", "replay_quarantine", quarantine_table=quarantine)
     text = "Replay only messages that broke these rules, such as type; leave it empty for all."
-    return {"rules": Param(None, type=["null", "array"], items={"type": "string"}, title="Rules", description=text)}
+    rules = Param(None, type=["null", "array"], items={"type": "string"}, title="Rules", description=text)
+    with new_dag(config, REPLAY, doc, params.run_params(config.target_tables) | {"rules": rules}) as dag:
+        finish([feeding_step(ReplayQuarantineOperator, config, options, 0, rules=params.RULES)])
+    return dag

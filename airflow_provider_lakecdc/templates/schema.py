@@ -45,7 +45,9 @@ def _of_class(described: type[Any]) -> dict[str, Any]:
     hints, meanings = typing.get_type_hints(described), _meanings(described)
     fields = dataclasses.fields(described)
     properties = {
-        each.name: _of_type(hints[each.name]) | _described(meanings.get(each.name)) for each in fields if each.init
+        each.name: _of_type(hints[each.name]) | ({"description": meanings[each.name]} if each.name in meanings else {})
+        for each in fields
+        if each.init
     }
     required = [
         each.name
@@ -63,10 +65,6 @@ def _meanings(described: type[Any]) -> dict[str, str]:
         for name, text in _PARAMETER.findall(each.__doc__ or ""):
             meanings[name] = " ".join(text.split()).replace("``", "`")
     return meanings
-
-
-def _described(meaning: str | None) -> dict[str, str]:
-    return {"description": meaning} if meaning else {}
 
 
 def _of_type(hint: Any) -> dict[str, Any]:

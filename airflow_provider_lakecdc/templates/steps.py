@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -23,8 +22,8 @@ from airflow.sdk.definitions.asset import BaseAsset
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
-from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator
-from airflow_provider_lakecdc.operators.plan import PlanOperator
+from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator, SourceJobOperator
+from airflow_provider_lakecdc.operators.plan import PlanOperator, groups_of_tables
 from airflow_provider_lakecdc.submit.retry_policy import retry_policy
 from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
@@ -59,7 +58,12 @@ def new_dag(
         start_date=config.first_day,
         catchup=False,
         max_active_runs=1,
-        default_args={"owner": config.owner, "retries": config.retries, "retry_delay": RETRY_DELAY},
+        default_args={
+            "owner": config.owner,
+            "retries": config.retries,
+            "retry_delay": RETRY_DELAY,
+            "retry_policy": retry_policy(),
+        },
         tags={"lakecdc", kind, *config.tags},
         params=run_params,
         # Airflow accepts the values, but the enumeration is not public
@@ -110,43 +114,52 @@ def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
     list(tasks) >> EmptyOperator(task_id=FINISHED, trigger_rule=TriggerRule.NONE_FAILED)
 
 
-@dataclass(frozen=True)
-class Groups:
-    """The groups that a step is mapped over.
-
-    :param arguments: arguments per group of tables, or the XCom with them.
-    :param planned_by: id of the task that plans them, if any.
-    """
-
-    arguments: list[dict[str, Any]] | XComArg
-    planned_by: str | None = None
-
-
-def planned_groups(plan: PlanOperator, job: str) -> Groups:
-    """Return the groups that a task plans when the DAG runs.
-
-    :param job: the step's job.
-    """
+def planned_step(
+    operator: type[LakecdcJobOperator],
+    config: LakeConfig,
+    plan: PlanOperator,
+    options: Mapping[str, Any],
+    task_id: str | None = None,
+    **arguments: Any,
+) -> MappedOperator:
+    """Create a step whose groups of tables a task plans when the DAG runs, under the id of the step."""
+    job = task_id or operator.job_name
 
     # not a partial: Airflow shows the source of mapping functions
     def of_job(group: dict[str, Any]) -> Any:
         return group.get(job) or {"tables": []}
 
-    return Groups(plan.output.map(of_job), plan.task_id)
+    groups = plan.output.map(of_job)
+    return mapped_step(operator, config, groups, options, task_id=job, planned_by=plan.task_id, **arguments)
+
+
+def feeding_step(
+    operator: type[SourceJobOperator], config: LakeConfig, options: Mapping[str, Any], size: int, **arguments: Any
+) -> MappedOperator:
+    """Create a step of a job that feeds the targets from the source, in applications of ``size`` tables (0: all)."""
+    return mapped_step(
+        operator,
+        config,
+        [{"tables": group} for group in groups_of_tables(config.target_tables, size)],
+        options,
+        source=config.source,
+        targets=list(config.targets),
+        source_conn_id=config.source_conn_id,
+        only=params.ONLY_TABLES,
+        **arguments,
+    )
 
 
 def mapped_step(
     operator: type[LakecdcJobOperator],
     config: LakeConfig,
-    groups: Groups,
+    groups: list[dict[str, Any]] | XComArg,
     options: Mapping[str, Any],
     **arguments: Any,
 ) -> MappedOperator:
     """Create a step: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``.
 
-    :param groups: groups of tables.
-    :param options: the job's options, as arguments of the operator.
-    :param arguments: further arguments of the operator.
+    :param groups: arguments per group of tables, or the XCom with them.
     """
     pool = {"pool": config.pool} if config.pool else {}
     # an option dry_run in the configuration overrides the run's param
@@ -154,11 +167,9 @@ def mapped_step(
     return operator.partial(
         catalog_conn_id=config.catalog,
         map_index_template=MAP_INDEX_TEMPLATE,
-        retry_policy=retry_policy(),
         **config.spark.arguments(),
         **pool,
         **{**options, "dry_run": dry_run},
-        planned_by=groups.planned_by,
         strict_run_conf=True,
         **{"task_id": operator.job_name, **arguments},
-    ).expand_kwargs(groups.arguments)
+    ).expand_kwargs(groups)

@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.delete_debt import Debts, check_delete_debt
-from airflow_provider_lakecdc.lake.tables import MAIN, Side
+from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
+from airflow_provider_lakecdc.lake.limits import Side, Until, check_limit
+from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
-from lakecdc.metadata.debt import DebtLimits
+from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DeleteDebtTrigger(PollingTrigger):
-    """Fire when tables' delete debt is on one side of its limits, or cannot be read.
+    """Fire when the delete debt of tables is above its limits, or below, or cannot be read.
 
     :param tables: ``namespace.name`` of each table.
-    :param catalog_conn_id: connection of type ``iceberg``.
     :param limits: fields of :class:`lakecdc.metadata.debt.DebtLimits`.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.delete_debt.check_delete_debt`.
+    :param until: ``above``: some table has a count above its limit, without the deletes that no run can convert;
+        ``below``: no table has.
     :param branch: the branch to read.
-    :param poll_interval: seconds between two checks.
     """
 
     event_key: ClassVar[str] = "debt"
+    goal: ClassVar[str] = "delete debt {until} {limits}"
 
-    def __init__(
-        self,
-        *,
-        tables: Sequence[str],
-        catalog_conn_id: str,
-        limits: Mapping[str, int | None],
-        until: Side = "above",
-        branch: str = MAIN,
-        poll_interval: float = 60.0,
-    ) -> None:
-        self.tables, self.limits, self.until, self.branch = list(tables), dict(limits), until, branch
-        super().__init__(
-            catalog_conn_id, poll_interval, tables=self.tables, limits=self.limits, until=until, branch=branch
-        )
+    tables: Sequence[str]
+    limits: Mapping[str, int | None]
+    until: Side = "above"
+    branch: str = MAIN
 
-    def check(self, catalog: CatalogConnection) -> Debts | None:
-        """Return the debts if the wait is over."""
-        return check_delete_debt(catalog, self.tables, self.branch, DebtLimits(**self.limits), self.until)
+    def check(self, catalog: CatalogConnection) -> dict[str, dict[str, int]] | None:
+        limits = DebtLimits(**self.limits)
+
+        def read(table: str) -> DeleteDebt | None:
+            with open_branch(catalog, table, self.branch) as loaded:
+                debt = debt_of(loaded, self.branch) if loaded is not None else None
+                if self.until == "above" and loaded is not None and debt is not None and debt.above(limits):
+                    return removable_debt(loaded, self.branch, debt)
+                return debt
+
+        wanted: Until = "some" if self.until == "above" else "none"
+        debts = check_limit(self.tables, read, lambda debt: bool(debt.above(limits)), wanted, "Delete debt")
+        return None if debts is None else {table: debt.counts() for table, debt in debts.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -12,31 +13,34 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, aget_catalog
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PollingTrigger(BaseTrigger):
     """Check a catalog's tables repeatedly; fire when a check returns a result or fails.
 
-    Only names and limits are serialized; the connection is looked up before every check, so that renewed credentials
+    Only the fields are serialized, as JSON; the connection is looked up before every check, so that renewed credentials
     take effect.
 
     :param catalog_conn_id: connection of type ``iceberg``.
     :param poll_interval: seconds between two checks.
-    :param arguments: the subclass's arguments, all JSON.
     """
 
     #: key of the result in the event
     event_key: ClassVar[str]
+    #: the awaited state, for the log; formatted with the fields
+    goal: ClassVar[str]
 
-    def __init__(self, catalog_conn_id: str, poll_interval: float, **arguments: Any) -> None:
+    catalog_conn_id: str
+    poll_interval: float = 60.0
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.catalog_conn_id = catalog_conn_id
-        self.poll_interval = poll_interval
-        self._arguments = arguments
 
     @abstractmethod
     def check(self, catalog: CatalogConnection) -> Any | None:
         """Check once; runs in a thread, as pyiceberg blocks.
 
         :return: the result as JSON; None to keep waiting.
+        :raises LakecdcJobError: the result depends on a table that cannot be read.
         """
 
     async def check_in_thread(self, catalog: CatalogConnection) -> Any | None:
@@ -45,8 +49,8 @@ class PollingTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and its arguments, all JSON."""
-        own = {"catalog_conn_id": self.catalog_conn_id, "poll_interval": self.poll_interval}
-        return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments | own
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return f"{type(self).__module__}.{type(self).__qualname__}", own
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is a result.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -9,21 +10,19 @@ from airflow_provider_lakecdc.lake.consumers import unread
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SnapshotTrigger(PollingTrigger):
     """Fire when a table has snapshots that a consumer has not read, or when the consumer cannot continue.
 
     :param table: ``namespace.name``.
     :param consumer: name of a registered consumer.
-    :param catalog_conn_id: connection of type ``iceberg``.
-    :param poll_interval: seconds between two checks.
     """
 
     event_key: ClassVar[str] = "snapshots"
+    goal: ClassVar[str] = "snapshots of {table} that {consumer} has not read"
 
-    def __init__(self, *, table: str, consumer: str, catalog_conn_id: str, poll_interval: float = 60.0) -> None:
-        super().__init__(catalog_conn_id, poll_interval, table=table, consumer=consumer)
-        self.table = table
-        self.consumer = consumer
+    table: str
+    consumer: str
 
     def check(self, catalog: CatalogConnection) -> dict[str, str] | None:
         """Return the ids of the last snapshot read and of the head, as text for JSON parsers without 64-bit numbers."""

@@ -3,49 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import asource_from_connection, source_from_connection
-from airflow_provider_lakecdc.lake.source_lag import Lags, check_source_lag
-from airflow_provider_lakecdc.lake.tables import Side
+from airflow_provider_lakecdc.lake.limits import Side, Until, check_limit
+from airflow_provider_lakecdc.lake.tables import read_position
+from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
+#: bytes or messages by table; None for a table that was never fed
+Lags = dict[str, int | None]
 
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class SourceLagTrigger(PollingTrigger):
-    """Fire when tables lag behind their source, or no longer, or when either cannot be read.
+    """Fire when tables lag behind their source's log by more than a limit, or none does, or either cannot be read.
 
-    :param tables: ``namespace.name`` of each table.
+    :param tables: ``namespace.name`` of each table; one that was never fed or does not exist has an infinite lag.
     :param source: the source, without what its connection provides.
     :param source_conn_id: connection of the source.
     :param max_lag: bytes of the log for ``postgres``, messages for ``kafka``.
-    :param until: ``above`` or ``below``, see :func:`airflow_provider_lakecdc.lake.source_lag.check_source_lag`.
-    :param polling: ``catalog_conn_id`` and ``poll_interval``, see :class:`PollingTrigger`.
+    :param until: ``above``: some table has a larger lag; ``below``: no table has.
     """
 
     event_key: ClassVar[str] = "lag"
+    goal: ClassVar[str] = "lags {until} {max_lag}"
 
-    def __init__(
-        self,
-        *,
-        tables: Sequence[str],
-        source: Mapping[str, Any],
-        source_conn_id: str,
-        max_lag: int,
-        until: Side = "above",
-        **polling: Any,
-    ) -> None:
-        self.tables, self.source, self.source_conn_id = list(tables), dict(source), source_conn_id
-        self.max_lag, self.until = max_lag, until
-        own: dict[str, Any] = {
-            "source": self.source,
-            "source_conn_id": source_conn_id,
-            "max_lag": max_lag,
-            "until": until,
-        }
-        super().__init__(**polling, tables=self.tables, **own)
+    tables: Sequence[str]
+    source: Mapping[str, Any]
+    source_conn_id: str
+    max_lag: int
+    until: Side = "above"
 
     def check(self, catalog: CatalogConnection) -> Lags | None:
         """Return the lags if the wait is over."""
@@ -57,4 +51,32 @@ class SourceLagTrigger(PollingTrigger):
         return await asyncio.to_thread(self._check, catalog, source)
 
     def _check(self, catalog: CatalogConnection, source: tuple[Mapping[str, Any], SecretEnvironment]) -> Lags | None:
-        return check_source_lag(catalog, source, self.tables, self.max_lag, self.until)
+        positions = {table: _position(catalog, table) for table in self.tables}
+        lags = _query(*source, {table: position for table, position in positions.items() if isinstance(position, str)})
+
+        def lag_of(table: str) -> float:
+            if isinstance(failed := positions[table], Exception):
+                raise failed
+            return lags.get(table, math.inf)
+
+        wanted: Until = "some" if self.until == "above" else "none"
+        behind = check_limit(self.tables, lag_of, lambda lag: lag > self.max_lag, wanted, "Source lag")
+        return None if behind is None else {table: lags.get(table) for table in behind}
+
+
+def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:
+    """Return a table's encoded position in its source, or the error; the source is queried for all tables at once."""
+    try:
+        position = read_position(catalog, table)
+    except Exception as error:
+        return error
+    return position.encode() if position else None
+
+
+def _query(source: Mapping[str, Any], secrets: SecretEnvironment, positions: Mapping[str, str]) -> dict[str, int]:
+    """Query the source in a process that may import its client (``lakecdc.probes.source_lag``)."""
+    if not positions:
+        return {}
+    question = json.dumps({"source": source, "positions": positions})
+    lags: dict[str, int] = json.loads(launcher.ask_source("lakecdc.probes.source_lag", question, secrets.values))
+    return lags

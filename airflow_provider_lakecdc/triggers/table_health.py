@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.health_scores import Scores, check_scores
-from airflow_provider_lakecdc.lake.tables import MAIN, Side
+from airflow_provider_lakecdc.lake.assess_table import health_of
+from airflow_provider_lakecdc.lake.limits import Side, Until, check_limit
+from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TableHealthTrigger(PollingTrigger):
     """Fire when tables' scores are on one side of a limit, or cannot be read.
 
-    :param tables: ``namespace.name`` of each table.
+    :param tables: ``namespace.name`` of each table; those without a snapshot are on neither side.
     :param score: 0–100.
-    :param catalog_conn_id: connection of type ``iceberg``.
-    :param until: ``below`` or ``above``, see :func:`airflow_provider_lakecdc.lake.health_scores.check_scores`.
+    :param until: ``below``: some table has a lower score; ``above``: no table has.
     :param branch: the branch to read.
-    :param poll_interval: seconds between two checks.
     """
 
     event_key: ClassVar[str] = "health"
+    goal: ClassVar[str] = "scores {until} {score:g}"
 
-    def __init__(
-        self,
-        *,
-        tables: Sequence[str],
-        score: float,
-        catalog_conn_id: str,
-        until: Side = "below",
-        branch: str = MAIN,
-        poll_interval: float = 300.0,
-    ) -> None:
-        self.tables, self.score, self.until, self.branch = list(tables), score, until, branch
-        super().__init__(catalog_conn_id, poll_interval, tables=self.tables, score=score, until=until, branch=branch)
+    tables: Sequence[str]
+    score: float
+    until: Side = "below"
+    branch: str = MAIN
+    poll_interval: float = 300.0
 
-    def check(self, catalog: CatalogConnection) -> Scores | None:
-        """Return the scores if the wait is over."""
-        return check_scores(catalog, self.tables, self.score, self.until, self.branch)
+    def check(self, catalog: CatalogConnection) -> dict[str, float] | None:
+        def read(table: str) -> float | None:
+            with open_branch(catalog, table, self.branch) as loaded:
+                health = health_of(loaded, self.branch) if loaded is not None else None
+                return health.score if health else None
+
+        wanted: Until = "some" if self.until == "below" else "none"
+        scores = check_limit(self.tables, read, lambda score: score < self.score, wanted, "Health")
+        return None if scores is None else {table: round(score, 1) for table, score in scores.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -9,21 +10,18 @@ from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class IcebergWatermarkTrigger(PollingTrigger):
     """Fire when a table's watermark reaches a moment, or cannot be read.
 
     :param table: ``namespace.name``.
-    :param catalog_conn_id: connection of type ``iceberg``.
     :param moment: ISO-8601.
-    :param poll_interval: seconds between two checks.
     """
 
     event_key: ClassVar[str] = "read_through"
 
-    def __init__(self, *, table: str, catalog_conn_id: str, moment: str, poll_interval: float = 60.0) -> None:
-        super().__init__(catalog_conn_id, poll_interval, table=table, moment=moment)
-        self.table = table
-        self.moment = moment
+    table: str
+    moment: str
 
     def check(self, catalog: CatalogConnection) -> str | None:
         """Return the watermark if it has reached the moment."""

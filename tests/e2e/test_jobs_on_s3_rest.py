@@ -20,9 +20,9 @@ import s3fs
 
 from airflow_provider_lakecdc.audit import Application, Run
 from airflow_provider_lakecdc.audit import history as history_of_jobs
-from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT
+from airflow_provider_lakecdc.audit.outbox import Batch
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection

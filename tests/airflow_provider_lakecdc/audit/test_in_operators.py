@@ -217,4 +217,4 @@ def test_an_application_that_another_try_takes_over_remains_the_same(tmp_path: P
     assert first.read_application() == first.read_application()
     second.write_spec("{}")
     second.write_application()
-    assert first.read_application().id != second.read_application().id
+    assert first.read_application()["id"] != second.read_application()["id"]

@@ -20,9 +20,9 @@ from airflow_provider_lakecdc.audit import (
     record_health,
     recording,
 )
-from airflow_provider_lakecdc.audit.batch import Batch
 from airflow_provider_lakecdc.audit.commit import append_once
 from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LAKE_TABLES
+from airflow_provider_lakecdc.audit.outbox import Batch
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.tables import summary_of
 from airflow_provider_lakecdc.operators.remove_documents import RemoveDocumentsOperator

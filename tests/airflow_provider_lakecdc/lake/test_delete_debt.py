@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
-from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.delete_debt import check_delete_debt, read_delete_debt
-from lakecdc.metadata.debt import DebtLimits, DeleteDebt
+from airflow_provider_lakecdc.lake.delete_debt import debt_of
+from airflow_provider_lakecdc.lake.tables import open_branch
+from lakecdc.metadata.debt import DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 
 def read(table: str = "shop.orders", branch: str = "main") -> DeleteDebt | None:
-    return read_delete_debt(get_catalog("lake"), table, branch)
+    with open_branch(get_catalog("lake"), table, branch) as loaded:
+        return debt_of(loaded, branch) if loaded is not None else None
 
 
 @pytest.fixture
@@ -63,49 +63,3 @@ def test_a_branch_has_a_debt_of_its_own(orders: FedTable) -> None:
     orders.table.manage_snapshots().create_branch(snapshot_id=clean, branch_name="audit").commit()
     assert read(branch="audit") == DeleteDebt()
     assert read() == DeleteDebt(1, 10)
-
-
-def test_what_no_run_can_pay_is_no_reason_for_one(orders: FedTable) -> None:
-    """A DAG that starts the job whenever there is debt would start it for ever."""
-    catalog, limits = get_catalog("lake"), DebtLimits(max_equality_delete_files=1, max_equality_deletes=5)
-    with orders.table.update_schema() as update:
-        update.add_column("x", DoubleType())
-        update.add_column("s", StructType(NestedField(4, "a", IntegerType())))
-    orders.ingest(None)
-    orders.delete(10, 20, key=orders.table.schema().find_field("x").field_id)
-    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is None
-    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "below") is None
-    orders.delete(3, 4)
-    found = check_delete_debt(catalog, ["shop.orders"], "main", limits, "above")
-    assert found == {"shop.orders": DeleteDebt(2, 7).counts()}
-    # readers fail on the whole table for it
-    orders.delete(1, key=orders.table.schema().find_field("s.a").field_id)
-    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is None
-
-
-def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
-    catalog, limits = get_catalog("lake"), DebtLimits(max_equality_delete_files=0)
-    with orders.table.update_schema() as update:
-        update.add_column("place", StringType())
-    with orders.table.update_spec() as spec:
-        spec.add_identity("place")
-    orders.table.append(pa.table({"id": pa.array([1], pa.int64()), "place": ["north"]}))
-    with orders.table.update_spec() as spec:
-        spec.remove_field("place")
-    orders.delete(5)
-    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is not None
-    with orders.table.update_schema(allow_incompatible_changes=True) as update:
-        update.delete_column("place")
-    # it is of the whole table, to which files of that spec belong
-    assert check_delete_debt(catalog, ["shop.orders"], "main", limits, "above") is None
-
-
-def test_above_is_any_table_and_below_is_all(lake: dict[str, str], orders: FedTable) -> None:
-    catalog, limits = get_catalog("lake"), DebtLimits(max_equality_delete_files=1)
-    FedTable(lake, "shop.lines").delete(9, 9)
-    orders.delete(9)
-    names, few, many = ["shop.orders", "shop.lines"], DeleteDebt(1, 9).counts(), DeleteDebt(2, 18).counts()
-    assert check_delete_debt(catalog, names, "main", limits, "above") == {"shop.lines": many}
-    assert check_delete_debt(catalog, names, "main", limits, "below") is None
-    assert check_delete_debt(catalog, names[:1], "main", limits, "above") is None
-    assert check_delete_debt(catalog, names[:1], "main", limits, "below") == {"shop.orders": few}

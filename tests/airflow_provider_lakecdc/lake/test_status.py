@@ -12,7 +12,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.status import overview, read_status, tables_of
+from airflow_provider_lakecdc.lake.status import read_status, tables_of
+from airflow_provider_lakecdc.operators.table_status import overview
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.observe.metrics import COUNTERS, DERIVED, DURATION, GAUGES, TABLES, emit
+from airflow_provider_lakecdc.observe.metrics import COUNTERS, DURATION, GAUGES, TABLES, emit
 from airflow_provider_lakecdc.operators.govern import GovernOperator
 from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDeleteFilesOperator
 from lakecdc.contract.options import OPTIONS
@@ -24,6 +24,15 @@ from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.spec import GOVERN, SOURCE_JOBS
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, TaskInstance, changed
+
+#: metrics derived from several numbers of an ingest report
+DERIVED = {
+    "events": "counter",
+    "events_per_second": "gauge",
+    "rows_per_second": "gauge",
+    "source_lag_seconds": "gauge",
+    "last_write": "gauge",
+}
 
 FED = TableReport(
     "shop.orders",

@@ -50,7 +50,8 @@ def test_nothing_to_report_is_an_error(context: Any) -> None:
 @pytest.mark.usefixtures("shop")
 def test_the_overview_is_a_table() -> None:
     from airflow_provider_lakecdc.hooks.catalog import get_catalog
-    from airflow_provider_lakecdc.lake.status import overview, read_status
+    from airflow_provider_lakecdc.lake.status import read_status
+    from airflow_provider_lakecdc.operators.table_status import overview
 
     known = read_status(get_catalog("lake"), "shop.orders")
     assert known is not None

@@ -97,7 +97,7 @@ class TestOneTable:
     def test_a_commit_is_seen(self, viewer: TestClient, lake: dict[str, str]) -> None:
         from airflow_provider_lakecdc.page.lakes import Lake
         from airflow_provider_lakecdc.page.lookups import MetadataCache
-        from airflow_provider_lakecdc.page.table import table_of
+        from airflow_provider_lakecdc.page.tables import table_of
 
         table, shown, heads = FedTable(lake), Lake("lake", "lake"), MetadataCache()
         table.ingest(None)

@@ -86,7 +86,7 @@ def test_measurements_are_read_once_for_each_commit(
     assert trends(shown, heads) is before
     assert record_health(catalog, NOW, {"shop.orders": health(50.0)})
     (row,) = tables_of(shown, heads)["rows"]
-    assert row.trend and [score for _, score in row.trend.scores] == [90.0, 50.0]
+    assert row["trend"] and [score for _, score in row["trend"].scores] == [90.0, 50.0]
     # what is older than the list shows is not read
     assert record_health(catalog, NOW - timedelta(days=20), {"shop.orders": health(10.0)})
     assert len(trends(shown, heads)["shop.orders"].scores) == 2

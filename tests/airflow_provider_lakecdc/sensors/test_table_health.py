@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
-from airflow_provider_lakecdc.lake.health import health_of
+from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.sensors.table_health import TableHealthSensor
 from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
 from tests.airflow_provider_lakecdc.tables import FedTable

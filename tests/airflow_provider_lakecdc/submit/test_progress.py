@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY, ProgressForwarder, progress_of
+from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY, ProgressForwarder
 
 PROGRESS = "progress of "
 
@@ -15,7 +15,7 @@ def test_progress_is_kept_by_what_it_is_of_and_not_at_every_line() -> None:
 
     def push(key: str, value: Any) -> None:
         assert key == PROGRESS_KEY
-        kept.append([(each.what, each.how_far) for each in progress_of(value)])
+        kept.append([(each["what"], each["how_far"]) for each in reversed(value)])
 
     tell = ProgressForwarder(push, lambda: clock[0]).listeners[PROGRESS]
     tell("shop.orders: 1 of 40 file groups, about 5 minutes left")
@@ -35,7 +35,7 @@ def test_the_newest_of_many_are_kept() -> None:
     tell = ProgressForwarder(lambda _, value: kept.append(value), lambda: next(clock)).listeners[PROGRESS]
     for number in range(30):
         tell(f"t{number}: over")
-    assert [each.what for each in progress_of(kept[-1])] == [f"t{number}" for number in range(29, 9, -1)]
+    assert [each["what"] for each in reversed(kept[-1])] == [f"t{number}" for number in range(29, 9, -1)]
 
 
 def test_a_job_goes_on_though_airflow_does_not_listen() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.lake.row_changes import RowChanges
-from airflow_provider_lakecdc.triggers.row_change import RowChangeTrigger
+from airflow_provider_lakecdc.triggers.row_change import RowChanges, RowChangeTrigger
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_lakecdc.lake.health import health_of
+from airflow_provider_lakecdc.lake.assess_table import health_of
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.partition_fields import PartitionField

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_lakecdc.governance.precheck import look
-from airflow_provider_lakecdc.lake.health import health_of
+from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.lake.live_files import live_files
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.sort_order import column_order

@@ -1,0 +1,71 @@
+"""The trigger of delete debt, checking real tables in a real catalog once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
+
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.limits import Side
+from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
+from lakecdc.metadata.debt import DeleteDebt
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+
+@pytest.fixture
+def orders(lake: dict[str, str]) -> FedTable:
+    return FedTable(lake)
+
+
+def check(tables: Sequence[str], limits: Mapping[str, int], until: Side) -> dict[str, dict[str, int]] | None:
+    trigger = DeleteDebtTrigger(catalog_conn_id="lake", tables=tables, limits=limits, until=until)
+    return trigger.check(get_catalog("lake"))
+
+
+def test_what_no_run_can_pay_is_no_reason_for_one(orders: FedTable) -> None:
+    """A DAG that starts the job whenever there is debt would start it for ever."""
+    limits = {"max_equality_delete_files": 1, "max_equality_deletes": 5}
+    with orders.table.update_schema() as update:
+        update.add_column("x", DoubleType())
+        update.add_column("s", StructType(NestedField(4, "a", IntegerType())))
+    orders.ingest(None)
+    orders.delete(10, 20, key=orders.table.schema().find_field("x").field_id)
+    assert check(["shop.orders"], limits, "above") is None
+    assert check(["shop.orders"], limits, "below") is None
+    orders.delete(3, 4)
+    found = check(["shop.orders"], limits, "above")
+    assert found == {"shop.orders": DeleteDebt(2, 7).counts()}
+    # readers fail on the whole table for it
+    orders.delete(1, key=orders.table.schema().find_field("s.a").field_id)
+    assert check(["shop.orders"], limits, "above") is None
+
+
+def test_what_specs_and_partitions_make_unpayable(orders: FedTable) -> None:
+    limits = {"max_equality_delete_files": 0}
+    with orders.table.update_schema() as update:
+        update.add_column("place", StringType())
+    with orders.table.update_spec() as spec:
+        spec.add_identity("place")
+    orders.table.append(pa.table({"id": pa.array([1], pa.int64()), "place": ["north"]}))
+    with orders.table.update_spec() as spec:
+        spec.remove_field("place")
+    orders.delete(5)
+    assert check(["shop.orders"], limits, "above") is not None
+    with orders.table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("place")
+    # it is of the whole table, to which files of that spec belong
+    assert check(["shop.orders"], limits, "above") is None
+
+
+def test_above_is_any_table_and_below_is_all(lake: dict[str, str], orders: FedTable) -> None:
+    limits = {"max_equality_delete_files": 1}
+    FedTable(lake, "shop.lines").delete(9, 9)
+    orders.delete(9)
+    names, few, many = ["shop.orders", "shop.lines"], DeleteDebt(1, 9).counts(), DeleteDebt(2, 18).counts()
+    assert check(names, limits, "above") == {"shop.lines": many}
+    assert check(names, limits, "below") is None
+    assert check(names[:1], limits, "above") is None
+    assert check(names[:1], limits, "below") == {"shop.orders": few}
