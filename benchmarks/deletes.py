@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -78,16 +78,24 @@ class Cost:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Bench:
-    """One table with equality deletes.
+class Deletes(NamedTuple):
+    """The equality deletes of a table.
 
-    :param keys: the range that deleted keys are drawn from.
+    :param rows: keys that they delete.
+    :param keys: the range that these are drawn from.
     :param files: delete files of each commit.
     """
 
-    def __init__(
-        self, folder: Path, version: int, rows: int, deletes: int, commits: int, keys: range, files: int = 1
-    ) -> None:
+    rows: int
+    commits: int
+    keys: range
+    files: int = 1
+
+
+class Bench:
+    """One table with equality deletes."""
+
+    def __init__(self, folder: Path, version: int, rows: int, deletes: Deletes) -> None:
         self._folder, self._version, self._rows = folder, version, rows
         self._catalog = {
             "name": _CATALOG,
@@ -104,9 +112,9 @@ class Bench:
         self._spark: SparkSession = open_session(spec.catalog, "bench-deletes")
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {_CATALOG}.bench")
         self._fill()
-        for commit in range(commits):
-            self._delete(deletes // commits, commit, keys, files)
-        print(f"{self._name}: {rows:,} rows, {deletes:,} equality deletes in {commits} commits")
+        for commit in range(deletes.commits):
+            self._delete(deletes.rows // deletes.commits, commit, deletes.keys, deletes.files)
+        print(f"{self._name}: {rows:,} rows, {deletes.rows:,} equality deletes in {deletes.commits} commits")
         head = self._table().head()
         assert head is not None
         self._start = head.id
@@ -230,7 +238,7 @@ def _processor_seconds() -> float:
 
 def against_procedures(folder: Path, version: int, rows: int, deletes: int, commits: int) -> dict[str, Any]:
     """Ours and Iceberg's procedures on one table."""
-    bench = Bench(folder, version, rows, deletes, commits, range(rows))
+    bench = Bench(folder, version, rows, Deletes(deletes, commits, range(rows)))
     expected, found = bench.rows(), {"before": bench.readers()}
     ours = bench.twice("ours", lambda _: bench.ours())
     assert bench.rows() == expected
@@ -260,14 +268,14 @@ def growth(folder: Path, sizes: list[int], deletes: int, commits: int) -> dict[s
     found = {}
     for size in sizes:
         rows = size * 1_000_000
-        bench = Bench(folder, 3, rows, deletes, commits, range(max(0, rows - _HOT_KEYS), rows))
+        bench = Bench(folder, 3, rows, Deletes(deletes, commits, range(max(0, rows - _HOT_KEYS), rows)))
         found[f"{size} M rows"] = vars(bench.ours())
     return found
 
 
 def bounded(folder: Path) -> dict[str, Any]:
     """More deletes than the memory of all processes together could hold."""
-    bench = Bench(folder, 3, 20_000_000, 50_000_000, 20, range(60_000_000), files=1000)
+    bench = Bench(folder, 3, 20_000_000, Deletes(50_000_000, 20, range(60_000_000), files=1000))
     return {"delete_files": 20_000, "deletes": 50_000_000, "rows": 20_000_000, "ours": vars(bench.ours())}
 
 
@@ -295,7 +303,7 @@ def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     :param given: the arguments.
     """
-    Bench(folder, 3, 1000, 100, 1, range(1000)).ours()
+    Bench(folder, 3, 1000, Deletes(100, 1, range(1000))).ours()
     if given.bounded:
         return {"name": "bench-deletes-bounded", **bounded(folder)}
     result: dict[str, Any] = {"name": "bench-deletes", "rows": given.rows, "deletes": given.deletes}

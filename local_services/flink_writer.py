@@ -19,7 +19,7 @@ from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from local_services.flink_changes import Batch, Changes
@@ -175,19 +175,26 @@ class Flink:
         return out
 
 
+class Given(NamedTuple):
+    """What the rows of all tables depend on."""
+
+    rows: int
+    seed: int
+
+
 class TableWriter:
     """The writer of one table, in steps, so that one thread can write several: Flink's planner is bound to its thread.
 
+    :param version: of Iceberg's format.
     :param folder: where events and the expected rows go; the files ``<name>.go`` and ``<name>.stop`` begin
         and end an endless table.
-    :param rows: rows of the first load.
+    :param given: how many rows the first load has, and what all rows are drawn from.
     """
 
-    def __init__(self, flink: Flink, name: str, shape: Shape, version: int, folder: Path, rows: int, seed: int) -> None:
+    def __init__(self, flink: Flink, name: str, shape: Shape, version: int, folder: Path, given: Given) -> None:
         self._flink, self.name, self._shape, self._version = flink, name, shape, version
-        self._folder, self._size, self._rows_written = folder, rows, 0
-        random = Random(f"{seed} {name}")
-        self._changes = Changes(random, shape.make, shape.upsert, shape.required)
+        self._folder, self._size, self._rows_written = folder, given.rows, 0
+        self._changes = Changes(Random(f"{given.seed} {name}"), shape.make, shape.upsert, shape.required)
 
     def steps(self) -> Iterator[None]:
         """Write the table; yields while it waits."""
@@ -264,7 +271,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     flink, shapes = Flink(arguments.database, arguments.warehouse), tables()
     writers = [
-        TableWriter(flink, name, *shapes[name], arguments.out, arguments.rows, arguments.seed)
+        TableWriter(flink, name, *shapes[name], arguments.out, Given(arguments.rows, arguments.seed))
         for name in arguments.tables
     ]
     write_all(writers, arguments.out, arguments.at_once)

@@ -129,7 +129,6 @@ class LakeConfig:
     :param tables_per_application: tables that share one Spark application; 0 means all.
     :param one_application: run all planned work of a governance DAG in one task and Spark application (``govern``),
         instead of one for each step and group of tables.
-        instead of one for each step and group of tables.
     :param pool: Airflow pool of all tasks, to limit the load on a catalog or cluster.
     :param dag_id_prefix: prefix of the DAG ids, as in ``<prefix>_ingest``.
     :param start_date: ISO-8601; no run is scheduled before it.

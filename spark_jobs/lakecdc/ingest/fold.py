@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
 
 # lowest order key of a key's events
 _FIRST = "first_order"
+
+
+class Folded(NamedTuple):
+    """What a batch leaves of each key.
+
+    :param rows: ``key, op, row, order, source_time``, one per key; None for a commit of a position alone.
+    :param keys: how many there are; 0 for a full load, which nobody counts.
+    """
+
+    rows: DataFrame | None
+    keys: int
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from lakecdc.ingest.audit import Audit, AuditError
 from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import FoldStats, fold, stats
+from lakecdc.ingest.fold import Folded, FoldStats, fold, stats
 from lakecdc.ingest.misfits import without_misfits
 from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.reconciliation import Reconciliation
@@ -213,21 +213,21 @@ class TableRun:
         if batch.full_load or batch.changes is None:
             # a full load reads every key once: folding it would shuffle and store the whole table for nothing
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
-            mode = self._choose_mode(batch, None, 0, mark)
-            self._write(batch, mode, batch.changes, 0, position)
+            mode = self._choose_mode(batch, None, mark)
+            self._write(batch, mode, Folded(batch.changes, 0), position)
             return
         with _measured(batch) as (folded, measured):
             feed.count_events(measured)
             position = following(
                 batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order
             )
-            mode = self._choose_mode(batch, folded, measured.keys, mark)
+            mode = self._choose_mode(batch, Folded(folded, measured.keys), mark)
             batch, rows = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost).reconcile(folded)
-            self._write(batch, mode, rows, measured.keys, position)
+            self._write(batch, mode, Folded(rows, measured.keys), position)
 
-    def _choose_mode(self, batch: TableBatch, folded: DataFrame | None, keys: int, mark: str | None) -> str:
+    def _choose_mode(self, batch: TableBatch, folded: Folded | None, mark: str | None) -> str:
         feed = self.feed
-        mode, choice = modes.choose(feed.existing, batch, folded, keys, self._most_delete_files, mark)
+        mode, choice = modes.choose(feed.existing, batch, folded, self._most_delete_files, mark)
         feed.metrics.update(choice)
         return mode
 
@@ -248,13 +248,13 @@ class TableRun:
         if applied:
             feed.add(history_rows=applied.rows, history_data_files=applied.data_files, history_commits=1)
 
-    def _write(self, batch: TableBatch, mode: str, rows: DataFrame | None, keys: int, position: Position) -> None:
+    def _write(self, batch: TableBatch, mode: str, folded: Folded, position: Position) -> None:
         feed = self.feed
         started, before = feed.started_from, feed.existing.head()
-        applied = modes.apply_rows(mode, feed.existing, batch, rows, keys, position, started)
+        applied = modes.apply_rows(mode, feed.existing, batch, folded, position, started)
         feed.note(applied, position)
         if batch.erasure is not None:
-            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, rows, applied.files, before))
+            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, folded.rows, applied.files, before))
 
     def _count_only(self, batch: TableBatch) -> None:
         if batch.changes is None or batch.full_load:

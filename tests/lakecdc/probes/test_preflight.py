@@ -59,26 +59,19 @@ class TestDatabases:
     """Both ways to read a Postgres database."""
 
     @pytest.mark.parametrize(
-        ("user", "password", "database", "said"),
+        ("login", "said"),
         [
-            ("reader", "wrong", "postgres", "password authentication failed"),
-            ("reader", "right", "nowhere", 'database "nowhere" does not exist'),
-            ("nobody", "", "postgres", 'role "nobody" does not exist'),
-            ("reader", "right", "postgres", ""),
+            (("reader", "wrong", "postgres"), "password authentication failed"),
+            (("reader", "right", "nowhere"), 'database "nowhere" does not exist'),
+            (("nobody", "", "postgres"), 'role "nobody" does not exist'),
+            (("reader", "right", "postgres"), ""),
         ],
     )
     @pytest.mark.parametrize("kind", ["postgres", "jdbc"])
     def test_a_refused_login(
-        self,
-        check: Any,
-        server: Postgres,
-        monkeypatch: pytest.MonkeyPatch,
-        kind: str,
-        user: str,
-        password: str,
-        database: str,
-        said: str,
+        self, check: Any, server: Postgres, monkeypatch: pytest.MonkeyPatch, kind: str, login: Any, said: str
     ) -> None:
+        user, password, database = login
         monkeypatch.setenv("PASSWORD_OF_TEST", password)
         dsn = {"dsn": f"host=127.0.0.1 port={server.port} user={user} dbname={database}", "slot": "s"}
         url = {"url": f"jdbc:postgresql://127.0.0.1:{server.port}/{database}", "user": user, "cursor_column": "c"}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.fold import Folded
 
 # a batch that changes at least this share of the rows in the files it touches would be read in full soon anyway
 _DENSE = 0.2
@@ -36,11 +37,9 @@ class Choice:
     reason: str
 
 
-def choose(table: IcebergTable, batch: TableBatch, folded: DataFrame, keys: int, max_delete_files: int) -> Choice:
+def choose(table: IcebergTable, batch: TableBatch, folded: Folded, max_delete_files: int) -> Choice:
     """Decide how to apply a batch.
 
-    :param folded: one row per key.
-    :param keys: number of them.
     :param max_delete_files: equality-delete files at which no more are added; 0: 200.
     """
     outside = _outside_key(table, batch)
@@ -52,9 +51,10 @@ def choose(table: IcebergTable, batch: TableBatch, folded: DataFrame, keys: int,
     limit, found = max_delete_files or _MOST_DELETE_FILES, debt.outstanding(table)
     if found >= limit:
         return Choice("merge", f"{found} equality-delete files are outstanding, {limit} are allowed")
-    files, records = _touched(table, batch, folded)
-    share = f"{keys} keys; the {files} data files within their bounds hold {records} rows"
-    return Choice("merge" if files and keys >= _DENSE * records else "upsert", share)
+    assert folded.rows is not None
+    files, records = _touched(table, batch, folded.rows)
+    share = f"{folded.keys} keys; the {files} data files within their bounds hold {records} rows"
+    return Choice("merge" if files and folded.keys >= _DENSE * records else "upsert", share)
 
 
 def _outside_key(table: IcebergTable, batch: TableBatch) -> list[str]:

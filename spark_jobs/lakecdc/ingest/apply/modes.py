@@ -14,11 +14,10 @@ from lakecdc.ingest.apply.upsert import upsert
 if TYPE_CHECKING:
     from typing import Any
 
-    from pyspark.sql import DataFrame
-
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Applied
     from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.fold import Folded
     from lakecdc.metadata.positions import Position
 
 _LATE_TRUNCATE = "a TRUNCATE came late: the rows that it removes share files with newer ones"
@@ -36,15 +35,13 @@ def check_debt(table: IcebergTable, batch: TableBatch, max_delete_files: int) ->
 def choose(
     table: IcebergTable,
     batch: TableBatch,
-    folded: DataFrame | None,
-    keys: int,
+    folded: Folded | None,
     max_delete_files: int,
     mark: str | None,
 ) -> tuple[str, dict[str, Any]]:
     """How a batch is to be applied, and what the report says about it.
 
-    :param folded: one row per key; None for a full load or a commit without rows, which are not folded.
-    :param keys: number of them.
+    :param folded: None for a full load or a commit without rows, which are not folded.
     :param mark: highest order key applied to the table.
     :return: ``upsert`` or ``merge``, and metrics.
     :raises InputError: only a MERGE could apply it, and it has to be audited.
@@ -62,7 +59,7 @@ def choose(
     if folded is None:
         # without rows, or with the first rows of a table, both are the same, but upsert asks for partitions of the key
         return "merge", {}
-    choice = auto.choose(table, batch, folded, keys, max_delete_files)
+    choice = auto.choose(table, batch, folded, max_delete_files)
     return choice.mode, {"mode_chosen": choice.mode, "mode_reason": choice.reason}
 
 
@@ -70,19 +67,16 @@ def apply_rows(
     mode: str,
     table: IcebergTable,
     batch: TableBatch,
-    rows: DataFrame | None,
-    keys: int,
+    folded: Folded,
     position: Position,
     started_from: str | None,
 ) -> Applied:
     """Commit folded rows, or a position alone, to a table of one row per key.
 
     :param mode: ``upsert`` or ``merge``.
-    :param rows: ``key, op, row, order, source_time``; None for a commit of the position alone.
-    :param keys: number of rows.
     :param started_from: summary text of the position the batch started from.
     """
     do = upsert if mode == "upsert" else merge
-    applied = do(table, batch, rows, keys, position, started_from)
+    applied = do(table, batch, *folded, position, started_from)
     scratch.remove_stale(table)
     return applied

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark.sql import functions as F
@@ -12,12 +13,13 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
-from lakecdc.ingest.change import alike
+from lakecdc.ingest.change import ArrowRows, alike
 from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.sources.text_values import JUDGED, judgement
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -149,6 +151,20 @@ def loaded(
     found, no = {name: value.value for name, value in values.items()}, F.lit(False)
     wanted = {column.name: values[column.name] for column in columns}
     return full_load_frame(texts, key, columns, found, mark, judgement(wanted, {}, key, no, no))
+
+
+def arrow_rows(
+    changes: Callable[..., DataFrame],
+    read: Callable[[int], Iterator[pa.Table]],
+    tasks: int,
+    mark: LoadMark,
+    refusal: str | None,
+) -> ArrowRows:
+    """Return the rows of a full load, as a change frame and for tasks that write them themselves.
+
+    :param changes: makes their change frame, see :func:`loaded`.
+    """
+    return ArrowRows(changes(), read, tasks, mark.order, mark.time, refusal, partial(changes, judged=True))
 
 
 def constants(spark: SparkSession, values: Sequence[TextValue], table: str) -> dict[str, Any]:

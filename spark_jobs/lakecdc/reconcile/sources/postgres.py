@@ -88,8 +88,7 @@ class Table:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
-        values = database.types.values(self.table.columns, self.columns)
-        return snapshot.rows(database.spark, copy, self.table, self.columns, values, taken, epoch, None)
+        return snapshot.rows(database.spark, copy, self.table, self.columns, database.types, taken.mark(epoch))
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:

@@ -20,6 +20,7 @@ from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import following
 from lakecdc.ingest.change import Column, TableBatch
 from lakecdc.ingest.floor import held_against
+from lakecdc.ingest.fold import Folded
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
@@ -86,7 +87,7 @@ class Loads:
         batch = replace(batch, enter_history=partial(history.append, batch, table, carrier))
         rows = batch.changes.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
         position = following(batch.position, None, measured.high_order if measured else None)
-        apply_rows("upsert", table, batch, rows, 10, position, carrier.text if carrier else None)
+        apply_rows("upsert", table, batch, Folded(rows, 10), position, carrier.text if carrier else None)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted(self.lake.duckdb_rows(self.log, "_lakecdc_op, id, v, _lakecdc_order"))

@@ -17,6 +17,7 @@ from lakecdc.ingest import tables
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.change import ArrowRows, Column, OddValueError, TableBatch
+from lakecdc.ingest.fold import Folded
 from lakecdc.ingest.sources.database import LoadMark, full_load_frame
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
@@ -63,7 +64,7 @@ def load(
     rows = ArrowRows(changes, read, 2, order, TIME)
     batch = TableBatch(settings, ("p0",), COLUMNS, changes, Position("test", "1", {}), full_load=True, arrow_rows=rows)
     table, _ = tables.prepare(lake.spark, "lake", None, batch)
-    return settings.table, apply_rows(settings.mode, table, batch, changes, 0, batch.position, None)
+    return settings.table, apply_rows(settings.mode, table, batch, Folded(changes, 0), batch.position, None)
 
 
 def expected() -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.apply.history_table import same_place
 from lakecdc.ingest.apply.modes import apply_rows
+from lakecdc.ingest.fold import Folded
 from lakecdc.metadata.positions import Position, nearest_carrier
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
@@ -165,9 +166,9 @@ def test_a_batch_with_a_row_that_cannot_be_computed_is_not_entered(lake: Lake, m
     carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
     assert carrier
     with pytest.raises(Exception, match="a misfit"):
-        apply_rows(mode, table, batch, rows, 1, batch.position, carrier.text)
+        apply_rows(mode, table, batch, Folded(rows, 1), batch.position, carrier.text)
     rows = batch.changes.select("key", "op", "row", "order", "source_time")
-    apply_rows(mode, table, batch, rows, 1, batch.position, carrier.text)
+    apply_rows(mode, table, batch, Folded(rows, 1), batch.position, carrier.text)
     assert entered == [mode]
 
 

@@ -11,6 +11,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import following
 from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.fold import Folded
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
 from tests.conftest import Lake
@@ -49,7 +50,7 @@ def test_few_and_many_keys_of_every_type(lake: Lake, columns: list[str]) -> None
         carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
         assert batch.changes is not None
         position = following(batch.position, None, f"{number:04d}")
-        apply_rows("merge", table, batch, batch.changes, keys, position, carrier.text if carrier else None)
+        apply_rows("merge", table, batch, Folded(batch.changes, keys), position, carrier.text if carrier else None)
         table.refresh()
     counts = dict(lake.sql(f"SELECT v, count(*) FROM lake.{target.table} GROUP BY v").collect())
     assert counts == {"old": 100, "many": 496, "few": 4}

@@ -24,6 +24,8 @@ from lakecdc.model.positions import Place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakecdc.ingest.sources.mysql.server import Server
+
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 _HEADER = struct.Struct("<IBIIIH")
@@ -69,28 +71,16 @@ class Decoder:
     """Turns events into rows; one instance reads one stretch of the log.
 
     :param wanted: the tables to deliver.
-    :param charsets: character set by collation number.
+    :param server: tells how table names are compared, and whether events end with a checksum before the log says so.
     :param begin: where the stretch begins, between two transactions.
-    :param fold: table names are compared without case, as the server does (``lower_case_table_names``).
-    :param checksum: whether events end with a checksum before the log says so itself.
     """
 
-    def __init__(
-        self,
-        wanted: Mapping[int, Wanted],
-        charsets: Mapping[int, str],
-        begin: Place,
-        limits: Limits,
-        *,
-        mariadb: bool,
-        fold: bool = False,
-        checksum: bool = True,
-    ) -> None:
+    def __init__(self, wanted: Mapping[int, Wanted], server: Server, begin: Place, limits: Limits) -> None:
         self.summary = Summary(begin.file, begin.pos)
         self.done = begin.number >= limits.stop
-        self._wanted, self._charsets, self._limits = wanted, charsets, limits
-        self._mariadb, self._fold = mariadb, fold
-        self._tail = 4 if checksum else 0
+        self._wanted, self._charsets, self._limits = wanted, server.charsets, limits
+        self._mariadb, self._fold = server.mariadb, server.fold
+        self._tail = 4 if server.checksum else 0
         self._tables = {self._folded(w.schema, w.table): number for number, w in wanted.items()}
         self._columns = {
             number: ColumnNames(dict(w.columns), dict(w.types), w.excluded) for number, w in wanted.items()

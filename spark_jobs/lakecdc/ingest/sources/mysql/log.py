@@ -70,16 +70,7 @@ class ReadLog(rounds.RoundTask):
 
     def decoder(self) -> Decoder:
         """Return a decoder of the round."""
-        server = self.server
-        return Decoder(
-            self.wanted,
-            server.charsets,
-            self.begin,
-            self.limits,
-            mariadb=server.mariadb,
-            fold=server.fold,
-            checksum=server.checksum,
-        )
+        return Decoder(self.wanted, self.server, self.begin, self.limits)
 
 
 def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
@@ -199,70 +190,75 @@ def named(relation: Relation, names: Mapping[int, str]) -> Relation:
     return replace(relation, columns=columns)
 
 
-def changes(
-    found: Round,
-    table: int,
-    relations: Sequence[Relation],
-    key: Sequence[str],
-    columns: Sequence[Column],
-    bases: Mapping[str, str],
-    epoch: int,
-    *,
-    judged: bool = False,
-) -> DataFrame:
-    """Return the change frame of one table in a round.
+@dataclass(frozen=True)
+class TableEvents:
+    """The events of one table in a round.
 
+    :param table: the table's number.
     :param relations: the table's descriptions, under the names of ``columns``.
     :param columns: the target's columns.
     :param bases: see ``MysqlType.base``, by column.
-    :param epoch: of the order keys.
-    :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
     """
-    places = {k: F.get("old", F.lit(i)) for i, k in enumerate(key)}
-    of_row = {c.name: _value("new", c, relations) for c in columns}
-    # of a table without a key, all there is to tell a row
-    of_old = {
-        c.name: typed(places[c.name], bases[c.name], c.type, c.name) if key else _value("old", c, relations)
-        for c in columns
-        if not key or c.name in places
-    }
-    new, old = (
-        {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
-        for values in (of_row, of_old)
-    )
-    gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
-    row, old_key = F.struct(*new.values()), F.struct(*[old[k] for k in key])
-    image = F.when(~gone, row) if key else F.when(gone, F.struct(*old.values())).otherwise(row)
-    order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
-    return found.of_table(table).select(
-        F.col("kind").alias("op"),
-        F.when(gone, old_key).otherwise(F.struct(*[new[k] for k in key])).alias("key"),
-        image.alias("row"),
-        F.lit(None).cast("array<string>").alias("open"),
-        F.when(F.col("moved"), old_key).alias("old_key"),
-        F.expr(order).alias("order"),
-        F.timestamp_seconds("seconds").alias("source_time"),
-        *(judgement(of_row, of_old, key, gone, moved) if judged else ()),
-    )
 
+    found: Round
+    table: int
+    relations: Sequence[Relation]
+    key: Sequence[str]
+    columns: Sequence[Column]
+    bases: Mapping[str, str]
 
-def layout(found: Round, relation: Relation, key: Sequence[str], columns: Sequence[Column]) -> LogLayout | str:
-    """How tasks take a table's events out of a round, all of which one description fits, or why they cannot.
+    def changes(self, epoch: int, *, judged: bool = False) -> DataFrame:
+        """Return the change frame.
 
-    :param relation: the description, under the names of ``columns``.
-    :param columns: the target's columns.
-    """
-    there = {name: (place, base, kind) for place, (name, base, kind) in enumerate(relation.columns)}
-    for c in columns:
-        if c.name not in there:
-            return f"the log has no column {c.name!r}"
-        _place, base, kind = there[c.name]
-        if is_odd_for_arrow(base, kind, c.type):
-            return f"column {c.name!r} is {c.type}, made of {base}"
-    wanted = tuple(LogColumn(c.name, *there[c.name][:2], c.type) for c in columns)
-    names = [column.name for column in wanted]
-    places = tuple((names.index(k), place) for place, k in enumerate(key))
-    return LogLayout(wanted, places, converted, found.place, "seconds", 1_000_000, found.end)
+        :param epoch: of the order keys.
+        :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
+        """
+        key, relations = self.key, self.relations
+        places = {k: F.get("old", F.lit(i)) for i, k in enumerate(key)}
+        of_row = {c.name: _value("new", c, relations) for c in self.columns}
+        # of a table without a key, all there is to tell a row
+        of_old = {
+            c.name: typed(places[c.name], self.bases[c.name], c.type, c.name) if key else _value("old", c, relations)
+            for c in self.columns
+            if not key or c.name in places
+        }
+        new, old = (
+            {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
+            for values in (of_row, of_old)
+        )
+        gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
+        row, old_key = F.struct(*new.values()), F.struct(*[old[k] for k in key])
+        image = F.when(~gone, row) if key else F.when(gone, F.struct(*old.values())).otherwise(row)
+        order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
+        return self.found.of_table(self.table).select(
+            F.col("kind").alias("op"),
+            F.when(gone, old_key).otherwise(F.struct(*[new[k] for k in key])).alias("key"),
+            image.alias("row"),
+            F.lit(None).cast("array<string>").alias("open"),
+            F.when(F.col("moved"), old_key).alias("old_key"),
+            F.expr(order).alias("order"),
+            F.timestamp_seconds("seconds").alias("source_time"),
+            *(judgement(of_row, of_old, key, gone, moved) if judged else ()),
+        )
+
+    def layout(self) -> LogLayout | str:
+        """Return how tasks of the native engine take the events, or why they are the JVM's."""
+        found = self.found
+        if self.table in found.summary.altered or len(self.relations) != 1:
+            return "the source has altered the table"
+        if not self.key and found.events(self.table).get("d"):
+            return "a delete in a table without a key"
+        there = {name: (place, base, kind) for place, (name, base, kind) in enumerate(self.relations[0].columns)}
+        for c in self.columns:
+            if c.name not in there:
+                return f"the log has no column {c.name!r}"
+            _place, base, kind = there[c.name]
+            if is_odd_for_arrow(base, kind, c.type):
+                return f"column {c.name!r} is {c.type}, made of {base}"
+        wanted = tuple(LogColumn(c.name, *there[c.name][:2], c.type) for c in self.columns)
+        names = [column.name for column in wanted]
+        places = tuple((names.index(k), place) for place, k in enumerate(self.key))
+        return LogLayout(wanted, places, converted, found.place, "seconds", 1_000_000, found.end)
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation]) -> TextValue:

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.ingest.change import ArrowRows, Column, ColumnsTold
-from lakecdc.ingest.formats.native.log import LogLayout
-from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, loaded
+from lakecdc.ingest.change import ArrowRows, ColumnsTold
+from lakecdc.ingest.sources.database import LoadMark, arrow_rows, deal, full_load_needed, loaded
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
@@ -28,7 +27,7 @@ from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
-from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, Wanted
 from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
@@ -187,11 +186,12 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             columns = with_fills(columns, fills)
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         known = bases(feed.table, relations)
+        events = binlog.TableEvents(found, relation, relations, feed.key, columns, known)
         return TableChanges(
             key=feed.key,
             columns=columns,
-            changes=partial(binlog.changes, found, relation, relations, feed.key, columns, known, epoch),
-            layout=partial(_layout, found, relation, relations, feed.key, columns),
+            changes=partial(events.changes, epoch),
+            layout=events.layout,
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=self._zero_date_facts(feed),
@@ -280,24 +280,13 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
 
         :param order: their order key, below that of every change behind their place in the log.
         """
-        values, known, time = snapshot.values(feed.table, feed.columns), bases(feed.table, ()), self._begin_time
-        changes = partial(loaded, texts, feed.key, feed.columns, values, LoadMark(order, time))
+        values, known = snapshot.values(feed.table, feed.columns), bases(feed.table, ())
+        mark = LoadMark(order, self._begin_time)
+        changes = partial(loaded, texts, feed.key, feed.columns, values, mark)
         read = snapshot.ReadTables(by_tasks, tuple((known[c.name], c.type) for c in feed.columns))
-        odd, judged = odd_for_arrow(feed.table, feed.columns), partial(changes, judged=True)
-        return ArrowRows(changes(), read, len(by_tasks.shares), order, time, odd, judged)
+        return arrow_rows(changes, read, len(by_tasks.shares), mark, odd_for_arrow(feed.table, feed.columns))
 
     def close(self) -> None:
         if self._session_or_none:
             self._session_or_none.close()
             self._session_or_none = None
-
-
-def _layout(
-    found: binlog.Round, table: int, relations: Sequence[Relation], key: Sequence[str], columns: Sequence[Column]
-) -> LogLayout | str:
-    """Return how tasks of the native engine take a table's events, or why they are the JVM's."""
-    if table in found.summary.altered or len(relations) != 1:
-        return "the source has altered the table"
-    if not key and found.events(table).get("d"):
-        return "a delete in a table without a key"
-    return binlog.layout(found, relations[0], key, columns)

@@ -174,81 +174,76 @@ def publication_list(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def changes(
-    found: Round,
-    oid: int,
-    key: Sequence[str],
-    columns: Sequence[Column],
-    types: TypeCatalog,
-    epoch: int,
-    renamed: Mapping[int, Mapping[str, str]],
-    *,
-    judged: bool = False,
-) -> DataFrame:
-    """Return the change frame of one table in a round.
+@dataclass(frozen=True)
+class TableEvents:
+    """The events of one table in a round.
 
     :param oid: the table's.
     :param columns: the target's columns.
-    :param epoch: of the order keys.
     :param renamed: for versions of the table, columns that have another name now: the new one by the old one.
-    :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
     """
-    relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in found.relations(oid)]
-    of_row = {c.name: _value("new", c, relations, types) for c in columns}
-    of_key = {c.name: _value("old", c, relations, types) for c in columns if c.name in key}
-    new, old = (
-        {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
-        for values in (of_row, of_key)
-    )
-    gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
-    row, new_key, old_key = F.struct(*new.values()), F.struct(*[new[k] for k in key]), F.struct(*[old[k] for k in key])
-    order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
-    frame = found.of_table(oid).select(
-        F.col("kind").alias("op"),
-        F.when(gone, old_key).otherwise(new_key).alias("key"),
-        F.when(~gone, row).alias("row"),
-        _open(renamed).alias("open"),
-        F.when(F.col("moved"), old_key).alias("old_key"),
-        F.expr(order).alias("order"),
-        F.timestamp_micros("commit_micros").alias("source_time"),
-        *(judgement(of_row, of_key, key, gone, moved) if judged else ()),
-    )
-    tasks = found.size(oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
-    # one task has read them all, and would sort them all by key to fold them
-    return frame.repartition(tasks, "key") if key and tasks > 1 else frame
 
+    found: Round
+    oid: int
+    key: Sequence[str]
+    columns: Sequence[Column]
+    types: TypeCatalog
+    renamed: Mapping[int, Mapping[str, str]]
 
-def layout(
-    found: Round,
-    oid: int,
-    key: Sequence[str],
-    columns: Sequence[Column],
-    types: TypeCatalog,
-    renamed: Mapping[int, Mapping[str, str]],
-    *,
-    overtaken: bool,
-) -> LogLayout | str:
-    """How tasks of the native engine take a table's events out of a round, or why they are the JVM's.
+    def changes(self, epoch: int, *, judged: bool = False) -> DataFrame:
+        """Return the change frame.
 
-    :param columns: and the other parameters: see :func:`changes`.
-    :param overtaken: a full load may have read rows that are newer than the events.
-    """
-    relations = found.relations(oid)
-    if overtaken and oid in found.summary.open:
-        return "an update from before its row was loaded leaves values out"
-    if len(relations) > 1 or any(renamed.values()):
-        return "the source has altered the table"
-    (relation,) = relations
-    places = {column.name: place for place, column in enumerate(relation.columns)}
-    missing = [c.name for c in columns if c.name not in places]
-    odd = f"the log has no column {missing[0]!r}" if missing else types.odd_for_arrow(relation.columns, columns)
-    if odd:
-        return odd
-    oids = {column.name: column.type_oid for column in relation.columns}
-    wanted = tuple(LogColumn(c.name, places[c.name], types.base_name(oids[c.name]), c.type) for c in columns)
-    names = [column.name for column in wanted]
-    places_of_key = tuple((names.index(k), places[k]) for k in key)
-    return LogLayout(wanted, places_of_key, converted, found.place, "commit_micros", 1, found.end)
+        :param epoch: of the order keys.
+        :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
+        """
+        found, key, renamed = self.found, self.key, self.renamed
+        relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in found.relations(self.oid)]
+        of_row = {c.name: _value("new", c, relations, self.types) for c in self.columns}
+        of_key = {c.name: _value("old", c, relations, self.types) for c in self.columns if c.name in key}
+        new, old = (
+            {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
+            for values in (of_row, of_key)
+        )
+        gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
+        new_key, old_key = (F.struct(*[values[k] for k in key]) for values in (new, old))
+        order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
+        frame = found.of_table(self.oid).select(
+            F.col("kind").alias("op"),
+            F.when(gone, old_key).otherwise(new_key).alias("key"),
+            F.when(~gone, F.struct(*new.values())).alias("row"),
+            _open(renamed).alias("open"),
+            F.when(F.col("moved"), old_key).alias("old_key"),
+            F.expr(order).alias("order"),
+            F.timestamp_micros("commit_micros").alias("source_time"),
+            *(judgement(of_row, of_key, key, gone, moved) if judged else ()),
+        )
+        tasks = found.size(self.oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
+        # one task has read them all, and would sort them all by key to fold them
+        return frame.repartition(tasks, "key") if key and tasks > 1 else frame
+
+    def layout(self, *, overtaken: bool) -> LogLayout | str:
+        """Return how tasks of the native engine take the events, or why they are the JVM's.
+
+        :param overtaken: a full load may have read rows that are newer than the events.
+        """
+        found, columns = self.found, self.columns
+        relations = found.relations(self.oid)
+        if overtaken and self.oid in found.summary.open:
+            return "an update from before its row was loaded leaves values out"
+        if len(relations) > 1 or any(self.renamed.values()):
+            return "the source has altered the table"
+        (relation,) = relations
+        places = {column.name: place for place, column in enumerate(relation.columns)}
+        missing = [c.name for c in columns if c.name not in places]
+        if missing:
+            return f"the log has no column {missing[0]!r}"
+        if odd := self.types.odd_for_arrow(relation.columns, columns):
+            return odd
+        oids = {column.name: column.type_oid for column in relation.columns}
+        wanted = tuple(LogColumn(c.name, places[c.name], self.types.base_name(oids[c.name]), c.type) for c in columns)
+        names = [column.name for column in wanted]
+        places_of_key = tuple((names.index(k), places[k]) for k in self.key)
+        return LogLayout(wanted, places_of_key, converted, found.place, "commit_micros", 1, found.end)
 
 
 def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:

@@ -247,8 +247,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         copy = snapshot.CopyChunks(self.where, taken.name, shares, tuple(column.name for column in columns))
         feed.numbers = column_numbers(self._session, table.oid)
         feed.chunks += len(part.chunks)
-        values, odd = self._types.values(table.columns, columns), self._types.odd_for_arrow(table.columns, columns)
-        return snapshot.rows(self.spark, copy, table, columns, values, taken, epoch, odd)
+        return snapshot.rows(self.spark, copy, table, columns, self._types, taken.mark(epoch))
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:
@@ -306,12 +305,12 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         if found.events(relation):
             renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
         feed.numbers = numbers[-1] if numbers else feed.numbers
-        described = (found, relation, key, columns, self._types)
+        events = wal.TableEvents(found, relation, key, columns, self._types, renamed)
         return TableChanges(
             key=key,
             columns=columns,
-            changes=partial(wal.changes, *described, epoch, renamed),
-            layout=partial(wal.layout, *described, renamed, overtaken=bool(feed.ahead)),
+            changes=partial(events.changes, epoch),
+            layout=partial(events.layout, overtaken=bool(feed.ahead)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts=table.facts,
         )

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import InputError, LakecdcError
-from lakecdc.ingest.change import ArrowRows, OddValueError
-from lakecdc.ingest.sources.database import LoadMark, loaded, string_schema
+from lakecdc.ingest.change import OddValueError
+from lakecdc.ingest.sources.database import LoadMark, arrow_rows, loaded, string_schema
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.change import ArrowRows, Column
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.text_values import TextValue
+    from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -68,6 +68,13 @@ class Snapshot:
     lsn: int
     time: datetime
     xmin: int
+
+    def mark(self, epoch: int) -> LoadMark:
+        """Return where its rows stand among the changes.
+
+        :param epoch: of the order keys.
+        """
+        return LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
 
     def close(self) -> None:
         """Let the source forget it."""
@@ -338,22 +345,16 @@ def rows(
     copy: CopyChunks,
     table: SourceTable,
     columns: Sequence[Column],
-    values: Mapping[str, TextValue],
-    snapshot: Snapshot,
-    epoch: int,
-    refusal: str | None,
+    types: TypeCatalog,
+    mark: LoadMark,
 ) -> ArrowRows:
     """Return the rows of a full load, as a change frame and for tasks that write them themselves.
 
     :param copy: what the tasks run.
     :param columns: the target's columns.
-    :param values: of each column, from the string columns that ``copy`` delivers.
-    :param epoch: of the order keys, which lie below those of any change.
-    :param refusal: why Arrow cannot read them; None if it can.
     """
     tasks = len(copy.shares)
     texts = spark.range(0, tasks, 1, tasks).mapInArrow(copy, string_schema(copy.columns))
-    order = order_key(epoch, snapshot.lsn, 0, RANK_READ)
-    changes = partial(loaded, texts, table.key, columns, values, LoadMark(order, snapshot.time))
+    changes = partial(loaded, texts, table.key, columns, types.values(table.columns, columns), mark)
     read = ReadTables(copy, tuple(column.type for column in columns))
-    return ArrowRows(changes(), read, tasks, order, snapshot.time, refusal, partial(changes, judged=True))
+    return arrow_rows(changes, read, tasks, mark, types.odd_for_arrow(table.columns, columns))

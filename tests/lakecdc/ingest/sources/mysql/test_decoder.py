@@ -11,6 +11,7 @@ import pytest
 
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.reading import Limits, Summary, Wanted
+from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.ingest.sources.mysql.types import MysqlType
 from lakecdc.model.positions import Place
@@ -19,6 +20,7 @@ from tests.on_demand import on_demand
 
 GTID, QUERY, ROTATE, XID, TABLE_MAP, WRITE, UPDATE = 162, 2, 4, 16, 19, 23, 24
 NOW = (Named("id", MysqlType("int")), Named("v", MysqlType("int")))
+SERVER = Server(mariadb=True, identity="mariadb:1:0", fold=False, checksum=False, charsets={})
 WANTED = {0: Wanted("db", "t", 0, ("id",), frozenset(), NOW)}
 
 
@@ -54,7 +56,7 @@ class Log:
 
 def decode(log: Iterable[bytes], begin: int = 4, **limits: Any) -> tuple[list[dict[str, Any]], Summary]:
     bounds = Limits(limits.get("stop", 1 << 62), limits.get("events", 1 << 62), seconds=limits.get("seconds", 0))
-    decoder = Decoder(WANTED, {}, Place("binlog.000001", begin), bounds, mariadb=True, checksum=False)
+    decoder = Decoder(WANTED, SERVER, Place("binlog.000001", begin), bounds)
     rows = [row for batch in decoder.batches(log) for row in batch.to_pylist()]
     return rows, Summary.from_json(decoder.summary.to_json())
 
@@ -160,7 +162,7 @@ def test_rows_that_look_alike_before_and_after_a_statement_are_of_other_columns(
     log = Log().begin(1).rows(1).commit().query(b"ALTER TABLE t DROP v, ADD w int").begin(2).rows(2).commit()
     now = (Named("id", MysqlType("int")), Named("w", MysqlType("int")))
     wanted = {0: Wanted("db", "t", 0, ("id",), frozenset(), now, (("id", 1), ("v", 2)))}
-    decoder = Decoder(wanted, {}, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62), mariadb=True, checksum=False)
+    decoder = Decoder(wanted, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
     rows = [row for batch in decoder.batches(log.events) for row in batch.to_pylist()]
     found = Summary.from_json(decoder.summary.to_json())
     assert [(r.numbers, r.columns[1][0]) for r in found.relations] == [((1, 2), "v"), ((1, 3), "w")]
@@ -173,7 +175,7 @@ def test_what_lies_before_a_tables_position_is_passed_over() -> None:
     start = Place("binlog.000001", log.at).number
     log.query(b"TRUNCATE t").begin(2).rows(2).commit()
     wanted = {0: Wanted("db", "t", start + 1, ("id",), frozenset(), NOW)}
-    decoder = Decoder(wanted, {}, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62), mariadb=True, checksum=False)
+    decoder = Decoder(wanted, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
     rows = [row["new"] for batch in decoder.batches(log.events) for row in batch.to_pylist()]
     assert rows == [["2", "2"]] and not decoder.summary.truncates
 
