@@ -21,7 +21,6 @@ LONGER = {
     "airflow_provider_lakecdc/operators/base.py": 487,
     "spark_jobs/lakecdc/ingest/sources/mysql/decoder.py": 438,
     "spark_jobs/lakecdc/model/columns.py": 473,
-    "tests/airflow_provider_lakecdc/operators/test_base.py": 518,
     "tests/airflow_provider_lakecdc/templates/test_dags.py": 494,
     "tests/airflow_provider_lakecdc/test_in_airflow.py": 588,
     "tests/lakecdc/ingest/sources/mysql/test_rounds.py": 410,
