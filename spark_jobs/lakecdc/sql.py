@@ -8,8 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
+
+#: options of JSON that has values as they are; by default Spark cuts times to milliseconds
+EXACT_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def quoted(name: str) -> str:
@@ -26,6 +32,13 @@ def literal(text: str) -> str:
     """Quote a text for SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def exact_json(column: Column | str) -> Column:
+    """Return a struct as JSON with its values as they are; members that are null are left out."""
+    from pyspark.sql import functions as F
+
+    return F.to_json(column, EXACT_JSON)
 
 
 def sql_type(data_type: DataType) -> str:

@@ -14,10 +14,9 @@ from lakecdc.erase.rewrite import JOB
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.erased import in_field_order, key_hash
-from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import unfinished_erasure
-from lakecdc.sql import quoted_column
+from lakecdc.sql import exact_json, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,10 +17,9 @@ from lakecdc.erase.keys import Keys, key_text, snapshots_before
 from lakecdc.erase.mentions import Mentions, rows_with_mentions
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable, open_if_there
-from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import unfinished_erasure
-from lakecdc.sql import quoted_column
+from lakecdc.sql import exact_json, quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Set

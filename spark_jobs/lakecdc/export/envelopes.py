@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.ingest.formats.changes import EXACT_JSON
-from lakecdc.sql import quoted_column
+from lakecdc.sql import EXACT_JSON, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -19,10 +19,10 @@ from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.fold import with_late
-from lakecdc.ingest.formats.changes import EXACT_JSON, exact_json, row_key
+from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.metadata.names import ERASED_SUFFIX
-from lakecdc.sql import quoted_column
+from lakecdc.sql import EXACT_JSON, exact_json, quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

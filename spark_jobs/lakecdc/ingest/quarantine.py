@@ -23,13 +23,13 @@ from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
-from lakecdc.ingest.formats.changes import REJECTED, exact_json, row_key
+from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.kept_rows import kept_json
 from lakecdc.ingest.formats.messages import HEADERS
 from lakecdc.ingest.past import past_of
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
-from lakecdc.sql import temporary_view
+from lakecdc.sql import exact_json, temporary_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

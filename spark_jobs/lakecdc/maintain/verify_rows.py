@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import VerifiedOptions
 from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
-from lakecdc.sql import holds, quoted_column
+from lakecdc.sql import exact_json, holds, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -121,8 +121,6 @@ def check(table: str, expected: Fingerprint, actual: Fingerprint) -> None:
 
 def _hashable(schema: StructType, column: str) -> Column:
     from pyspark.sql import functions as F
-
-    from lakecdc.ingest.formats.changes import exact_json
 
     value = F.col(quoted_column(column))
     return exact_json(value) if holds(schema[column].dataType, "variant") else value

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pyspark.sql import functions as F
 
 from lakecdc.exact_values import exact_value
-from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
-from lakecdc.sql import holds, quoted_column
+from lakecdc.sql import exact_json, holds, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -26,9 +26,8 @@ from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
-from lakecdc.ingest.formats.changes import exact_json
 from lakecdc.model.order import time_of
-from lakecdc.sql import holds, quoted_column
+from lakecdc.sql import exact_json, holds, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

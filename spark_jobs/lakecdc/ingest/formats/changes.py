@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.envelope import MESSAGE
+from lakecdc.sql import exact_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 #: what a message that cannot be applied leaves behind
 REJECTED = ("rule", "reason", *MESSAGE, "source_table", "order", "source_time", "row_key")
-#: options of JSON that has values as they are; by default Spark cuts times to milliseconds
-EXACT_JSON = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def listed(names: Sequence[Column]) -> Column:
@@ -39,11 +35,6 @@ def row_key(column: str, names: Sequence[str]) -> Column:
     """
     values = F.struct(*[F.col(column)[name].alias(f"k{i}") for i, name in enumerate(names)])
     return F.when(F.col(column).isNotNull(), exact_json(values))
-
-
-def exact_json(column: Column | str) -> Column:
-    """Return a struct as JSON with its values as they are; members that are null are left out."""
-    return F.to_json(column, EXACT_JSON)
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:

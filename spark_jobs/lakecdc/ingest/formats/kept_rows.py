@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.changes import EXACT_JSON, REJECTED, exact_json, listed, no_key, union
+from lakecdc.ingest.formats.changes import REJECTED, listed, no_key, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
 from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.sources.text_values import finite
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, moment
-from lakecdc.sql import canonical, parsed_type, quoted_column, sql_type
+from lakecdc.sql import EXACT_JSON, canonical, exact_json, parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
