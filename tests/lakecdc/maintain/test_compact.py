@@ -268,7 +268,8 @@ def test_an_oversized_file_is_split_along_the_key(lake: Lake) -> None:
 @pytest.mark.parametrize("key", ["identifier", "sorted"])
 def test_disjoint_files_stay_disjoint(lake: Lake, key: str) -> None:
     name = create(lake, 2)
-    rows = lake.spark.range(12_000).selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
+    # of two rows with one id a file might end with the first, and the next one begin with the second
+    rows = lake.spark.range(12_000).where("id % 100 > 0").selectExpr("id", "uuid() v", "cast(id % 2 as int) d")
     rows.repartitionByRange(12, "id").writeTo(f"lake.{name}").append()
     size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
     if key == "identifier":
@@ -282,7 +283,6 @@ def test_disjoint_files_stay_disjoint(lake: Lake, key: str) -> None:
     assert report.outcome == "done", report.reason
     found = bounds(lake.table(name), ["id"])
     assert report.metrics["files_planned"] == 3 and len(found) < 12
-    # sorted files are written one behind the other
     assert report.metrics["files_in_sequence"] == (report.metrics["files_chosen"] if key == "sorted" else 0)
     rows = lake.sql(f"SELECT _file, id FROM lake.{name} ORDER BY _file, _pos").collect()
     assert all(left.id <= right.id for left, right in pairwise(rows) if left._file == right._file)
