@@ -47,10 +47,12 @@ def read_status(
         return status
 
 
-def report_status(catalog: CatalogConnection, table: str, branch: str = MAIN, **parts: bool) -> dict[str, Any]:
+def report_status(
+    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
+) -> dict[str, Any]:
     """Return the status of a table, or only ``error`` if it does not exist or cannot be read."""
     try:
-        status = read_status(catalog, table, branch, **parts)
+        status = read_status(catalog, table, branch, partitions=partitions, health=health)
     except Exception as error:
         log.exception("Cannot read %s", table)
         return {"error": f"{type(error).__name__}: {error}"}

@@ -147,6 +147,8 @@ def tasks_of(plan: Plan, assessment: Assessment, jobs: Sequence[str], tables_per
     """Return the arguments of each job's tasks; entry n has the n-th task of every job.
 
     Tables with different options have separate tasks, and tables that need approval have none.
+
+    :param tables_per_application: tables per task; 0 puts all with the same options into one.
     """
     chosen = {job: [action for action in plan.of_job(job) if not action.approve] for job in jobs}
     return _in_tasks(chosen, assessment, tables_per_application)
@@ -177,7 +179,10 @@ def _in_tasks(chosen: Mapping[str, Sequence[Action]], assessment: Assessment, ta
 
 
 def one_task(tasks: Tasks, options: Mapping[str, Mapping[str, Any]]) -> Tasks:
-    """Return the arguments of a single task for the work of all, step by step in one Spark application."""
+    """Return the arguments of a single task for the work of all, step by step in one Spark application.
+
+    :param options: options of each job for all tables.
+    """
     steps: list[dict[str, Any]] = []
     predicted: dict[str, dict[str, float]] = {}
     guessed: dict[str, dict[str, float]] = {}

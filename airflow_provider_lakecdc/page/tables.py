@@ -1,4 +1,4 @@
-"""The tables of a lake with their scores, and the state and the quarantine of one of them."""
+"""List the tables of a lake with their scores; show the state and the quarantine of one table."""
 
 from __future__ import annotations
 

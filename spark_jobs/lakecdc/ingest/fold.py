@@ -15,13 +15,13 @@ _FIRST = "first_order"
 
 
 class Folded(NamedTuple):
-    """What a batch leaves of each key.
+    """Rows to apply to a table, one per key.
 
-    :param rows: ``key, op, row, order, source_time``, one per key; None for a commit of a position alone.
-    :param keys: how many there are; 0 for a full load, which nobody counts.
+    :param rows: ``key, op, row, order, source_time``.
+    :param keys: number of rows; 0 for a full load, whose rows are not counted.
     """
 
-    rows: DataFrame | None
+    rows: DataFrame
     keys: int
 
 

@@ -214,7 +214,7 @@ class TableRun:
             # a full load reads every key once: folding it would shuffle and store the whole table for nothing
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
             mode = self._choose_mode(batch, None, mark)
-            self._write(batch, mode, Folded(batch.changes, 0), position)
+            self._write(batch, mode, None if batch.changes is None else Folded(batch.changes, 0), position)
             return
         with _measured(batch) as (folded, measured):
             feed.count_events(measured)
@@ -248,13 +248,14 @@ class TableRun:
         if applied:
             feed.add(history_rows=applied.rows, history_data_files=applied.data_files, history_commits=1)
 
-    def _write(self, batch: TableBatch, mode: str, folded: Folded, position: Position) -> None:
+    def _write(self, batch: TableBatch, mode: str, folded: Folded | None, position: Position) -> None:
         feed = self.feed
         started, before = feed.started_from, feed.existing.head()
         applied = modes.apply_rows(mode, feed.existing, batch, folded, position, started)
         feed.note(applied, position)
         if batch.erasure is not None:
-            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, folded.rows, applied.files, before))
+            rows = folded.rows if folded else None
+            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, rows, applied.files, before))
 
     def _count_only(self, batch: TableBatch) -> None:
         if batch.changes is None or batch.full_load:

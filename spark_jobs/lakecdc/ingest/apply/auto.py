@@ -51,7 +51,6 @@ def choose(table: IcebergTable, batch: TableBatch, folded: Folded, max_delete_fi
     limit, found = max_delete_files or _MOST_DELETE_FILES, debt.outstanding(table)
     if found >= limit:
         return Choice("merge", f"{found} equality-delete files are outstanding, {limit} are allowed")
-    assert folded.rows is not None
     files, records = _touched(table, batch, folded.rows)
     share = f"{folded.keys} keys; the {files} data files within their bounds hold {records} rows"
     return Choice("merge" if files and folded.keys >= _DENSE * records else "upsert", share)

@@ -67,16 +67,18 @@ def apply_rows(
     mode: str,
     table: IcebergTable,
     batch: TableBatch,
-    folded: Folded,
+    folded: Folded | None,
     position: Position,
     started_from: str | None,
 ) -> Applied:
     """Commit folded rows, or a position alone, to a table of one row per key.
 
     :param mode: ``upsert`` or ``merge``.
+    :param folded: None for a commit of the position alone.
     :param started_from: summary text of the position the batch started from.
     """
     do = upsert if mode == "upsert" else merge
-    applied = do(table, batch, *folded, position, started_from)
+    rows, keys = folded or (None, 0)
+    applied = do(table, batch, rows, keys, position, started_from)
     scratch.remove_stale(table)
     return applied

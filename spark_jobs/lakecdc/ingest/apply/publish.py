@@ -77,7 +77,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Commit:
-    """The position that a commit records, and the rows that it removes.
+    """Options of a commit: the position to record, and the rows to remove.
 
     :param position: where the source stands after it.
     :param fence: what it stands behind; of the commit alone.

@@ -61,7 +61,7 @@ class Surveyed:
 
     @property
     def has_messages(self) -> bool:
-        """Whether any of the messages belongs to the table."""
+        """Return whether any message belongs to the table."""
         has_tombstones = find_format(self.reader.format).tombstones
         return any(s.events or s.problems or (has_tombstones and s.tombstones) for s in self.chosen)
 

@@ -45,7 +45,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Request:
-    """How the messages of a batch are decoded for one table.
+    """Options for decoding a batch of messages for one table.
 
     :param format: name of their format.
     :param known: what is known of the table.

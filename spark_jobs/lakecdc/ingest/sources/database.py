@@ -15,7 +15,7 @@ from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.ingest.change import ArrowRows, alike
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.sources.text_values import JUDGED, judgement
+from lakecdc.ingest.sources.text_values import JUDGED, judgement, named_values
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -145,12 +145,9 @@ def loaded(
     :param values: of each column; the others are those of :func:`full_load_frame`.
     :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
     """
-    if not judged:
-        exact = {name: value.or_stop() for name, value in values.items()}
-        return full_load_frame(texts, key, columns, exact, mark)
-    found, no = {name: value.value for name, value in values.items()}, F.lit(False)
-    wanted = {column.name: values[column.name] for column in columns}
-    return full_load_frame(texts, key, columns, found, mark, judgement(wanted, {}, key, no, no))
+    of_columns = {column.name: values[column.name] for column in columns}
+    more = judgement(of_columns, {}, key, F.lit(False), F.lit(False)) if judged else ()
+    return full_load_frame(texts, key, columns, named_values(values, judged=judged), mark, more)
 
 
 def arrow_rows(

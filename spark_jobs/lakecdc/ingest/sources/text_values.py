@@ -71,6 +71,14 @@ def by_version(column: Column, found: Sequence[tuple[int, TextValue]], versions:
     return TextValue(column.name, column.type, texts, values, any(one.may_misfit for _, one in found))
 
 
+def named_values(values: Mapping[str, TextValue], *, judged: bool) -> dict[str, Expression]:
+    """Return the values as columns, by their names.
+
+    :param judged: values that do not fit do not stop the query, see :func:`judgement`.
+    """
+    return {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
+
+
 def judgement(
     new: Mapping[str, TextValue], old: Mapping[str, TextValue], key: Sequence[str], gone: Expression, moved: Expression
 ) -> list[Expression]:

@@ -132,7 +132,7 @@ class Native:
 
 
 class SurveyNeededError(Exception):
-    """A batch cannot be decoded before a survey of all its messages; the text says why."""
+    """Raised if a batch needs a survey of all its messages before it can be decoded; the message says why."""
 
 
 def check_fields(format_name: str, fields: Sequence[Field]) -> None:
@@ -149,7 +149,7 @@ def check_fields(format_name: str, fields: Sequence[Field]) -> None:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """How the events of a batch are folded.
+    """Options for folding the events of a batch.
 
     :param marks: how far the table has come.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.

@@ -25,7 +25,7 @@ from lakecdc.ingest.sources.mysql.events import FORMAT
 from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.types import typed
-from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
+from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement, named_values
 from lakecdc.model.order import order_sql
 from lakecdc.model.positions import FILE_STEP, Place
 
@@ -192,7 +192,7 @@ def named(relation: Relation, names: Mapping[int, str]) -> Relation:
 
 @dataclass(frozen=True)
 class TableEvents:
-    """The events of one table in a round.
+    """Read the events of one table from a round of the log.
 
     :param table: the table's number.
     :param relations: the table's descriptions, under the names of ``columns``.
@@ -200,7 +200,7 @@ class TableEvents:
     :param bases: see ``MysqlType.base``, by column.
     """
 
-    found: Round
+    log_round: Round
     table: int
     relations: Sequence[Relation]
     key: Sequence[str]
@@ -222,15 +222,12 @@ class TableEvents:
             for c in self.columns
             if not key or c.name in places
         }
-        new, old = (
-            {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
-            for values in (of_row, of_old)
-        )
+        new, old = (named_values(values, judged=judged) for values in (of_row, of_old))
         gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
         row, old_key = F.struct(*new.values()), F.struct(*[old[k] for k in key])
         image = F.when(~gone, row) if key else F.when(gone, F.struct(*old.values())).otherwise(row)
         order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
-        return self.found.of_table(self.table).select(
+        return self.log_round.of_table(self.table).select(
             F.col("kind").alias("op"),
             F.when(gone, old_key).otherwise(F.struct(*[new[k] for k in key])).alias("key"),
             image.alias("row"),
@@ -243,10 +240,10 @@ class TableEvents:
 
     def layout(self) -> LogLayout | str:
         """Return how tasks of the native engine take the events, or why they are the JVM's."""
-        found = self.found
-        if self.table in found.summary.altered or len(self.relations) != 1:
+        log_round = self.log_round
+        if self.table in log_round.summary.altered or len(self.relations) != 1:
             return "the source has altered the table"
-        if not self.key and found.events(self.table).get("d"):
+        if not self.key and log_round.events(self.table).get("d"):
             return "a delete in a table without a key"
         there = {name: (place, base, kind) for place, (name, base, kind) in enumerate(self.relations[0].columns)}
         for c in self.columns:
@@ -258,7 +255,7 @@ class TableEvents:
         wanted = tuple(LogColumn(c.name, *there[c.name][:2], c.type) for c in self.columns)
         names = [column.name for column in wanted]
         places = tuple((names.index(k), place) for place, k in enumerate(self.key))
-        return LogLayout(wanted, places, converted, found.place, "seconds", 1_000_000, found.end)
+        return LogLayout(wanted, places, converted, log_round.place, "seconds", 1_000_000, log_round.end)
 
 
 def _value(field: str, column: Column, relations: Sequence[Relation]) -> TextValue:

@@ -24,7 +24,7 @@ from lakecdc.ingest.sources.postgres.pgoutput import Decoder
 from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, Summary, Wanted
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
-from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement
+from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement, named_values
 from lakecdc.model.order import order_sql
 from lakecdc.model.positions import lsn_text
 
@@ -176,14 +176,14 @@ def publication_list(name: str) -> str:
 
 @dataclass(frozen=True)
 class TableEvents:
-    """The events of one table in a round.
+    """Read the events of one table from a round of the log.
 
     :param oid: the table's.
     :param columns: the target's columns.
     :param renamed: for versions of the table, columns that have another name now: the new one by the old one.
     """
 
-    found: Round
+    log_round: Round
     oid: int
     key: Sequence[str]
     columns: Sequence[Column]
@@ -196,18 +196,16 @@ class TableEvents:
         :param epoch: of the order keys.
         :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
         """
-        found, key, renamed = self.found, self.key, self.renamed
-        relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in found.relations(self.oid)]
+        key, renamed = self.key, self.renamed
+        described = self.log_round.relations(self.oid)
+        relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in described]
         of_row = {c.name: _value("new", c, relations, self.types) for c in self.columns}
         of_key = {c.name: _value("old", c, relations, self.types) for c in self.columns if c.name in key}
-        new, old = (
-            {name: (value.value if judged else value.or_stop()).alias(name) for name, value in values.items()}
-            for values in (of_row, of_key)
-        )
+        new, old = (named_values(values, judged=judged) for values in (of_row, of_key))
         gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
         new_key, old_key = (F.struct(*[values[k] for k in key]) for values in (new, old))
         order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
-        frame = found.of_table(self.oid).select(
+        frame = self.log_round.of_table(self.oid).select(
             F.col("kind").alias("op"),
             F.when(gone, old_key).otherwise(new_key).alias("key"),
             F.when(~gone, F.struct(*new.values())).alias("row"),
@@ -217,7 +215,7 @@ class TableEvents:
             F.timestamp_micros("commit_micros").alias("source_time"),
             *(judgement(of_row, of_key, key, gone, moved) if judged else ()),
         )
-        tasks = found.size(self.oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
+        tasks = self.log_round.size(self.oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
         # one task has read them all, and would sort them all by key to fold them
         return frame.repartition(tasks, "key") if key and tasks > 1 else frame
 
@@ -226,9 +224,9 @@ class TableEvents:
 
         :param overtaken: a full load may have read rows that are newer than the events.
         """
-        found, columns = self.found, self.columns
-        relations = found.relations(self.oid)
-        if overtaken and self.oid in found.summary.open:
+        log_round, columns = self.log_round, self.columns
+        relations = log_round.relations(self.oid)
+        if overtaken and self.oid in log_round.summary.open:
             return "an update from before its row was loaded leaves values out"
         if len(relations) > 1 or any(self.renamed.values()):
             return "the source has altered the table"
@@ -243,7 +241,7 @@ class TableEvents:
         wanted = tuple(LogColumn(c.name, places[c.name], self.types.base_name(oids[c.name]), c.type) for c in columns)
         names = [column.name for column in wanted]
         places_of_key = tuple((names.index(k), places[k]) for k in self.key)
-        return LogLayout(wanted, places_of_key, converted, found.place, "commit_micros", 1, found.end)
+        return LogLayout(wanted, places_of_key, converted, log_round.place, "commit_micros", 1, log_round.end)
 
 
 def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:
