@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.fold import is_open
 from lakecdc.sql import quoted_column, sql_type
 
@@ -37,7 +38,7 @@ _MOST_MICROS = 253_402_214_400_000_000
 _RAW = "_lakecdc_raw"
 
 
-def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
+def cleaned(spark: SparkSession, batch: Batch) -> Batch:
     """Return the batch with its target's cleaning applied to every event; the filter tells the floor from then on.
 
     :raises InputError: an expression that Spark refuses, or a column that is not there; nothing has been written then.
@@ -49,7 +50,7 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
         clean = Cleaning()
     renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
     key = tuple(clean.renamed(k) for k in batch.key)
-    if batch.changes is None:
+    if batch.rows is None:
         # expressions are not checked, because no event tells the columns that they need
         kept = [c for c in _kept(clean, renamed, [], key) if c.name not in clean.compute]
         return replace(batch, key=key, columns=tuple(kept))
@@ -58,42 +59,41 @@ def cleaned(spark: SparkSession, batch: TableBatch) -> TableBatch:
     kept = _kept(clean, renamed, computed, key)
     if clean.filter and _type(spark, batch.target, kept, clean.filter, "filter") != "boolean":
         raise InputError(f"clean.filter {clean.filter!r} is no condition.", table=batch.target.table)
-    before = batch
-    batch = replace(batch, key=key, columns=tuple(kept), again=batch.again or (lambda: before))
+    rows = batch.rows
+    batch = replace(batch, key=key, columns=tuple(kept))
     clean = _above_floor(clean, batch)
     batch = replace(batch, target=replace(batch.target, clean=clean))
-    assert batch.changes is not None
-    changes = _with_key(batch.changes, key)
+    changes = _with_key(rows.frame, key)
     inputs = {name: _inputs(spark, renamed, sql) for name, sql in clean.compute.items()}
     changes = _reopened(changes, clean, inputs, [c.name for c in kept])
     changes = _rows(changes, clean, renamed, kept)
     if clean.filter and (batch.full_load or not batch.target.keyed):
         changes = _filtered(changes, batch, clean.filter)
-    return replace(batch, changes=changes, facts={**batch.facts, **_watermark(changes, clean)})
+    return replace(batch, rows=rows.with_frame(changes)).with_facts(**_watermark(changes, clean))
 
 
-def _below(batch: TableBatch) -> str | None:
+def _below(batch: Batch) -> str | None:
     """Condition of the rows below the floor, which is never null; None without a floor that they could be below."""
-    return batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
+    return batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
 
 
-def _expired(batch: TableBatch) -> Expression:
+def _expired(batch: Batch) -> Expression:
     """Whether a row with placeholders is below the floor for certain, its columns at the top."""
-    below, column = _below(batch), batch.floor.column if batch.floor else None
+    below, column = _below(batch), batch.commit.floor.column if batch.commit.floor else None
     if below is None:
         return F.lit(False)
     told = ~F.exists(f"{_CHANGE}.open", lambda name: F.lower(name) == F.lit(str(column).lower()))
     return F.coalesce(told, F.lit(True)) & F.expr(below)
 
 
-def _above_floor(clean: Cleaning, batch: TableBatch) -> Cleaning:
+def _above_floor(clean: Cleaning, batch: Batch) -> Cleaning:
     below = _below(batch)
     if below is None:
         return clean
     return replace(clean, filter=f"NOT {below}" if clean.filter is None else f"({clean.filter}) AND NOT {below}")
 
 
-def outside(spark: SparkSession, rows: DataFrame, batch: TableBatch) -> DataFrame:
+def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
     """Rows that leave values out and lie outside the filter whatever those are: deletes, which need none of them.
 
     The table does not have the rows outside, so that nobody could complete them.
@@ -111,20 +111,20 @@ def outside(spark: SparkSession, rows: DataFrame, batch: TableBatch) -> DataFram
     expired = _expired(batch)
     judged = spread.select(f"{_CHANGE}.*", (~stays | expired).alias("leaves"), expired.alias("expired"))
     gone = is_open() & F.col("leaves")
-    if batch.floor is not None:
-        batch.floor.count(judged.where(is_open() & F.col("expired") & (F.col("op") != "d")))
+    if batch.commit.floor is not None:
+        batch.commit.floor.count(judged.where(is_open() & F.col("expired") & (F.col("op") != "d")))
     op, left_out = F.when(gone, "d").otherwise(F.col("op")), F.when(~gone, F.col("open"))
     return judged.withColumns({"op": op, "open": left_out}).drop("leaves", "expired")
 
 
-def opened(folded: DataFrame, batch: TableBatch) -> set[str]:
+def opened(folded: DataFrame, batch: Batch) -> set[str]:
     """Columns that are open in some folded row; looked for only if any is computed."""
     if batch.target.clean is None or not batch.target.clean.compute:
         return set()
     return {row[0] for row in folded.where(is_open()).select(F.explode("open")).distinct().collect()}
 
 
-def completed(spark: SparkSession, rows: DataFrame, batch: TableBatch, were_open: set[str]) -> DataFrame:
+def completed(spark: SparkSession, rows: DataFrame, batch: Batch, were_open: set[str]) -> DataFrame:
     """Complete rows: what was computed from a placeholder is computed again, then the filter decides.
 
     :param rows: folded rows, ``key, op, row, …``.
@@ -139,15 +139,15 @@ def completed(spark: SparkSession, rows: DataFrame, batch: TableBatch, were_open
     if clean.filter:
         stays = f"coalesce({clean.filter}, false)"
         rows = _spread(rows, {c.name: c.name for c in batch.columns})
-        if batch.floor is not None and (below := _below(batch)):
-            batch.floor.count(rows.where(f"{_CHANGE}.op != 'd' AND {below}"))
+        if batch.commit.floor is not None and (below := _below(batch)):
+            batch.commit.floor.count(rows.where(f"{_CHANGE}.op != 'd' AND {below}"))
         rows = rows.select(f"{_CHANGE}.*", F.expr(stays).alias("stays"))
         gone = (F.col("op") != "d") & ~F.col("stays")
         rows = rows.withColumn("op", F.when(gone, "d").otherwise(F.col("op"))).drop("stays")
     return rows
 
 
-def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataFrame] | None:
+def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | None:
     """Return the batch without the events that an expression of its cleaning cannot take.
 
     :param batch: not cleaned yet.
@@ -155,17 +155,16 @@ def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataF
         or ``filter`` that fails; None if there are none.
     """
     clean = batch.target.clean
-    if clean is None or batch.changes is None:
+    if clean is None or batch.rows is None:
         return None
-    batch = batch.again() if batch.again else batch
-    assert batch.changes is not None
+    events = batch.rows.every_event()
     renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
     names = dict(zip((c.name for c in batch.columns), (c.name for c in renamed), strict=True))
     seen = Observation()
-    misfits, rest = _parted(_spread(batch.changes, names), clean.compute, seen)
+    misfits, rest = _parted(_spread(events.frame, names), clean.compute, seen)
     if misfits.isEmpty() and clean.filter:
         kept = _kept(clean, renamed, _computed(spark, batch.target, clean, renamed), batch.target.key)
-        made = _rows(batch.changes.withColumn(_RAW, F.col("row")), clean, renamed, kept)
+        made = _rows(events.frame.withColumn(_RAW, F.col("row")), clean, renamed, kept)
         seen = Observation()
         parted = _parted(_spread(made, {c.name: c.name for c in kept}), {"filter": clean.filter}, seen)
         misfits, rest = (part.drop("row").withColumnRenamed(_RAW, "row") for part in parted)
@@ -176,8 +175,8 @@ def set_apart(spark: SparkSession, batch: TableBatch) -> tuple[TableBatch, DataF
         # a change of the key is two events of one place
         of_moved = (F.col("order") == F.col("at")) & F.col("key").eqNullSafe(F.col("was"))
         rest = rest.join(F.broadcast(moved), of_moved, "left_anti")
-    facts = {**batch.facts, "rows_read": seen.get["rows"]}
-    return replace(batch, changes=rest.select(*batch.changes.columns), facts=facts), misfits
+    fitting = events.with_frame(rest.select(*events.frame.columns))
+    return replace(batch, rows=fitting).with_facts(rows_read=seen.get["rows"]), misfits
 
 
 def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation) -> tuple[DataFrame, DataFrame]:
@@ -318,11 +317,11 @@ def _put_row(spread: DataFrame, values: list[Expression]) -> DataFrame:
     return made.select(f"{_CHANGE}.*", row.alias("made")).drop("row").withColumnRenamed("made", "row")
 
 
-def _filtered(changes: DataFrame, batch: TableBatch, condition: str) -> DataFrame:
+def _filtered(changes: DataFrame, batch: Batch, condition: str) -> DataFrame:
     """Events of rows outside the filter go; an update that may have left it is a delete."""
     spread = _spread(changes, {c.name: c.name for c in batch.columns})
-    if batch.floor is not None and (below := _below(batch)):
-        spread = batch.floor.observe(spread, F.expr(f"{_CHANGE}.op != 'd' AND {below}"))
+    if batch.commit.floor is not None and (below := _below(batch)):
+        spread = batch.commit.floor.observe(spread, F.expr(f"{_CHANGE}.op != 'd' AND {below}"))
     told = spread.select(f"{_CHANGE}.*", F.expr(f"coalesce({condition}, false)").alias("stays"))
     told = told.where("op = 'd' OR op = 'u' OR stays")
     left = (F.col("op") == "u") & ~F.col("stays")
@@ -331,9 +330,7 @@ def _filtered(changes: DataFrame, batch: TableBatch, condition: str) -> DataFram
     return told.withColumns({"op": op, "row": row}).drop("stays")
 
 
-def _computed_again(
-    spark: SparkSession, rows: DataFrame, batch: TableBatch, clean: Cleaning, opened: set[str]
-) -> DataFrame:
+def _computed_again(spark: SparkSession, rows: DataFrame, batch: Batch, clean: Cleaning, opened: set[str]) -> DataFrame:
     columns = list(batch.columns)
     names = [c.name for c in columns]
     again = {name: sql for name, sql in clean.compute.items() if name in opened}

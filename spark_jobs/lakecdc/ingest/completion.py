@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 #: a row that changes its key more often than this within one batch is followed no further
 MAX_KEY_CHANGES = 16
@@ -30,7 +30,7 @@ _MAX_SNAPSHOTS_BACK = 8
 
 
 def complete(
-    folded: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None, first_order: str | None = None
+    folded: DataFrame, batch: Batch, table: IcebergTable, mark: str | None, first_order: str | None = None
 ) -> tuple[DataFrame, int, DataFrame | None]:
     """Fill every open column of the folded rows.
 
@@ -76,15 +76,15 @@ def complete(
         states["lost"] += missing
     if not states["lost"]:
         return _put_back(folded, resolved, columns), states["table"], None
-    if batch.overtaken_below:
-        void = (F.col("state") == "lost") & (F.col("order") < batch.overtaken_below)
+    if batch.source.overtaken_below:
+        void = (F.col("state") == "lost") & (F.col("order") < batch.source.overtaken_below)
         resolved = resolved.withColumn("state", F.when(void, "void").otherwise(F.col("state")))
     lost = resolved.where("state = 'lost'").select("key")
     left_out = None if lost.isEmpty() else folded.join(lost, "key", "left_semi")
     return _put_back(folded, resolved, columns), states["table"], left_out
 
 
-def complete_from_table(opened: DataFrame, batch: TableBatch, table: IcebergTable) -> tuple[DataFrame, int]:
+def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) -> tuple[DataFrame, int]:
     """Fill the open columns of rows of which the batch's events tell no more: no other key, nothing held already.
 
     :param opened: folded rows with open columns; they are few enough or wide enough for the table to be read once.
@@ -124,7 +124,7 @@ def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
 
 
 def _without_applied(
-    wanted: DataFrame, batch: TableBatch, table: IcebergTable, mark: str | None, first_order: str | None
+    wanted: DataFrame, batch: Batch, table: IcebergTable, mark: str | None, first_order: str | None
 ) -> tuple[DataFrame, DataFrame]:
     """Leave out events that the table's rows hold already, because a source sends some of them again.
 
@@ -134,8 +134,8 @@ def _without_applied(
     :param wanted: folded rows with open columns.
     :return: these, with ``held``: the table's row is of this very event; and the batch's events that remain.
     """
-    assert batch.changes is not None
-    changes = batch.changes
+    assert batch.rows is not None
+    changes = batch.rows.frame
     # sent again, the newest event lies above the mark by its place of arrival alone
     all_new = first_order is not None and mark is not None and first_order[:EVENT_DIGITS] > mark[:EVENT_DIGITS]
     if not mark or not batch.may_be_held or all_new:
@@ -215,7 +215,7 @@ def _all_found(columns: list[str]) -> Column:
 
 
 def _from_table(
-    resolved: DataFrame, missing: int, table: IcebergTable, batch: TableBatch, columns: list[str]
+    resolved: DataFrame, missing: int, table: IcebergTable, batch: Batch, columns: list[str]
 ) -> tuple[DataFrame, int]:
     """Take what is still open from the table, under the key the row had before the batch.
 
@@ -238,7 +238,7 @@ def _from_table(
 
 
 def _from_snapshot(
-    wanted: DataFrame, table: IcebergTable, batch: TableBatch, columns: list[str], snapshot_id: int
+    wanted: DataFrame, table: IcebergTable, batch: Batch, columns: list[str], snapshot_id: int
 ) -> DataFrame:
     stored = read_keys(table, wanted.select("at.*").distinct(), batch.key, snapshot_id)
     # a column added by this very batch is null in every row before it

@@ -23,26 +23,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 _REASON = "a message in quarantine that came before it may have changed what it leaves out: "
 
 
-def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame | None) -> TableBatch:
+def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | None) -> Batch:
     """Return the batch without the updates that depend on messages in quarantine, which are rejected as well.
 
     :param batch: not cleaned yet.
     :param table: the target; None if there is none yet.
     :param waiting: ``row_key, order`` of the messages in its quarantine; None if there are none.
     """
-    if batch.changes is None or batch.full_load or not batch.target.keyed:
+    if batch.rows is None or batch.full_load or not batch.target.keyed:
         return batch
     known = _waiting(batch, waiting)
     if known is None or not _leaves_out(batch):
         return batch
-    batch = batch.again() if batch.again else batch
-    assert batch.changes is not None
-    events = batch.changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
+    batch = replace(batch, rows=batch.rows.every_event())
+    events = _frame(batch).withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     known = known.join(events.select(F.col("at").alias("row_key"), "order"), ["row_key", "order"], "left_anti")
     whole = events.where(~is_open()).select("at", F.col("order").alias("whole"))
     found = None
@@ -58,19 +57,23 @@ def set_apart(batch: TableBatch, table: IcebergTable | None, waiting: DataFrame 
     return batch if found is None else _without(batch, found)
 
 
-def _leaves_out(batch: TableBatch) -> bool:
+def _leaves_out(batch: Batch) -> bool:
     """Whether an event of a batch leaves values out; what a fold has filled may hide that."""
-    if batch.folded and batch.packed is not None:
-        told = batch.packed.facts
+    told = batch.rows.fold_stats if batch.rows else None
+    if told is not None:
         # what waits is older than all events in order
-        return bool(told.open) or (bool(told.filled) and not batch.in_order)
-    assert batch.changes is not None
-    return not batch.changes.where(is_open()).isEmpty()
+        return bool(told.open_keys) or (bool(told.filled_keys) and not batch.source.in_order)
+    return not _frame(batch).where(is_open()).isEmpty()
 
 
-def _waiting(batch: TableBatch, waiting: DataFrame | None) -> DataFrame | None:
+def _frame(batch: Batch) -> DataFrame:
+    assert batch.rows is not None
+    return batch.rows.frame
+
+
+def _waiting(batch: Batch, waiting: DataFrame | None) -> DataFrame | None:
     """Return the messages with known keys, those of the batch itself included; None if there are none."""
-    frames = [batch.rejected.select("row_key", "order")] if batch.rejected is not None else []
+    frames = [batch.rejected.messages.select("row_key", "order")] if batch.rejected is not None else []
     frames += [waiting] if waiting is not None else []
     if not frames:
         return None
@@ -80,7 +83,7 @@ def _waiting(batch: TableBatch, waiting: DataFrame | None) -> DataFrame | None:
 
 
 def _dependents(
-    events: DataFrame, known: DataFrame, whole: DataFrame, batch: TableBatch, table: IcebergTable | None
+    events: DataFrame, known: DataFrame, whole: DataFrame, batch: Batch, table: IcebergTable | None
 ) -> DataFrame:
     """Events with placeholders whose last predecessor is a message in quarantine."""
     # a row that has moved is told by the key that it had
@@ -99,7 +102,7 @@ def _dependents(
     return opened.join(judged.select("place", "order", "key"), ["place", "order", "key"], "left_semi").localCheckpoint()
 
 
-def _stored(judged: DataFrame, batch: TableBatch, table: IcebergTable | None) -> DataFrame | None:
+def _stored(judged: DataFrame, batch: Batch, table: IcebergTable | None) -> DataFrame | None:
     """Order keys of the table's rows, ``place, held``; None if they cannot be looked up."""
     names = _names(batch)
     if table is None or table.head() is None or not {*names} <= {*table.column_names}:
@@ -110,19 +113,17 @@ def _stored(judged: DataFrame, batch: TableBatch, table: IcebergTable | None) ->
     return held.select(row_key("key", names).alias("place"), "held")
 
 
-def _names(batch: TableBatch) -> Sequence[str]:
+def _names(batch: Batch) -> Sequence[str]:
     """Return the key columns as the table has them."""
     clean = batch.target.clean
     return [clean.renamed(name) if clean else name for name in batch.key]
 
 
-def _without(batch: TableBatch, found: DataFrame) -> TableBatch:
-    assert batch.changes is not None
+def _without(batch: Batch, found: DataFrame) -> Batch:
+    assert batch.rows is not None
     # a change of the key is two events of one place
     gone = found.select("order", "key").union(found.where("old_key IS NOT NULL").select("order", "old_key"))
-    rest = batch.changes.join(F.broadcast(gone), ["order", "key"], "left_anti").select(*batch.changes.columns)
+    rest = batch.rows.frame.join(F.broadcast(gone), ["order", "key"], "left_anti").select(*batch.rows.frame.columns)
     reason = F.concat(F.lit(_REASON), F.array_join("open", ", "))
-    rejected, count = quarantine.of_events(batch, found, quarantine.LOST_RULE, reason)
-    if batch.rejected is not None:
-        rejected = batch.rejected.unionByName(rejected)
-    return replace(batch, changes=rest, rejected=rejected, rejections=batch.rejections + count)
+    rejected = quarantine.of_events(batch, found, quarantine.LOST_RULE, reason)
+    return replace(batch, rows=batch.rows.with_frame(rest)).with_rejected(rejected)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import Snapshot
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 _HASH = "key_hash"
 
@@ -74,18 +74,19 @@ def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -
     return hashed.join(_newest(table), _HASH).where(F.col("order") <= F.col("erased")).select("key")
 
 
-def without_erased(batch: TableBatch, target: IcebergTable) -> TableBatch:
+def without_erased(batch: Batch, target: IcebergTable) -> Batch:
     """Return the events of a batch for a change log, without late ones of keys that were erased from its target."""
-    changes = batch.every_event.changes if batch.every_event else batch.changes
-    if batch.in_order or changes is None or not batch.key:
+    if batch.source.in_order or batch.rows is None or not batch.key:
         return batch
     table = _open(target)
     if table is None:
         return batch
+    events = batch.rows.every_event()
+    changes = events.frame
     told = _hashed(with_late(changes), target, batch.key).join(F.broadcast(_newest(table)), _HASH, "left")
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
     kept = told.where(~is_erased).select(*changes.columns)
-    return replace(batch, changes=kept, packed=None, every_event=None, arrow_rows=None)
+    return replace(batch, rows=events.with_frame(kept))
 
 
 def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
@@ -127,20 +128,18 @@ def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
     return F.when(reduce(and_, [part.isNotNull() for part in parts]), text)
 
 
-def rows_returned(
-    target: IcebergTable, batch: TableBatch, rows: DataFrame | None, files: Sequence[Any], before: Snapshot | None
-) -> int:
+def rows_returned(target: IcebergTable, batch: Batch, files: Sequence[Any], before: Snapshot | None) -> int:
     """How many rows a batch has brought that were erased, and that the target did not have before it.
 
-    :param rows: folded, as they were applied.
+    :param batch: with the rows that were applied.
     :param files: with the rows of a full load, which is not to be read at its source once more.
     :param before: head of the target before the batch.
     """
     erased = _open(target)
-    if erased is None or rows is None or (batch.full_load and not files):
+    if erased is None or batch.rows is None or (batch.full_load and not files):
         return 0
     if not batch.full_load:
-        return _returned(target, erased, rows.where("op != 'd'").select("key.*"), batch.key, before)
+        return _returned(target, erased, batch.rows.frame.where("op != 'd'").select("key.*"), batch.key, before)
     build = TaskBuilder(target)
     with staged_tasks(target, [build.task(file) for file in files]) as group:
         return _returned(target, erased, read_staged(target, group), batch.key, before)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 # a change while its row's columns stand at the top
 _CHANGE = "_lakecdc_change"
@@ -73,7 +73,7 @@ class BelowFloor:
         return sum(self._counted) + sum(int(seen.get["rows"]) for seen in self._seen)
 
 
-def held_against(batch: TableBatch, table: IcebergTable | None) -> TableBatch:
+def held_against(batch: Batch, table: IcebergTable | None) -> Batch:
     """Return the batch with the floor of the table that it goes into.
 
     :param table: None if there is none yet.
@@ -81,7 +81,8 @@ def held_against(batch: TableBatch, table: IcebergTable | None) -> TableBatch:
     """
     if table is None:
         return batch
-    return replace(batch, erasure=table.properties.get(ERASED), floor=floor_of(table) or batch.floor)
+    floor = floor_of(table) or batch.commit.floor
+    return replace(batch, commit=replace(batch.commit, erasure=table.properties.get(ERASED), floor=floor))
 
 
 def floor_of(table: IcebergTable) -> BelowFloor | None:
@@ -100,21 +101,24 @@ def floor_of(table: IcebergTable) -> BelowFloor | None:
     return BelowFloor(text, found.name, found.type, text_of(floor.below, found.type))
 
 
-def without_expired(batch: TableBatch, table: IcebergTable) -> TableBatch:
+def without_expired(batch: Batch, table: IcebergTable) -> Batch:
     """Return the events of a batch for a change log that has a floor of its own, without those of rows below it.
 
     :param batch: cleaned.
     """
-    batch = held_against(replace(batch, floor=None), table)
-    below = batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
-    changes = batch.every_event.changes if batch.every_event else batch.changes
-    if below is None or changes is None:
+    batch = held_against(replace(batch, commit=replace(batch.commit, floor=None)), table)
+    below = batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
+    if below is None or batch.rows is None:
         return batch
+    events = batch.rows.every_event()
+    changes = events.frame
     spread = changes.select(F.struct(*changes.columns).alias(_CHANGE), "row.*")
     kept = spread.where(f"NOT {below}").select(f"{_CHANGE}.*")
-    return replace(batch, changes=kept, packed=None, every_event=None, arrow_rows=None)
+    return replace(batch, rows=events.with_frame(kept))
 
 
-def known_floor(table: IcebergTable, batch: TableBatch) -> KnownFloor:
+def known_floor(table: IcebergTable, batch: Batch) -> KnownFloor:
     """Return what refuses the commit of a batch if rows of the table have expired or were erased by then."""
-    return KnownFloor(table, {EXPIRED_BELOW: batch.floor.text if batch.floor else None, ERASED: batch.erasure})
+    return KnownFloor(
+        table, {EXPIRED_BELOW: batch.commit.floor.text if batch.commit.floor else None, ERASED: batch.commit.erasure}
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -12,17 +12,6 @@ if TYPE_CHECKING:
 
 # lowest order key of a key's events
 _FIRST = "first_order"
-
-
-class Folded(NamedTuple):
-    """Rows to apply to a table, one per key.
-
-    :param rows: ``key, op, row, order, source_time``.
-    :param keys: number of rows; 0 for a full load, whose rows are not counted.
-    """
-
-    rows: DataFrame
-    keys: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +38,25 @@ class FoldStats:
     deletes: int | None = None
     first_order: str | None = None
     filled_keys: int = 0
+
+
+@dataclass(frozen=True)
+class EventStats:
+    """Facts about the events of a batch.
+
+    :param events: number by op.
+    :param low_order: lowest order key of an event that may have come before; None without such events.
+    :param high_order: highest order key.
+    """
+
+    events: dict[str, int]
+    low_order: str | None
+    high_order: str | None
+
+    @property
+    def total(self) -> int:
+        """Number of events."""
+        return sum(self.events.values())
 
 
 def fold(changes: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.report import TableReport
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.change import IngestSource, TableBatch
+    from lakecdc.ingest.batch import Batch, IngestSource
 
 
 def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
@@ -82,11 +82,11 @@ def _run_rounds(spark: SparkSession, spec: JobSpec, source: IngestSource, feeds:
 
 
 def _feed_each(
-    spark: SparkSession, spec: JobSpec, feeds: Mapping[str, TableFeed], batches: list[TableBatch]
-) -> Iterator[tuple[TableBatch, Exception | None]]:
+    spark: SparkSession, spec: JobSpec, feeds: Mapping[str, TableFeed], batches: list[Batch]
+) -> Iterator[tuple[Batch, Exception | None]]:
     """Feed the tables of a round, several at once; yield each batch as it is done, with its error."""
 
-    def feed_one(batch: TableBatch) -> Exception | None:
+    def feed_one(batch: Batch) -> Exception | None:
         try:
             with described(spark, batch.target.table, spec.job):
                 TableRun(spark, feeds[batch.target.table]).apply(batch)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc.ingest import quarantine
-from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.sources.text_values import JUDGED
 from lakecdc.sql import sql_types
 
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame, Row
 
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch, Rejected
 
 _REFUSAL = "values do not fit their columns"
 
 
-def without_misfits(batch: TableBatch) -> TableBatch | None:
+def without_misfits(batch: Batch) -> Batch | None:
     """Return a batch without the events whose values do not fit, which are rejected; None if all fit."""
-    if batch.judged is None:
+    if batch.rows is None or batch.rows.judged is None:
         return None
-    seen, told = Observation(), batch.judged()
+    seen, told = Observation(), batch.rows.judged()
     counted = told.observe(seen, F.count(F.lit(1)).alias("rows"))
     key = F.col("key")
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
@@ -45,26 +46,13 @@ def without_misfits(batch: TableBatch) -> TableBatch | None:
         rest, bad = (part.join(F.broadcast(moved), twin, "left_anti") for part in (rest, bad))
         bad = bad.localCheckpoint()
     kinds = bad.select("misfits", "lacking").distinct().collect()
-    parts = [_rejected(batch, bad, kind) for kind in kinds]
-    rejected = union([frame for frame, _ in parts] + ([batch.rejected] if batch.rejected is not None else []))
-    changes, rows = rest.drop(*JUDGED), batch.arrow_rows
-    return replace(
-        batch,
-        changes=changes,
-        rejected=rejected,
-        rejections=batch.rejections + sum(count for _, count in parts),
-        judged=None,
-        again=None,
-        folded=False,
-        packed=None,
-        every_event=None,
-        arrow_rows=replace(rows, changes=changes, refusal=_REFUSAL) if rows else None,
-        facts={**batch.facts, "rows_read": seen.get["rows"]},
-    )
+    rejected = reduce(add, [_rejected(batch, bad, kind) for kind in kinds])
+    fitting = replace(batch, rows=batch.rows.with_fitting(rest.drop(*JUDGED)))
+    return fitting.with_rejected(rejected).with_facts(rows_read=seen.get["rows"])
 
 
-def _rejected(batch: TableBatch, bad: DataFrame, kind: Row) -> tuple[DataFrame, int]:
-    """Return rejected messages of the events whose values do not fit in certain columns, and their number.
+def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:
+    """Return the messages of the events whose values do not fit in certain columns.
 
     What does not fit is kept as text, so that these columns are strings in what is kept.
 

@@ -11,21 +11,21 @@ from lakecdc.iceberg.explain import explain
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 _VIOLATION = "NOT_NULL_ASSERT_VIOLATION"
 _TIMES = ("date", "timestamp")
 
 
-def null_key(batch: TableBatch, error: Exception) -> InputError | None:
+def null_key(batch: Batch, error: Exception) -> InputError | None:
     """Name the key column whose missing value has failed a batch; None if the batch failed for another reason.
 
     :param error: what applying it has raised.
     """
     cause = explain(error)
-    if cause is None or _VIOLATION not in cause.text or batch.changes is None or not batch.key:
+    if cause is None or _VIOLATION not in cause.text or batch.rows is None or not batch.key:
         return None
-    rows = batch.changes.where("op != 'd' AND row IS NOT NULL")
+    rows = batch.rows.frame.where("op != 'd' AND row IS NOT NULL")
     missing = rows.select(*[F.col("row")[name].isNull().alias(name) for name in batch.key])
     row = missing.where(" OR ".join(map(quoted_column, batch.key))).first()
     columns = [name for name in batch.key if row is None or row[name]]

@@ -14,28 +14,27 @@ from lakecdc.model.order import void_sql
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 # of a folded row: more events than one, or one that has moved it
 _HAS_PAST = "n_r + n_c + n_u + n_d > 1 OR old_key IS NOT NULL"
 
 
-def past_of(batch: TableBatch, rows: DataFrame) -> DataFrame:
+def past_of(batch: Batch, rows: DataFrame) -> DataFrame:
     """Return the events that rows are made of, each with its own placeholders.
 
-    :param batch: folded or cleaned, or neither.
-    :param rows: folded rows of it with placeholders.
-    :return: these as the source tells them, before any cleaning.
+    :param batch: as the source tells it, before any cleaning.
+    :param rows: folded rows of it with placeholders, which may be cleaned.
     """
     if batch.target.clean is None and rows.where(_HAS_PAST).isEmpty():
         return rows
-    wanted = rows.select(row_key("key", batch.key).alias("place"), "order").localCheckpoint()
-    truncated = batch.truncate_order
-    batch = batch.again() if batch.again else batch
-    assert batch.changes is not None
-    changes = batch.changes
-    if truncated:
-        changes = changes.where(f"NOT {void_sql('`order`', truncated)}")
+    names = rows.select("key.*").columns
+    wanted = rows.select(row_key("key", names).alias("place"), "order").localCheckpoint()
+    assert batch.rows is not None
+    changes = batch.rows.every_event().frame
+    told = changes.columns
+    if batch.truncate_order:
+        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
     events = changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     last = events.where(is_open()).join(
         wanted, (F.col("at") == F.col("place")) & events["order"].eqNullSafe(wanted["order"]), "left_semi"
@@ -53,4 +52,4 @@ def past_of(batch: TableBatch, rows: DataFrame) -> DataFrame:
         last = last.where("was IS NOT NULL")
         if last.isEmpty():
             break
-    return found.select(*batch.changes.columns)
+    return found.select(*told)

@@ -21,6 +21,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.ingest.batch import Batch, Rejected
 from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, row_key
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.feeding import FeedingOptions
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import TableBatch
 
 #: rule of a row whose unchanged large values neither the batch nor the table holds
 LOST_RULE = "unchanged"
@@ -85,47 +85,48 @@ def table_name(options: FeedingOptions, target: str) -> str:
     return quarantine_of(target, options.quarantine_table)
 
 
-def check_share(batch: TableBatch, options: FeedingOptions, events: int | None = None) -> None:
+def check_share(batch: Batch, options: FeedingOptions, events: int | None = None) -> None:
     """Refuse a batch of which too much cannot be applied: then it is the feed that is wrong, not a message.
 
     :param options: tell the highest share, and whether the example may show the row's key.
     :param events: how many the batch has that could be read; default: what its source says.
     :raises InputError: naming an example; nothing has been written then.
     """
-    told, limit = batch.facts.get("events", batch.facts.get("rows_read", 0)), options.max_quarantined_fraction
-    known = int(str(told)) if events is None else events
-    total = max(known + batch.unreadable, batch.rejections)
-    # a database describes its columns itself: one row of it alone says nothing about the feed
-    most = max(limit * total, 1) if limit and "rows_read" in batch.facts else limit * total
-    if batch.rejected is None or batch.rejections <= most:
+    rejected, told, limit = batch.rejected, batch.source.facts, options.max_quarantined_fraction
+    if rejected is None:
         return
-    places = batch.rejected.withColumn("order_key", F.col("order")).withColumn("named", ~F.expr(_IS_ROW))
+    known = int(str(told.get("events", told.get("rows_read", 0)))) if events is None else events
+    total = max(known + rejected.unreadable, rejected.count)
+    # a database describes its columns itself: one row of it alone says nothing about the feed
+    most = max(limit * total, 1) if limit and "rows_read" in told else limit * total
+    if rejected.count <= most:
+        return
+    places = rejected.messages.withColumn("order_key", F.col("order")).withColumn("named", ~F.expr(_IS_ROW))
     example = places.select("place", "rule", "reason", "named").first()
     assert example is not None
     where = example["place"] if example["named"] or options.report_values else "a row"
     raise InputError(
-        f"{batch.rejections} of {total} messages cannot be applied, more than the share of {limit:g} that may be "
+        f"{rejected.count} of {total} messages cannot be applied, more than the share of {limit:g} that may be "
         f"quarantined; for example {where}: {example['reason']} ({example['rule']}).",
         table=batch.target.table,
         hint="Correct format, key, columns, encodings or infinity of the feed, or raise "
         "options.max_quarantined_fraction.",
-        rejected=batch.rejections,
+        rejected=rejected.count,
     )
 
 
-def of_lost(batch: TableBatch, lost: DataFrame) -> tuple[DataFrame, int]:
-    """Rejected messages of rows whose unchanged values nobody tells, and their number: all that told of them.
+def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
+    """Reject rows whose unchanged values nobody tells: all messages that told of them.
 
-    :param batch: folded or cleaned, or neither.
-    :param lost: such folded rows.
+    :param batch: as the source tells it, before any cleaning.
+    :param lost: such folded rows of it.
     """
-    events = past_of(batch, lost)
-    every = batch.again() if batch.again else batch
-    return of_events(every, events, LOST_RULE, F.concat(F.lit(_LOST), F.array_join("open", ", ")))
+    reason = F.concat(F.lit(_LOST), F.array_join("open", ", "))
+    return of_events(batch, past_of(batch, lost), LOST_RULE, reason)
 
 
-def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -> tuple[DataFrame, int]:
-    """Rejected messages of events, and their number.
+def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rejected:
+    """Reject the messages of events.
 
     Where no message is found, the row itself is kept, as JSON. One that a full load has read is known by its key, or
     else by its values, whenever it is read again.
@@ -135,28 +136,28 @@ def of_events(batch: TableBatch, events: DataFrame, rule: str, reason: Column) -
     known = row_key("key", batch.key) if batch.key else F.lit(None).cast("string")
     lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason"), known.alias("row_key"))
     lost = lost.localCheckpoint()
-    told = lost.withColumns({"key": exact_json("key"), "value": kept_json(lost, batch.key, batch.source_columns)})
+    told = lost.withColumns({"key": exact_json("key"), "value": kept_json(lost, batch.key, batch.source.columns)})
     rows = told.selectExpr(
         *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
         *("CAST(NULL AS bigint) AS offset", _PLACE.format(_KEY if batch.key else _VALUES)),
         *("CAST(key AS binary) AS key", "CAST(value AS binary) AS value"),
         *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table", "row_key"),
     ).select(*REJECTED)
-    if batch.origin is not None:
+    if batch.source.origin is not None:
         told = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
-        messages = batch.origin(told).localCheckpoint()
+        messages = batch.source.origin(told).localCheckpoint()
         messages = messages.join(
             lost.groupBy(F.col("order").alias("asked")).agg(F.first("row_key").alias("row_key")), "asked"
         )
         without = rows.join(messages.select(F.col("asked").alias("order")), "order", "left_anti")
         rows = without.select(*REJECTED).unionByName(messages.select(*REJECTED))
     rows = rows.localCheckpoint()
-    if batch.stays is not None:
-        batch.stays(rows.select("place"))
-    return rows, lost.count()
+    if batch.source.stays is not None:
+        batch.source.stays(rows.select("place"))
+    return Rejected(rows, lost.count())
 
 
-def keep(table: IcebergTable, batch: TableBatch, target: IcebergTable | None, format_name: str | None = None) -> int:
+def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_name: str | None = None) -> int:
     """Keep a batch's rejected messages, but for late ones about keys that were erased.
 
     :param table: the quarantine.
@@ -168,7 +169,7 @@ def keep(table: IcebergTable, batch: TableBatch, target: IcebergTable | None, fo
         return 0
     same, epoch = ("target", "place", "epoch"), F.expr(_EPOCH)
     known = table.spark.table(table.sql_name).where(F.col("target") == batch.target.table).withColumn("epoch", epoch)
-    found = _rows(batch.rejected, batch.target.table).withColumn("epoch", epoch)
+    found = _rows(batch.rejected.messages, batch.target.table).withColumn("epoch", epoch)
     found = _without_excluded(found, batch.target, format_name)
     found = withhold_erased(found, target, batch.key) if target is not None else found
     held = known.select(*same, F.lit(True).alias("held"), F.col("order_key").alias("held_order"))

@@ -18,29 +18,29 @@ from lakecdc.runtime.failpoints import reach
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 
-def properties(batch: TableBatch) -> dict[str, str]:
+def properties(batch: Batch) -> dict[str, str]:
     """Return what a new table remembers."""
-    found = batch.source_columns
+    found = batch.source.columns
     if not found or not _wanted(batch.target, found):
         return {}
     return {names.SOURCE_COLUMNS: json.dumps(found), **_key_property(batch, found)}
 
 
-def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
+def follow(table: IcebergTable, batch: Batch) -> list[str]:
     """Rename what the source has renamed, and apply the target's policy to columns that are gone.
 
     :return: what was changed, for the report.
     :raises InputError: if the policy is to stop, or a column cannot be dropped; nothing has been changed then.
     """
-    if batch.source_columns is None:
+    if batch.source.columns is None:
         return []
     known, pairs = remembered(table), moves(table, batch)
-    moved = renamed(known, batch.source_columns, swapped=batch.columns_told is not None)
+    moved = renamed(known, batch.source.columns, swapped=batch.source.columns_told is not None)
     anew = _made_anew(table, batch)
-    gone = [name for name in known if name not in moved and (name not in batch.source_columns or name in anew)]
+    gone = [name for name in known if name not in moved and (name not in batch.source.columns or name in anew)]
     dropped = _dropped(table, batch, gone, anew)
     changes = _rename(table, batch, pairs)
     if dropped:
@@ -48,20 +48,20 @@ def follow(table: IcebergTable, batch: TableBatch) -> list[str]:
     return changes + [f"dropped {name}" for name in dropped]
 
 
-def moves(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
+def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
     """Columns of the table that a batch gives another name, by the one they have.
 
     :raises InputError: if one has to be followed and cannot be.
     """
-    if batch.source_columns is None:
+    if batch.source.columns is None:
         return {}
     taken = {*table.column_names}
-    exact = _pairs(table, batch, renamed(remembered(table), batch.source_columns, swapped=True))
-    if batch.columns_told is not None:
+    exact = _pairs(table, batch, renamed(remembered(table), batch.source.columns, swapped=True))
+    if batch.source.columns_told is not None:
         taken -= {*exact}
     pairs = {old: new for old, new in exact.items() if new not in taken}
     # rows that are replaced have the values of the names that they come with
-    lost = set() if batch.replaces else {*exact} - {*pairs}
+    lost = set() if batch.commit.replaces else {*exact} - {*pairs}
     if lost:
         old = min(lost)
         raise full_load_needed(
@@ -74,14 +74,14 @@ def moves(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
     return pairs
 
 
-def _made_anew(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
+def _made_anew(table: IcebergTable, batch: Batch) -> dict[str, str]:
     """Return columns that the source has dropped and whose names it gave to new ones, with their names in the table.
 
     A table without a snapshot has no values of the old ones; a load of it that begins anew may number all columns anew.
     """
-    if batch.replaces or table.head() is None:
+    if batch.commit.replaces or table.head() is None:
         return {}
-    now = batch.source_columns or {}
+    now = batch.source.columns or {}
     numbers = {*now.values()}
     names = {
         name: here
@@ -92,19 +92,19 @@ def _made_anew(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
     return names
 
 
-def _free_name(table: IcebergTable, batch: TableBatch, name: str) -> str:
+def _free_name(table: IcebergTable, batch: Batch, name: str) -> str:
     """Return the name under which a dropped column stays that has to leave its own to a new one."""
     taken = {column.lower() for column in (*table.column_names, *(c.name for c in batch.columns))}
     names = (f"{name}_dropped{number or ''}" for number in itertools.count())
     return next(free for free in names if free.lower() not in taken)
 
 
-def _pairs(table: IcebergTable, batch: TableBatch, moved: Mapping[str, str]) -> dict[str, str]:
+def _pairs(table: IcebergTable, batch: Batch, moved: Mapping[str, str]) -> dict[str, str]:
     named = [(_in_table(batch.target, old), _in_table(batch.target, new)) for old, new in moved.items()]
     return {old: new for old, new in named if old and new and old != new and old in table.column_names}
 
 
-def _rename(table: IcebergTable, batch: TableBatch, pairs: Mapping[str, str]) -> list[str]:
+def _rename(table: IcebergTable, batch: Batch, pairs: Mapping[str, str]) -> list[str]:
     if pairs:
         # where names change places, a run that is killed now must not do it again
         definition.rename_columns(table, pairs, {**_news(table, batch), names.VIEW_BEHIND: "true"})
@@ -112,7 +112,7 @@ def _rename(table: IcebergTable, batch: TableBatch, pairs: Mapping[str, str]) ->
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
 
-def _dropped(table: IcebergTable, batch: TableBatch, gone: Sequence[str], anew: Mapping[str, str]) -> list[str]:
+def _dropped(table: IcebergTable, batch: Batch, gone: Sequence[str], anew: Mapping[str, str]) -> list[str]:
     """Columns of the table that are to be dropped.
 
     :param gone: columns that the source has no more.
@@ -134,16 +134,16 @@ def _dropped(table: IcebergTable, batch: TableBatch, gone: Sequence[str], anew: 
     return dropped
 
 
-def remember(table: IcebergTable, batch: TableBatch) -> None:
+def remember(table: IcebergTable, batch: Batch) -> None:
     """Note the source's columns, if they are wanted and have changed."""
     news = _news(table, batch)
     if news:
         table.update_properties({**news})
 
 
-def changed(table: IcebergTable, batch: TableBatch) -> bool:
+def changed(table: IcebergTable, batch: Batch) -> bool:
     """Whether the source has columns that the table does not remember so, as far as they can be told without events."""
-    return bool(_made_anew(table, batch) or (batch.columns_told is not None and _news(table, batch)))
+    return bool(_made_anew(table, batch) or (batch.source.columns_told is not None and _news(table, batch)))
 
 
 def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
@@ -178,7 +178,7 @@ def _numbers_of(target: Target, key: Iterable[str], columns: Columns) -> tuple[i
     return numbers if len(numbers) == len(found) else ()
 
 
-def _key_property(batch: TableBatch, columns: Columns) -> dict[str, str]:
+def _key_property(batch: Batch, columns: Columns) -> dict[str, str]:
     numbers = _numbers_of(batch.target, batch.key, columns)
     return {names.SOURCE_KEY: json.dumps(numbers)} if numbers else {}
 
@@ -198,9 +198,9 @@ def left_out(table: IcebergTable, target: Target, columns: Mapping[str, int]) ->
     return {number for name, number in columns.items() if _in_table(target, name) not in table.column_names}
 
 
-def _news(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
+def _news(table: IcebergTable, batch: Batch) -> dict[str, str]:
     """Properties that tell the source's columns; empty if the table has them already, or they are not wanted."""
-    now = batch.source_columns
+    now = batch.source.columns
     known = remembered(table)
     if now is None or not (known or _wanted(batch.target, now)):
         return {}
@@ -210,7 +210,7 @@ def _news(table: IcebergTable, batch: TableBatch) -> dict[str, str]:
     key = _key_property(batch, kept)
     if [*kept.items()] == [*known.items()] and table.properties.items() >= key.items():
         return {}
-    told = batch.columns_told
+    told = batch.source.columns_told
     before = {names.SOURCE_COLUMNS_BEFORE: json.dumps(asdict(told))} if told else {}
     return {names.SOURCE_COLUMNS: json.dumps(kept), **key, **before}
 
@@ -232,7 +232,7 @@ def _in_table(target: Target, name: str) -> str | None:
     return None if renamed in target.clean.compute else renamed
 
 
-def _check_unused(table: IcebergTable, batch: TableBatch, dropped: list[str]) -> None:
+def _check_unused(table: IcebergTable, batch: Batch, dropped: list[str]) -> None:
     specs = definition.live_specs(table)
     used = {*batch.key, *(c for spec in specs for c in definition.spec_columns(table, spec))}
     lost = sorted(used & set(dropped))

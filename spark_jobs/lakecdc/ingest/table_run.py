@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg.explain import explain
 from lakecdc.ingest import dependents, quarantine, tables, truncate
 from lakecdc.ingest.apply import events, modes
-from lakecdc.ingest.apply.packed import untouched
-from lakecdc.ingest.apply.packed_events import every_event
 from lakecdc.ingest.apply.publish import FloorMovedError, following
 from lakecdc.ingest.audit import Audit, AuditError
+from lakecdc.ingest.batch import Batch, CommitPlan
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import Folded, FoldStats, fold, stats
+from lakecdc.ingest.fold import FoldStats, fold, stats
 from lakecdc.ingest.misfits import without_misfits
 from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.reconciliation import Reconciliation
@@ -32,7 +32,6 @@ from lakecdc.runtime.failpoints import reach
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakecdc.ingest.change import TableBatch
     from lakecdc.ingest.table_feed import TableFeed
     from lakecdc.metadata.positions import Position
 
@@ -44,12 +43,14 @@ class TableRun:
     """What applies batches to one table.
 
     :param feed: the table's state, which it moves on.
+    :ivar told: the batch that is being taken, as its source tells it, before any cleaning.
     """
 
     spark: SparkSession
     feed: TableFeed
+    told: Batch | None = None
 
-    def apply(self, batch: TableBatch) -> None:
+    def apply(self, batch: Batch) -> None:
         """Take a batch into the table; events that it cannot take are set apart once one is met."""
         committed = self.feed.commits
         # values that do not fit hide events that a computed column cannot take, and these those that the filter cannot
@@ -65,7 +66,7 @@ class TableRun:
                     raise
                 batch = rest
 
-    def _to_be_taken(self, batch: TableBatch, error: Exception) -> TableBatch | None:
+    def _to_be_taken(self, batch: Batch, error: Exception) -> Batch | None:
         """Return what of a batch that failed can be taken after all; None if nothing changes that."""
         feed = self.feed
         if not isinstance(error, FloorMovedError) or feed.table is None:
@@ -76,7 +77,7 @@ class TableRun:
             feed.history.refresh()
         return batch
 
-    def _without_misfits(self, batch: TableBatch, error: Exception) -> TableBatch | None:
+    def _without_misfits(self, batch: Batch, error: Exception) -> Batch | None:
         """Return a failed batch without the events that its columns or its cleaning cannot take; None if all can be."""
         told = explain(error)
         if told is None:
@@ -89,24 +90,22 @@ class TableRun:
             return None
         rest, misfits = found
         reason = F.concat(F.lit("an expression of clean cannot take a value: "), F.col("misfit"))
-        rejected, count = quarantine.of_events(rest, misfits, quarantine.CLEAN_RULE, reason)
-        if rest.rejected is not None:
-            rejected = rest.rejected.unionByName(rejected)
-        return replace(rest, rejected=rejected, rejections=rest.rejections + count)
+        return rest.with_rejected(quarantine.of_events(rest, misfits, quarantine.CLEAN_RULE, reason))
 
-    def _take(self, batch: TableBatch) -> None:
+    def _take(self, batch: Batch) -> None:
         began, feed = time.monotonic(), self.feed
         audit = Audit.of(batch.target, show_values=feed.options.report_values)
-        batch = self._without_dependents(replace(batch, replaces=feed.reloaded, audit=audit))
+        batch = self._without_dependents(replace(batch, commit=CommitPlan(replaces=feed.reloaded, audit=audit)))
+        self.told = batch
         quarantine.check_share(batch, feed.options)
         batch = cleaned(self.spark, held_against(batch, feed.table))
-        feed.metrics.update(batch.facts)
+        feed.metrics.update(batch.source.facts)
         truncate.check(batch)
         tables.check_source(feed.table, batch)
         if feed.table is None:
             events.check(batch)
         # nothing has told the columns yet, so there is nothing to make a table of
-        untold = batch.changes is None and feed.table is None
+        untold = batch.rows is None and feed.table is None
         if feed.options.dry_run:
             if not untold:
                 tables.check_columns(batch)
@@ -117,7 +116,7 @@ class TableRun:
         if untold:
             feed.truncated = batch.truncate_order
             return
-        quiet = batch.changes is None and feed.carrier is not None and not batch.truncate_order
+        quiet = batch.rows is None and feed.carrier is not None and not batch.truncate_order
         if not quiet or (feed.table is not None and tables.lacks_columns(feed.table, batch)):
             self._prepare(batch)
         if quiet:
@@ -126,17 +125,17 @@ class TableRun:
         try:
             self._commit(batch)
         finally:
-            if batch.audit is not None:
-                feed.metrics["checks"] = [verdict.report() for verdict in batch.audit.verdicts]
-        if batch.floor is not None:
-            feed.add(rows_below_floor=batch.floor.rows())
+            if batch.commit.audit is not None:
+                feed.metrics["checks"] = [verdict.report() for verdict in batch.commit.audit.verdicts]
+        if batch.commit.floor is not None:
+            feed.add(rows_below_floor=batch.commit.floor.rows())
         feed.truncated = None
         feed.add(seconds=round(time.monotonic() - began, 3))
 
-    def _without_dependents(self, batch: TableBatch) -> TableBatch:
+    def _without_dependents(self, batch: Batch) -> Batch:
         """Set apart what cannot be completed as long as messages before it are in quarantine."""
         feed = self.feed
-        if batch.changes is None or batch.full_load or not batch.target.keyed:
+        if batch.rows is None or batch.full_load or not batch.target.keyed:
             return batch
         waiting = None
         if feed.waits is not False:
@@ -144,7 +143,7 @@ class TableRun:
             feed.waits = waiting is not None
         return dependents.set_apart(batch, feed.table, waiting)
 
-    def _keep_rejected(self, batch: TableBatch) -> None:
+    def _keep_rejected(self, batch: Batch) -> None:
         """Side table first: what cannot be applied is kept before the target moves on."""
         feed, catalog = self.feed, self.feed.spec.catalog.name
         name = feed.quarantine_table
@@ -157,21 +156,22 @@ class TableRun:
         feed.metrics["quarantine_table"], feed.waits = name, True
         reach("after_quarantine")
 
-    def _keep_lost(self, batch: TableBatch, lost: DataFrame, events: int) -> None:
+    def _keep_lost(self, batch: Batch, lost: DataFrame, events: int) -> None:
         """Keep rows that cannot be completed as well; the others go on."""
-        found, count = quarantine.of_lost(batch, lost)
-        every = replace(batch, rejected=found, rejections=batch.rejections + count)
-        quarantine.check_share(every, self.feed.options, events + batch.rejections - batch.unreadable)
-        self._keep_rejected(replace(batch, rejected=found, rejections=count))
+        assert self.told is not None
+        found = quarantine.of_lost(replace(self.told, truncate_order=batch.truncate_order), lost)
+        before = batch.rejected.count - batch.rejected.unreadable if batch.rejected else 0
+        quarantine.check_share(batch.with_rejected(found), self.feed.options, events + before)
+        self._keep_rejected(replace(batch, rejected=found))
 
-    def _prepare(self, batch: TableBatch) -> None:
+    def _prepare(self, batch: Batch) -> None:
         """Create the table, or give it the columns that the batch has."""
         feed = self.feed
         feed.table, changes = tables.prepare(self.spark, feed.spec.catalog.name, feed.table, batch)
         if changes:
             feed.metrics.setdefault("schema_changes", []).extend(changes)
 
-    def _commit(self, batch: TableBatch) -> None:
+    def _commit(self, batch: Batch) -> None:
         feed = self.feed
         modes.check_debt(feed.existing, batch, self._most_delete_files)
         with self._kept(batch) as kept:
@@ -184,7 +184,8 @@ class TableRun:
                 self._commit_rows(rows)
                 return
             try:
-                self._commit_rows(replace(rows, enter_history=partial(self._enter_history, kept)))
+                entering = replace(rows.commit, enter_history=partial(self._enter_history, kept))
+                self._commit_rows(replace(rows, commit=entering))
             except AuditError as error:
                 feed.history.tell_if_ahead(error)
                 raise
@@ -195,43 +196,42 @@ class TableRun:
         return self.feed.options.max_delete_files
 
     @contextmanager
-    def _kept(self, batch: TableBatch) -> Iterator[TableBatch]:
+    def _kept(self, batch: Batch) -> Iterator[Batch]:
         """Keep a batch's events while they are read more than once; a full load is too much to be kept."""
         read_once = batch.full_load or (batch.target.keyed and not self.feed.history)
-        if batch.changes is None or read_once or every_event(batch) is not None:
+        if batch.rows is None or read_once or batch.rows.every_event().is_kept:
             yield batch
             return
-        changes = batch.changes.persist()
+        changes = batch.rows.frame.persist()
         try:
-            yield replace(batch, changes=changes)
+            yield replace(batch, rows=batch.rows.with_frame(changes))
         finally:
             changes.unpersist()
 
-    def _commit_rows(self, batch: TableBatch) -> None:
+    def _commit_rows(self, batch: Batch) -> None:
         feed = self.feed
         mark = feed.position.high_order if feed.position else None
-        if batch.full_load or batch.changes is None:
+        if batch.full_load or batch.rows is None:
             # a full load reads every key once: folding it would shuffle and store the whole table for nothing
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
-            mode = self._choose_mode(batch, None, mark)
-            self._write(batch, mode, None if batch.changes is None else Folded(batch.changes, 0), position)
+            self._write(batch, self._choose_mode(batch, mark), position)
             return
-        with _measured(batch) as (folded, measured):
+        with _measured(batch, batch.rows) as (folded, measured):
             feed.count_events(measured)
             position = following(
                 batch.position, feed.position, measured.high_order, truncate_order=batch.truncate_order
             )
-            mode = self._choose_mode(batch, Folded(folded, measured.keys), mark)
-            batch, rows = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost).reconcile(folded)
-            self._write(batch, mode, Folded(rows, measured.keys), position)
+            mode = self._choose_mode(replace(batch, rows=folded), mark)
+            rows = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost).reconcile(folded)
+            self._write(replace(batch, rows=rows), mode, position)
 
-    def _choose_mode(self, batch: TableBatch, folded: Folded | None, mark: str | None) -> str:
+    def _choose_mode(self, batch: Batch, mark: str | None) -> str:
         feed = self.feed
-        mode, choice = modes.choose(feed.existing, batch, folded, self._most_delete_files, mark)
+        mode, choice = modes.choose(feed.existing, batch, self._most_delete_files, mark)
         feed.metrics.update(choice)
         return mode
 
-    def _commit_events(self, batch: TableBatch) -> None:
+    def _commit_events(self, batch: Batch) -> None:
         """Take a batch into a table that is only appended to."""
         feed = self.feed
         measured = None if batch.full_load else events.measure(batch)
@@ -240,7 +240,7 @@ class TableRun:
             feed.count_ops(measured.events)
         feed.note(applied, position)
 
-    def _enter_history(self, batch: TableBatch) -> None:
+    def _enter_history(self, batch: Batch) -> None:
         """Side table first: the batch's events go into the change log unless it holds them already."""
         feed = self.feed
         assert feed.history is not None
@@ -248,42 +248,40 @@ class TableRun:
         if applied:
             feed.add(history_rows=applied.rows, history_data_files=applied.data_files, history_commits=1)
 
-    def _write(self, batch: TableBatch, mode: str, folded: Folded | None, position: Position) -> None:
+    def _write(self, batch: Batch, mode: str, position: Position) -> None:
         feed = self.feed
         started, before = feed.started_from, feed.existing.head()
-        applied = modes.apply_rows(mode, feed.existing, batch, folded, position, started)
+        applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)
-        if batch.erasure is not None:
-            rows = folded.rows if folded else None
-            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, rows, applied.files, before))
+        if batch.commit.erasure is not None:
+            feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.files, before))
 
-    def _count_only(self, batch: TableBatch) -> None:
-        if batch.changes is None or batch.full_load:
+    def _count_only(self, batch: Batch) -> None:
+        if batch.rows is None or batch.full_load:
             return
         if batch.target.keyed:
-            self.feed.count_events(stats(_folded(batch)))
+            self.feed.count_events(stats(_folded(batch, batch.rows)))
         else:
             self.feed.count_ops(events.measure(batch).events)
 
 
 @contextmanager
-def _measured(batch: TableBatch) -> Iterator[tuple[DataFrame, FoldStats]]:
-    """Fold a batch and measure it; the tasks that have packed one have told its facts already."""
-    packed = untouched(batch, batch.changes)
-    if packed is not None and packed.folded and not batch.truncate_order:
-        yield packed.changes, packed.stats
+def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
+    """Fold the rows of a batch and measure them, unless that is done already."""
+    known = None if batch.truncate_order else rows.fold_stats
+    if known is not None:
+        yield rows, known
         return
-    folded = _folded(batch).persist()
-    filled = batch.packed.facts.filled if batch.folded and batch.packed else 0
+    folded = _folded(batch, rows).persist()
     try:
-        yield folded, replace(stats(folded), filled_keys=filled)
+        measured = replace(stats(folded), filled_keys=rows.filled_keys if rows.folded else 0)
+        yield Rows(folded, folded=True, keys=measured.keys), measured
     finally:
         folded.unpersist()
 
 
-def _folded(batch: TableBatch) -> DataFrame:
-    assert batch.changes is not None
-    changes = batch.changes
+def _folded(batch: Batch, rows: Rows) -> DataFrame:
+    changes = rows.frame
     if batch.truncate_order:
         changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
     return fold(changes)

@@ -20,7 +20,8 @@ from lakecdc.sql import quoted_column
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakecdc.ingest.change import Column, TableBatch
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.change import Column
 
 # string metrics are cut to 16 characters by default and stop at 100 columns; look-ups need whole bounds
 _FULL_METRICS = "write.metadata.metrics.column."
@@ -41,7 +42,7 @@ def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | 
 
 
 def prepare(
-    spark: SparkSession, catalog: str, table: IcebergTable | None, batch: TableBatch
+    spark: SparkSession, catalog: str, table: IcebergTable | None, batch: Batch
 ) -> tuple[IcebergTable, list[str]]:
     """Bring the target into the shape that a batch needs.
 
@@ -62,7 +63,11 @@ def prepare(
             table=table.name,
             hint="Ingest into a new table, or add the columns (string, timestamp) if its rows need no order.",
         )
-    if batch.replaces and batch.target.keyed and {moves.get(n, n) for n in table.identifier_columns} != {*batch.key}:
+    if (
+        batch.commit.replaces
+        and batch.target.keyed
+        and {moves.get(n, n) for n in table.identifier_columns} != {*batch.key}
+    ):
         raise InputError(
             f"The source's key is {', '.join(batch.key)} now, and the table's {', '.join(table.identifier_columns)}.",
             table=table.name,
@@ -86,31 +91,31 @@ def prepare(
     return table, changes
 
 
-def check_source(table: IcebergTable | None, batch: TableBatch) -> None:
+def check_source(table: IcebergTable | None, batch: Batch) -> None:
     """Refuse the events of another source table than those that the table holds.
 
     :raises InputError: naming both.
     """
     known = table.properties.get(names.SOURCE_TABLE) if table is not None else None
-    if known and batch.source_table and source_tables.is_another(batch.target, known, batch.source_table):
+    if known and batch.source.table and source_tables.is_another(batch.target, known, batch.source.table):
         raise InputError(
-            f"The events are of {batch.source_table}, and it has been fed from {known}.",
+            f"The events are of {batch.source.table}, and it has been fed from {known}.",
             table=batch.target.table,
             hint='Name the one to take as "source_table" in the target, with its schema; if the table has only been '
             "moved there, that goes on with it.",
         )
 
 
-def _source_property(batch: TableBatch) -> dict[str, str]:
-    return {names.SOURCE_TABLE: batch.source_table} if batch.source_table else {}
+def _source_property(batch: Batch) -> dict[str, str]:
+    return {names.SOURCE_TABLE: batch.source.table} if batch.source.table else {}
 
 
-def lacks_columns(table: IcebergTable, batch: TableBatch) -> bool:
+def lacks_columns(table: IcebergTable, batch: Batch) -> bool:
     """Tell whether the source has columns that the table has not, or has under other names."""
     return not {c.name for c in batch.columns} <= set(table.column_names) or source_columns.changed(table, batch)
 
 
-def _columns_to_fill(table: IcebergTable, batch: TableBatch) -> set[str]:
+def _columns_to_fill(table: IcebergTable, batch: Batch) -> set[str]:
     """Columns whose older rows show a default at the source.
 
     They are noted in the table before they are added, so that a run killed in between does not forget them.
@@ -131,7 +136,7 @@ def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
     table.update_properties({names.FILL: None})
 
 
-def create(spark: SparkSession, catalog: str, batch: TableBatch) -> IcebergTable:
+def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
     """Create the target of a batch with lakecdc's layout."""
     target = batch.target
     # the row of a TRUNCATE in a change log has no key
@@ -182,13 +187,13 @@ def _make_view(table: IcebergTable, target: Target) -> None:
         definition.make_view(table, _HIDDEN)
 
 
-def check_columns(batch: TableBatch) -> None:
+def check_columns(batch: Batch) -> None:
     """Refuse a batch without a key, with a key the source does not have, or with names only case tells apart.
 
     :raises InputError: naming the columns.
     """
     table, names_ = batch.target.table, [c.name for c in batch.columns]
-    if not batch.key and batch.target.keyed and batch.changes is not None:
+    if not batch.key and batch.target.keyed and batch.rows is not None:
         raise InputError(
             f"The source table has no key, and mode {batch.target.mode} needs one.",
             table=table,
@@ -197,7 +202,7 @@ def check_columns(batch: TableBatch) -> None:
         )
     missing = sorted(set(batch.key) - set(names_))
     # without rows, what the source calls a column by now may not be known
-    if missing and batch.changes is not None:
+    if missing and batch.rows is not None:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
     if batch.target.keyed:
         _check_key_types(batch)
@@ -211,7 +216,7 @@ def check_columns(batch: TableBatch) -> None:
         )
 
 
-def _check_key_types(batch: TableBatch) -> None:
+def _check_key_types(batch: Batch) -> None:
     for column in batch.columns:
         if column.name in batch.key and _NO_KEY.match(column.type):
             raise InputError(

@@ -23,6 +23,7 @@ from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.apply.packed import stage_remembered
 from lakecdc.ingest.erased import erased_keys
 from lakecdc.ingest.fold import is_suspect
+from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.model.order import order_key
 from lakecdc.sql import quoted_column
@@ -33,39 +34,44 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-    from lakecdc.ingest.formats.native import Packed
+    from lakecdc.ingest.change import Rows
     from lakecdc.metadata.positions import Position
 
 SUFFIX = "_lakecdc_deletes"
 
 
-def remember(target: IcebergTable, rows: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
-    """Append the deletes among folded rows.
+def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool = False) -> None:
+    """Append the deletes among folded rows; tasks that hold them packed write them by themselves.
 
-    :param rows: ``key, op, order, source_time``, one row per key.
     :param some: there are some, so that nobody need look.
     """
-    deletes = rows.where("op = 'd'").select(
+    if not isinstance(rows, PackedRows):
+        append_deletes(target, rows.deletes, key, some=some)
+        return
+    table = memory_of(target, rows, key)
+    if table is not None:
+        append_remembered(table, stage_remembered(table, rows, key))
+    elif rows.facts.deletes:
+        append_deletes(target, rows.deletes, key, some=True)
+
+
+def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
+    """Append deletes by Spark.
+
+    :param deletes: ``key, order, source_time``, one row per key.
+    :param some: there are some, so that nobody need look.
+    """
+    deletes = deletes.select(
         *[F.col("key")[k].alias(k) for k in key],
         F.col("order").alias(ORDER_COLUMN),
         F.col("source_time").alias(TIME_COLUMN),
     )
     if not some and deletes.isEmpty():
         return
-    table = _made(target, key)
-    deletes.coalesce(1).writeTo(table.sql_name).append()
+    deletes.coalesce(1).writeTo(_made(target, key).sql_name).append()
 
 
-def remember_packed(target: IcebergTable, packed: Packed, key: Sequence[str]) -> None:
-    """Append the deletes of a batch that the native engine holds packed; its tasks write them by themselves."""
-    table = memory_of(target, packed, key)
-    if table is not None:
-        append_remembered(table, stage_remembered(table, packed, key))
-    elif packed.facts.deletes:
-        remember(target, packed.deletes, key, some=True)
-
-
-def memory_of(target: IcebergTable, packed: Packed, key: Sequence[str]) -> IcebergTable | None:
+def memory_of(target: IcebergTable, packed: PackedRows, key: Sequence[str]) -> IcebergTable | None:
     """Return the table that a packed batch's deletes belong in; None if it has none, or Spark has to write them."""
     if not packed.facts.deletes:
         return None

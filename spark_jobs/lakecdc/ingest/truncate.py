@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 
-def check(batch: TableBatch) -> None:
+def check(batch: Batch) -> None:
     """Refuse a TRUNCATE where the policy says ``stop``.
 
     :raises InputError: nothing of the batch has been written then.
@@ -44,7 +44,7 @@ def check(batch: TableBatch) -> None:
         )
 
 
-def is_late(batch: TableBatch, mark: str | None) -> bool:
+def is_late(batch: Batch, mark: str | None) -> bool:
     """Whether the table may hold rows that are newer than the batch's TRUNCATE.
 
     :param mark: highest order key applied to the table.
@@ -62,7 +62,7 @@ def drop_emptied(rows: DataFrame, truncated: str) -> tuple[DataFrame, int]:
     return rows.where(~older), rows.where(older).count()
 
 
-def marked(table: IcebergTable, batch: TableBatch, metrics: dict[str, Any]) -> TableBatch:
+def marked(table: IcebergTable, batch: Batch, metrics: dict[str, Any]) -> Batch:
     """Return the batch as the table takes it: with ``mark`` its rows stay, and the moment is noted.
 
     :param metrics: takes up the moment.

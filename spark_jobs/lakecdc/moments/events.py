@@ -11,7 +11,8 @@ from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg.definition import source_types
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.moments.stretch import UNTIMED, micros, untimed
 from lakecdc.sql import quoted_column
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lakecdc.moments.stretch import Stretch
 
 
-def batch_of(stretch: Stretch) -> tuple[TableBatch, int]:
+def batch_of(stretch: Stretch) -> tuple[Batch, int]:
     """Read the events to add to the base as a batch of the table, and count them.
 
     :raises InputError: the history table has lost events, or does not know when some happened.
@@ -41,19 +42,19 @@ def batch_of(stretch: Stretch) -> tuple[TableBatch, int]:
     return _batch(stretch, events), events.count()
 
 
-def _batch(stretch: Stretch, events: DataFrame) -> TableBatch:
+def _batch(stretch: Stretch, events: DataFrame) -> Batch:
     table = stretch.table
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = tuple(table.identifier_columns)
     newest = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
-    return TableBatch(
+    return Batch(
         Target(table.name, key),
         key,
         columns,
-        changes_of(events, table, columns),
+        Rows(changes_of(events, table, columns)),
         stretch.position,
-        in_order=False,
         truncate_order=newest[0] if newest else None,
+        source=SourceFacts(in_order=False),
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
@@ -64,7 +64,7 @@ class _Plan:
     """
 
     stretch: Stretch
-    batch: TableBatch
+    batch: Batch
     events: int
     into: MomentTable | None
     before: str | None

@@ -23,6 +23,7 @@ from lakecdc.ingest.apply.merge import merge_into
 from lakecdc.ingest.apply.publish import Staged
 from lakecdc.ingest.apply.rows import table_columns
 from lakecdc.ingest.apply.upsert import stage_changes
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, completed
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.floor import held_against
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import Snapshot
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.fold import FoldStats
     from lakecdc.moments.stretch import Stretch
 
@@ -63,7 +64,7 @@ class Shown:
         return f"{self.branch}-as-restored"
 
 
-def restore(stretch: Stretch, batch: TableBatch, note: str, shown: Shown) -> Snapshot:
+def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot:
     """Create branch and tag.
 
     :param batch: the events missing from the base.
@@ -94,7 +95,7 @@ def restore(stretch: Stretch, batch: TableBatch, note: str, shown: Shown) -> Sna
 
 
 @contextmanager
-def rows_of(stretch: Stretch, batch: TableBatch) -> Iterator[DataFrame]:
+def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     """Read the rows of the moment with the table's columns; valid inside the context.
 
     :param batch: the events missing from the base.
@@ -111,8 +112,8 @@ def rows_of(stretch: Stretch, batch: TableBatch) -> Iterator[DataFrame]:
                 yield rows
                 return
             columns = [quoted_column(column) for column in rows.columns]
-            untouched = rows.join(newest.rows.select("key.*"), list(batch.key), "left_anti").select(*columns)
-            yield untouched.unionByName(newest.rows.where("op != 'd'").select(*table_columns(past, batch)))
+            untouched = rows.join(newest.frame.select("key.*"), list(batch.key), "left_anti").select(*columns)
+            yield untouched.unionByName(newest.frame.where("op != 'd'").select(*table_columns(past, batch)))
 
 
 def restored_before(stretch: Stretch, shown: Shown) -> str | None:
@@ -145,35 +146,23 @@ def note_of(stretch: Stretch, events: int) -> str:
     return json.dumps(facts, sort_keys=True)
 
 
-def _cleaned_batch(stretch: Stretch, batch: TableBatch) -> TableBatch:
+def _cleaned_batch(stretch: Stretch, batch: Batch) -> Batch:
     return cleaned(stretch.table.spark, held_against(batch, stretch.table))
 
 
-def _gone(batch: TableBatch) -> str | None:
+def _gone(batch: Batch) -> str | None:
     """Return a condition, never null, for rows that a TRUNCATE removed or that have expired since."""
     # rows without an order key are older than any event
     older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None
-    below = batch.floor.condition(c.name for c in batch.columns) if batch.floor else None
+    below = batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
     return " OR ".join(filter(None, (older, below))) or None
 
 
-@dataclass(frozen=True)
-class _Newest:
-    """Result of the events per key.
-
-    :param rows: ``key, op, row, order, source_time``, one row per key.
-    :param keys: upper bound of their number.
-    """
-
-    rows: DataFrame
-    keys: int
-
-
 @contextmanager
-def _newest(stretch: Stretch, past: Branch, batch: TableBatch) -> Iterator[_Newest | None]:
+def _newest(stretch: Stretch, past: Branch, batch: Batch) -> Iterator[Rows | None]:
     """Fold the events, drop those older than the base, and complete them; yield None if there are none."""
-    assert batch.changes is not None
-    changes = batch.changes
+    assert batch.rows is not None
+    changes = batch.rows.frame
     if batch.truncate_order:
         changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
     folded = fold(changes).persist()
@@ -185,21 +174,21 @@ def _newest(stretch: Stretch, past: Branch, batch: TableBatch) -> Iterator[_Newe
         rows = _newer(stretch, past, batch, folded, measured.low_order)
         if measured.open_keys:
             rows = _whole(rows, batch, past, stretch.position.high_order, measured)
-        yield _Newest(completed(past.spark, rows, batch, set()), measured.keys)
+        yield Rows(completed(past.spark, rows, batch, set()), folded=True, keys=measured.keys)
     finally:
         folded.unpersist()
 
 
-def _apply(past: Branch, batch: TableBatch, name: str, newest: _Newest, staged: Staged) -> None:
+def _apply(past: Branch, batch: Batch, name: str, newest: Rows, staged: Staged) -> None:
     """Apply the events to the branch: with a statement of its own, or as files to commit."""
     specs = sorted(live_spec_ids(past, past.java.snapshot(name)))
     if any(columns_outside_key(past, batch.key, spec) for spec in {*specs, current_spec_id(past)}):
-        merge_into(past, scratch.sql_name(past, name), batch, newest.rows)
+        merge_into(past, scratch.sql_name(past, name), batch, newest)
     else:
-        stage_changes(past, batch, newest.rows, staged, specs, newest.keys)
+        stage_changes(past, batch, newest, staged, specs)
 
 
-def _newer(stretch: Stretch, past: Branch, batch: TableBatch, folded: DataFrame, low_order: str | None) -> DataFrame:
+def _newer(stretch: Stretch, past: Branch, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
     """Drop folded rows older than the base or than a delete before the moment."""
     mark, truncated = stretch.position.high_order, stretch.position.truncate_order
     if mark is None or low_order is None or low_order > mark:
@@ -209,7 +198,7 @@ def _newer(stretch: Stretch, past: Branch, batch: TableBatch, folded: DataFrame,
     return truncate.drop_emptied(rows, truncated)[0] if truncated else rows
 
 
-def _whole(rows: DataFrame, batch: TableBatch, past: Branch, mark: str | None, measured: FoldStats) -> DataFrame:
+def _whole(rows: DataFrame, batch: Batch, past: Branch, mark: str | None, measured: FoldStats) -> DataFrame:
     """Fill in the unchanged values that the source omitted."""
     rows, _, lost = complete(rows, batch, past, mark, measured.first_order)
     if lost is not None:

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.tables import own_columns
@@ -78,12 +79,12 @@ class Pair:
         :param condition: with the table's column names; may be exceeded; None for all rows.
         """
         with self.source.rows(self.at_source(condition)) as read:
-            batch = replace(_batch(self.table, self.target, self.source), changes=read.changes)
-            rows = cleaned(self.table.spark, batch).changes
+            batch = replace(_batch(self.table, self.target, self.source), rows=Rows(read.changes))
+            rows = cleaned(self.table.spark, batch).rows
             assert rows is not None
             row = F.col("row")
             values = [row[name].cast(kind).alias(name) for name, kind in self.types.items()]
-            yield rows.where(row.isNotNull()).select(*values), read.unreadable
+            yield rows.frame.where(row.isNotNull()).select(*values), read.unreadable
 
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
@@ -102,9 +103,9 @@ def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
     return Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
 
 
-def _batch(table: IcebergTable, target: Target, source: SourceTable) -> TableBatch:
+def _batch(table: IcebergTable, target: Target, source: SourceTable) -> Batch:
     clean = replace(target.clean, event_time=None, lateness_seconds=0.0) if target.clean else None
-    batch = TableBatch(replace(target, clean=clean), source.key, source.columns, None, Position("", ""), full_load=True)
+    batch = Batch(replace(target, clean=clean), source.key, source.columns, None, Position("", ""), full_load=True)
     return held_against(batch, table)
 
 

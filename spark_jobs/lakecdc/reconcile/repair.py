@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.report import TableReport
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
     from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.compare import Comparison, Difference
     from lakecdc.reconcile.ranges import KeyCondition
@@ -114,7 +114,7 @@ def _start_position(position: Position | None, recorded: Mapping[str, Position])
 
 @dataclass
 class _Rows:
-    """Rows of one table as a source for ingestion; see :class:`lakecdc.ingest.change.IngestSource`."""
+    """Rows of one table as a source for ingestion; see :class:`lakecdc.ingest.batch.IngestSource`."""
 
     comparison: Comparison
     source: LoadedTable
@@ -122,7 +122,7 @@ class _Rows:
     refused: Mapping[str, Exception] = field(default_factory=dict)
     given_up: Mapping[str, Exception] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
-    _batches: list[TableBatch] = field(default_factory=list)
+    _batches: list[Batch] = field(default_factory=list)
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Read the rows, or refuse the table."""
@@ -134,7 +134,7 @@ class _Rows:
         except LakecdcError as error:
             self.refused = {table.name: error}
 
-    def rounds(self) -> Iterator[list[TableBatch]]:
+    def rounds(self) -> Iterator[list[Batch]]:
         """Yield one round with all rows."""
         yield self._batches
 

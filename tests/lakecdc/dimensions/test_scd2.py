@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.dimensions.versions import versions
+from lakecdc.ingest.batch import CommitPlan
+from lakecdc.ingest.change import Rows
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire import expire_snapshots
@@ -146,11 +148,11 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
     loads.feed(loads.batch(10, {1: "a", 2: "b", 3: "c", 4: "d"}))
     assert taken_in() == [(1, "a", True), (2, "b", True), (3, "c", True), (4, "d", True)]
     # the table never came to hold this one
-    loads.feed(replace(loads.batch(12, {5: "z"}), replaces=True), interrupted=True)
+    loads.feed(replace(loads.batch(12, {5: "z"}), commit=CommitPlan(replaces=True)), interrupted=True)
     loads.feed(loads.batch(15, {3: "c1"}, full_load=False))
     assert taken_in()[2:] == [(3, "c", False), (3, "c1", True), (4, "d", True)]
     # the source has lost 2 and 4 and gained 5 while nobody read its log
-    loads.feed(replace(loads.batch(20, {1: "a", 3: "c2", 5: "e"}), replaces=True))
+    loads.feed(replace(loads.batch(20, {1: "a", 3: "c2", 5: "e"}), commit=CommitPlan(replaces=True)))
     ended = [
         (1, "a", True),
         (2, "b", False),
@@ -174,8 +176,8 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
     assert taken_in() == sorted([*again, (4, "d2", True)])
     # a load without rows ends all versions
     empty = loads.batch(40, {1: ""})
-    assert empty.changes is not None
-    loads.feed(replace(empty, changes=empty.changes.where("false"), replaces=True))
+    assert empty.rows is not None
+    loads.feed(replace(empty, rows=Rows(empty.rows.frame.where("false")), commit=CommitPlan(replaces=True)))
     assert not any(current for *_, current in taken_in())
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.erase.job import erase_rows
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.maintain.rollback_history import state_beside
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, Loads, PlainHistory
@@ -66,7 +67,7 @@ def test_a_batch_that_the_table_has_not_taken_is_neither_torn_nor_entered_twice(
     loads.feed(loads.batch(1, {1: "a", GONE: "a"}))
     lake.sql(f"CREATE TABLE lake.{name}_keys USING iceberg AS SELECT {GONE}L AS id")
 
-    def interrupted(moment: str, batch: TableBatch) -> TableReport:
+    def interrupted(moment: str, batch: Batch) -> TableReport:
         with monkeypatch.context() as patch:
             meanwhile(patch, moment, lambda: loads.feed(batch, interrupted=True))
             return run(lake, erase_rows, name, keys_table=f"{name}_keys", history_tables={name: log})
@@ -91,7 +92,7 @@ def test_a_batch_that_the_table_has_not_taken_is_neither_torn_nor_entered_twice(
     assert state_beside(history, table, before) is None, "its state beside has expired"
 
 
-def in_order(batch: TableBatch) -> TableBatch:
+def in_order(batch: Batch) -> Batch:
     """A batch of a source that tells what it has read already."""
-    assert batch.changes is not None
-    return replace(batch, changes=batch.changes.withColumn("late", F.lit(False)))
+    assert batch.rows is not None
+    return replace(batch, rows=Rows(batch.rows.frame.withColumn("late", F.lit(False))))

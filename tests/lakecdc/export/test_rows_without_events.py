@@ -12,6 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.erase.job import erase_rows
 from lakecdc.export.job import export_changes
+from lakecdc.ingest.batch import CommitPlan
 from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.metadata.consumers import read_consumers
 from tests.conftest import Lake
@@ -120,7 +121,7 @@ def test_a_full_load_is_told_net_and_steps_go_on_after_it(lake: Lake) -> None:
     loads.feed(loads.batch(1, {1: "a", 2: "a"}))
     assert exports.next("steps").metrics["changes"] == {"insert": 2}
     loads.feed(in_order(loads.batch(2, {2: "b"}, full_load=False)))
-    loads.feed(replace(loads.batch(3, {1: "a", 3: "c"}), replaces=True))
+    loads.feed(replace(loads.batch(3, {1: "a", 3: "c"}), commit=CommitPlan(replaces=True)))
     with pytest.raises(InputError, match="fully reloaded in between"):
         exports.next("steps")
     assert exports.next("steps", history_tables={}).outcome == "done"

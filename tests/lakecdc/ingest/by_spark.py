@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats import native
 from lakecdc.ingest.formats.native.engine import judge_events
 from lakecdc.ingest.sources.log import source
@@ -41,4 +42,5 @@ def _refuse(*_arguments: Any) -> None:
 
 def _unfolded(messages: DataFrame, decoding: native.Decoding, plan: native.FoldPlan) -> native.Native:
     made = judge_events(messages, decoding, replace(plan, every=True, folds=False))
-    return replace(made, packed=None, every_event=None)
+    assert made.rows is not None
+    return replace(made, rows=Rows(made.rows.frame))  # type: ignore[arg-type]

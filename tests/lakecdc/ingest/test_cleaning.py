@@ -12,7 +12,8 @@ from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import set_apart
 from lakecdc.ingest.job import ingest
 from lakecdc.metadata.positions import Position
@@ -231,11 +232,11 @@ def test_only_what_an_expression_cannot_take_is_set_apart_of_rows_of_one_order(s
     target = Target("test.days", ("id",), clean=Cleaning(compute={"day": "to_date(day, 'dd.MM.yyyy')"}))
     columns = (Column("id", "int"), Column("day", "string"))
     changes = spark.createDataFrame(rows, schema)
-    parted = set_apart(spark, TableBatch(target, ("id",), columns, changes, Position("test", "1", {})))
+    parted = set_apart(spark, Batch(target, ("id",), columns, Rows(changes), Position("test", "1", {})))
     assert parted is not None
     rest, misfits = parted
-    assert rest.changes is not None and rest.facts["rows_read"] == len(rows)
-    assert [row["key"].id for row in rest.changes.collect()] == [1]
+    assert rest.rows is not None and rest.source.facts["rows_read"] == len(rows)
+    assert [row["key"].id for row in rest.rows.frame.collect()] == [1]
     assert sorted(row["key"].id for row in misfits.collect()) == [2, 4]
 
 

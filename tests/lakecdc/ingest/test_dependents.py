@@ -57,3 +57,15 @@ def test_the_next_whole_row_ends_the_wait(lake: Lake, tmp_path: Path, apart: boo
     repair(fed)
     rows = [(1, 3, "b"), (2, 6, "c"), (4, 8, "b"), (5, 9, "a")]
     assert sorted(lake.duckdb_rows(fed.name, columns)) == rows
+
+
+def test_checks_hold_for_a_batch_that_is_looked_through_for_what_waits(lake: Lake, tmp_path: Path) -> None:
+    fed = Fed(lake, tmp_path, n="int", doc="string")
+    fed.target |= {"publish": "audited", "checks": [{"type": "condition", "condition": "n < 5"}]}
+    fed.write(*(event(1, "c", {"id": i, "n": 1, "doc": "a"}) for i in (1, 2)), event(2, "u", {"id": 1, "n": "x"}))
+    report = fed.run().tables[0]
+    assert report.outcome == "done" and report.metrics["quarantined"] == 1, report.reason
+    fed.write(event(3, "u", {"id": 2, "n": 9, "doc": UNCHANGED}))
+    report = fed.run().tables[0]
+    assert report.outcome == "failed" and "The batch is not published" in str(report.reason), report.metrics
+    assert fed.rows() == [(1, 1), (2, 1)]

@@ -10,7 +10,8 @@ import pytest
 
 from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.target import Target
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import cleaned
 from lakecdc.ingest.floor import held_against
 from lakecdc.metadata.floor import Floor
@@ -102,11 +103,11 @@ def test_a_full_load_leaves_them_out_whatever_the_type_of_the_column(lake: Lake,
     # the source writes the column otherwise, and the spec's own filter holds as well
     columns = (Column("id", "bigint", True), Column("At", kind), Column("n", "int"))
     target = Target(name, key=("id",), clean=Cleaning(filter="n < 4 OR n > 4"))
-    batch = TableBatch(target, ("id",), columns, changes, Position("x", "x", {}), full_load=True)
+    batch = Batch(target, ("id",), columns, Rows(changes), Position("x", "x", {}), full_load=True)
     batch = cleaned(lake.spark, held_against(batch, lake.table(name)))
-    assert batch.changes is not None and batch.floor is not None
-    assert sorted(found[0] for found in batch.changes.select("key.id").collect()) == [2, 3]
-    assert batch.floor.rows() == 1
+    assert batch.rows is not None and batch.commit.floor is not None
+    assert sorted(found[0] for found in batch.rows.frame.select("key.id").collect()) == [2, 3]
+    assert batch.commit.floor.rows() == 1
 
 
 def test_a_floor_of_a_column_that_is_gone_leaves_nothing_out(lake: Lake, tmp_path: Path) -> None:

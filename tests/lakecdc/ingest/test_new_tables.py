@@ -133,7 +133,7 @@ def test_a_table_that_is_refused_is_not_made(fed: Fed) -> None:
 def test_where_no_key_is_named_a_truncate_alone_needs_none(spark: SparkSession) -> None:
     lines, target = [json.dumps({"topic": "pg.shop.t", "headers": [], **event(TRUNCATE, "t")})], Target("shop.t")
     found = decode_lines(spark, "debezium-json", lines, target, records=True)
-    assert found.changes is None and found.truncate_order
+    assert found.rows is None and found.truncate_order
     known = Known({"id": "bigint", "n": "bigint"}, key=("id",))
     found = decode_lines(spark, "debezium-json", lines, target, known, records=True)
-    assert found.changes is not None and found.key == ("id",) and found.truncate_order
+    assert found.rows is not None and found.key == ("id",) and found.truncate_order

@@ -16,7 +16,8 @@ from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target
 from lakecdc.ingest import quarantine
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch, Rejected
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.job import ingest
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
@@ -176,7 +177,7 @@ def test_values_are_reported_only_where_that_is_wanted(
     place = f"{order_key(1, 5, 0, 0)} 078-05-1120"
     row = (place, "type", "values do not fit their columns: n", order_key(1, 5, 0, 0))
     rejected = lake.spark.createDataFrame([row], "place string, rule string, reason string, `order` string")
-    batch = TableBatch(Target("test.t"), (), (), None, Position("test", "1", {}), rejected=rejected, rejections=1)
+    batch = Batch(Target("test.t"), (), (), None, Position("test", "1", {}), rejected=Rejected(rejected, 1))
     with pytest.raises(InputError) as refused:
         quarantine.check_share(batch, IngestOptions(report_values=shown))
     assert ("078-05" in str(refused.value)) is shown
@@ -233,11 +234,11 @@ def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, ke
         members = [F.col("row")[k].alias(k) for k in key] or [F.lit(None).cast("string").alias("none")]
         frame = frame.withColumns({"key": F.struct(*members), "open": F.lit(None).cast("array<string>")})
         frame = frame.withColumn("old_key", F.when(F.lit(False), F.col("key")))
-        batch = TableBatch(target, key, (), frame, Position("test", "1", {}), full_load=True)
-        rejected, count = quarantine.of_events(batch, frame, "clean", F.lit("bad"))
-        assert count == len(rows)
+        batch = Batch(target, key, (), Rows(frame), Position("test", "1", {}), full_load=True)
+        rejected = quarantine.of_events(batch, frame, "clean", F.lit("bad"))
+        assert rejected.count == len(rows)
         kept = quarantine.create_quarantine(lake.spark, "lake", name)
-        return quarantine.keep(kept, replace(batch, rejected=rejected, rejections=count), None)
+        return quarantine.keep(kept, replace(batch, rejected=rejected), None)
 
     assert read(5, (1, "a"), (2, "b"), *([] if key else [(2, "b")])) == (2 if key else 3)
     assert read(5, (1, "a"), (2, "b")) == 0

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import functions as F
 
 from lakecdc.ingest import tombstones
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch, CommitPlan
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.reading import Summary
@@ -25,7 +26,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def read_now(batch: TableBatch) -> TableBatch:
+def read_now(batch: Batch) -> Batch:
     """A batch after which its source has been read up to now."""
     return replace(batch, position=replace(batch.position, read_through=now()))
 
@@ -41,7 +42,7 @@ def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
     name = loads.target.table
     loads.feed(read_now(loads.batch(10, {1: "a", 2: "b"})))
     before = now()
-    loads.feed(read_now(replace(loads.batch(20, {1: "a2", 3: "c"}), replaces=True)))
+    loads.feed(read_now(replace(loads.batch(20, {1: "a2", 3: "c"}), commit=CommitPlan(replaces=True))))
     after = now()
     loads.feed(read_now(loads.batch(30, {3: "c2"}, full_load=False)))
     assert "It was fully reloaded after" in refusal(lake, name, before)
@@ -53,10 +54,10 @@ def test_a_full_load_hides_what_happened_before_it(lake: Lake) -> None:
     assert "have been removed from the history table" in refusal(lake, name, after)
 
 
-def untimed(batch: TableBatch, time: str) -> TableBatch:
+def untimed(batch: Batch, time: str) -> Batch:
     """A batch whose events do not know when they happened."""
-    assert batch.changes is not None
-    return replace(batch, changes=batch.changes.withColumn("source_time", F.expr(time)))
+    assert batch.rows is not None
+    return replace(batch, rows=Rows(batch.rows.frame.withColumn("source_time", F.expr(time))))
 
 
 def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_being_told(lake: Lake) -> None:
@@ -75,10 +76,10 @@ def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_b
     assert sorted(lake.duckdb_rows(name, "id, v", report.metrics["branch"])) == [(1, "a2"), (2, "b2")]
     # a remembered delete without a time is from before the moment, as its event would have been refused otherwise
     table, gone, late = lake.table(name), loads.batch(40, {1: ""}), loads.batch(35, {1: "late"})
-    assert gone.changes is not None and late.changes is not None
+    assert gone.rows is not None and late.rows is not None
     nothing = F.lit(None).cast("timestamp")
-    tombstones.remember(table, gone.changes.withColumns({"op": F.lit("d"), "source_time": nothing}), ["id"])
-    rows = late.changes.withColumn("late", F.lit(True))
+    tombstones.append_deletes(table, gone.rows.frame.withColumn("source_time", nothing), ["id"])
+    rows = late.rows.frame.withColumn("late", F.lit(True))
     assert tombstones.drop_deleted(table, rows, ["id"], "0050", until=F.current_timestamp())[0].isEmpty()
 
 

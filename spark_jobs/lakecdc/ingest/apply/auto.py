@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
-    from lakecdc.ingest.fold import Folded
+    from lakecdc.ingest.batch import Batch
 
 # a batch that changes at least this share of the rows in the files it touches would be read in full soon anyway
 _DENSE = 0.2
@@ -37,9 +36,10 @@ class Choice:
     reason: str
 
 
-def choose(table: IcebergTable, batch: TableBatch, folded: Folded, max_delete_files: int) -> Choice:
+def choose(table: IcebergTable, batch: Batch, max_delete_files: int) -> Choice:
     """Decide how to apply a batch.
 
+    :param batch: folded.
     :param max_delete_files: equality-delete files at which no more are added; 0: 200.
     """
     outside = _outside_key(table, batch)
@@ -51,17 +51,19 @@ def choose(table: IcebergTable, batch: TableBatch, folded: Folded, max_delete_fi
     limit, found = max_delete_files or _MOST_DELETE_FILES, debt.outstanding(table)
     if found >= limit:
         return Choice("merge", f"{found} equality-delete files are outstanding, {limit} are allowed")
-    files, records = _touched(table, batch, folded.rows)
-    share = f"{folded.keys} keys; the {files} data files within their bounds hold {records} rows"
-    return Choice("merge" if files and folded.keys >= _DENSE * records else "upsert", share)
+    assert batch.rows is not None
+    keys = batch.rows.keys
+    files, records = _touched(table, batch, batch.rows.frame)
+    share = f"{keys} keys; the {files} data files within their bounds hold {records} rows"
+    return Choice("merge" if files and keys >= _DENSE * records else "upsert", share)
 
 
-def _outside_key(table: IcebergTable, batch: TableBatch) -> list[str]:
+def _outside_key(table: IcebergTable, batch: Batch) -> list[str]:
     specs = {*definition.live_specs(table), definition.current_spec_id(table)}
     return sorted({column for spec_id in specs for column in columns_outside_key(table, batch.key, spec_id)})
 
 
-def _touched(table: IcebergTable, batch: TableBatch, folded: DataFrame) -> tuple[int, int]:
+def _touched(table: IcebergTable, batch: Batch, folded: DataFrame) -> tuple[int, int]:
     """Return data files whose key bounds meet the batch's, and their rows; only manifests are read."""
     ends = folded.agg(*[f(F.col("key")[k]) for k in batch.key for f in (F.min, F.max)]).first()
     assert ends is not None

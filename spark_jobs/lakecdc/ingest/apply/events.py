@@ -11,7 +11,6 @@ above the highest order key held, need no look.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,8 @@ from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
+from lakecdc.ingest.fold import EventStats
+from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.model.order import time_of
 from lakecdc.sql import exact_json, holds, quoted_column
 
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
-    from lakecdc.ingest.formats.native import Packed
+    from lakecdc.ingest.batch import Batch
     from lakecdc.metadata.positions import Position
     from lakecdc.metadata.side_of import SideOf
 
@@ -43,42 +43,23 @@ _OPS = "rcud"
 _EXAMPLES = {"u": "an update", "d": "a delete"}
 
 
-@dataclass(frozen=True)
-class EventStats:
-    """Facts about the events of a batch.
-
-    :param events: number by op.
-    :param low_order: lowest order key of an event that may have come before; None without such events.
-    :param high_order: highest order key.
-    """
-
-    events: dict[str, int]
-    low_order: str | None
-    high_order: str | None
-
-    @property
-    def total(self) -> int:
-        """Number of events."""
-        return sum(self.events.values())
-
-
-def measure(batch: TableBatch) -> EventStats:
+def measure(batch: Batch) -> EventStats:
     """Count a batch's events in one pass; tasks that have packed them have done so already."""
-    if batch.changes is None:
+    if batch.rows is None:
         return EventStats(dict.fromkeys(_OPS, 0), None, None)
-    packed = packed_events.every_event(batch)
-    if packed is not None:
-        facts = packed.facts
-        return EventStats({op: facts.events[op] for op in _OPS}, packed.first_late, facts.high_order)
+    events = batch.rows.every_event()
+    if events.event_stats is not None:
+        return events.event_stats
+    changes = events.frame
     counts = [F.count_if(F.col("op") == op).alias(op) for op in _OPS]
-    late = F.coalesce("late", F.lit(True)) if "late" in batch.changes.columns else F.lit(True)
+    late = F.coalesce("late", F.lit(True)) if "late" in changes.columns else F.lit(True)
     low = F.min(F.when(late, F.col("order"))).alias("low")
-    row = batch.changes.agg(*counts, low, F.max("order").alias("high")).first()
+    row = changes.agg(*counts, low, F.max("order").alias("high")).first()
     assert row is not None
     return EventStats({op: int(row[op]) for op in _OPS}, row["low"], row["high"])
 
 
-def check(batch: TableBatch) -> None:
+def check(batch: Batch) -> None:
     """Refuse a batch that a table of its mode cannot take, before there is one.
 
     :raises InputError: mode ``append``, and the events change or remove rows.
@@ -89,7 +70,7 @@ def check(batch: TableBatch) -> None:
 
 def append_events(
     table: IcebergTable,
-    batch: TableBatch,
+    batch: Batch,
     measured: EventStats | None,
     before: Position | None,
     started_from: str | None,
@@ -116,7 +97,7 @@ def append_events(
 
     def stage(staged: Staged) -> None:
         if batch.full_load and batch.target.mode == "append":
-            full_load.stage(table, batch, batch.changes, staged)
+            full_load.stage(table, batch, staged)
         elif packed is not None:
             packed_events.stage(table, batch, packed, staged)
         elif rows is not None:
@@ -124,7 +105,7 @@ def append_events(
 
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
     # a history is never replaced, not even where its target is
-    replaces = batch.replaces and batch.target.mode == "append"
+    replaces = batch.commit.replaces and batch.target.mode == "append"
     fence = PositionFence(started_from, floor=known_floor(table, batch))
     note, moment = (side_of.encode(), "history_") if side_of else ({}, "")
     commit = Commit(position, fence, replaces=replaces, note=note, moment=moment)
@@ -133,32 +114,31 @@ def append_events(
 
 
 def _to_be_written(
-    table: IcebergTable, batch: TableBatch, measured: EventStats | None, mark: str | None
-) -> Packed | None:
+    table: IcebergTable, batch: Batch, measured: EventStats | None, mark: str | None
+) -> PackedRows | None:
     """Return the events of a batch if tasks can write them as they are: none is there twice, and none held already."""
-    packed = packed_events.every_event(batch)
-    if packed is None or measured is None or batch.truncate_order:
+    packed = batch.rows.every_event() if batch.rows else None
+    if not isinstance(packed, PackedRows) or measured is None or batch.truncate_order:
         return None
     may_be_held = mark and measured.low_order and measured.low_order <= mark
     if may_be_held or not packed_events.can_be_written(table, batch, packed):
         return None
-    return packed if batch.in_order or not packed_events.has_twins(packed) else None
+    return packed if batch.source.in_order or not packed_events.has_twins(packed) else None
 
 
-def events_of(table: IcebergTable, batch: TableBatch) -> DataFrame | None:
+def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:
     """Return the events in the table's columns; None if there are none."""
     fields = table.spark.table(table.sql_name).schema.fields
     rows = None
-    changes = batch.every_event.changes if batch.every_event else batch.changes
-    if changes is not None:
-        rows = changes.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
+    if batch.rows is not None:
+        rows = batch.rows.every_event().frame.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
     if batch.truncate_order and batch.target.mode == "history":
         truncate = _truncate(table, batch.truncate_order)
         rows = truncate if rows is None else rows.unionByName(truncate)
     return rows
 
 
-def _value(f: StructField, batch: TableBatch) -> Column:
+def _value(f: StructField, batch: Batch) -> Column:
     own = {
         OP_COLUMN: F.col("op"),
         ORDER_COLUMN: F.col("order"),
@@ -180,7 +160,7 @@ def _truncate(table: IcebergTable, order: str) -> DataFrame:
     return table.spark.range(1).select(*columns_of(table, known))
 
 
-def _refuse_changes(batch: TableBatch, measured: EventStats | None) -> None:
+def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:
     found = [op for op in _EXAMPLES if measured and measured.events[op]]
     what = "a TRUNCATE" if batch.truncate_order else _EXAMPLES[found[0]] if found else None
     if what:
@@ -191,12 +171,10 @@ def _refuse_changes(batch: TableBatch, measured: EventStats | None) -> None:
         )
 
 
-def _not_held(
-    table: IcebergTable, batch: TableBatch, rows: DataFrame, measured: EventStats, mark: str | None
-) -> DataFrame:
+def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: EventStats, mark: str | None) -> DataFrame:
     """Without what is there twice in the batch, or in the table already."""
     compared = _compared(table, batch)
-    if not batch.in_order:
+    if not batch.source.in_order:
         rows = rows.dropDuplicates(compared)
     low = min(filter(None, (measured.low_order, batch.truncate_order)), default=None)
     if not mark or not low or low > mark:
@@ -207,14 +185,14 @@ def _not_held(
     return rows.join(held, on, "left_anti")
 
 
-def _compared(table: IcebergTable, batch: TableBatch) -> list[str]:
+def _compared(table: IcebergTable, batch: Batch) -> list[str]:
     """Columns that make an event the same; Spark cannot compare maps and variants."""
     there = {c.name for c in batch.columns} | {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN}
     fields = table.spark.table(table.sql_name).schema.fields
     return [f.name for f in fields if f.name in there and not holds(f.dataType, "map", "variant")]
 
 
-def _stage(table: IcebergTable, batch: TableBatch, rows: DataFrame, count: int) -> list[object]:
+def _stage(table: IcebergTable, batch: Batch, rows: DataFrame, count: int) -> list[object]:
     # in the order of events, so that replays are looked for in few files
     spec_id = definition.current_spec_id(table)
     ordered = clustered(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)

@@ -15,53 +15,49 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.ingest.apply.load_task import MOST_PARTITIONS, LoadTask
 from lakecdc.ingest.apply.rows import stage_images
+from lakecdc.ingest.change import LoadRows
 from lakecdc.metadata.file_sizes import written_file_bytes
 from lakecdc.writer.parquet import FilePlace, file_columns, refusal
 from lakecdc.writer.partitions import Partitioning, count_of, partitioning_of
 from lakecdc.writer.stage import RESULT, data_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
-    from lakecdc.ingest.change import ArrowRows, TableBatch
+    from lakecdc.ingest.batch import Batch
 
 log = logging.getLogger(__name__)
 
 
-def stage(table: IcebergTable, batch: TableBatch, rows: DataFrame | None, staged: Staged) -> None:
+def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
     """Write the rows of a full load as data files, uncommitted.
 
-    :param rows: ``op, row, order, source_time``; None if there are none.
     :param staged: takes the files, and what wrote them if the source left a choice.
     """
-    source = batch.arrow_rows
+    rows = batch.rows
     if rows is None:
         return
-    if source is None:
-        staged.data_files += stage_images(table, batch, rows, 0)
+    if not isinstance(rows, LoadRows):
+        staged.data_files += stage_images(table, batch, rows.frame)
         return
     partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, _sources(batch))
-    why = _refusal(table, batch, rows, source) or _odd_partitions(partitioning)
+    why = _refusal(table, batch, rows) or _odd_partitions(partitioning)
     if why is None and partitioning is not None:
-        why = _write(table, batch, source, partitioning, staged)
+        why = _write(table, batch, rows, partitioning, staged)
     staged.engine = f"jvm: {why}" if why else "native"
     if why:
         log.info("%s: Spark writes the full load, because %s", table.name, why)
-        staged.data_files += stage_images(table, batch, rows, 0)
+        staged.data_files += stage_images(table, batch, rows.frame)
 
 
-def _sources(batch: TableBatch) -> dict[str, str]:
-    """Return what tasks call the columns of a batch, see ``ArrowRows.read``."""
+def _sources(batch: Batch) -> dict[str, str]:
+    """Return what tasks call the columns of a batch, see ``LoadRows.read``."""
     return {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
 
 
-def _refusal(table: IcebergTable, batch: TableBatch, rows: DataFrame, source: ArrowRows) -> str | None:
+def _refusal(table: IcebergTable, batch: Batch, rows: LoadRows) -> str | None:
     """Why the tasks cannot write the rows; None if they can."""
-    if rows is not source.changes:
-        return "the rows are cleaned on the way"
-    why = source.refusal or refusal(table)
+    why = rows.refusal or refusal(table)
     there = definition.spark_types(table)
     other = [c for c in batch.columns if there.get(c.name) != c.type]
     if why is None and other:
@@ -77,9 +73,7 @@ def _odd_partitions(partitioning: Partitioning | None) -> str | None:
     return None if count is None or count <= MOST_PARTITIONS else f"the table has {count} partitions"
 
 
-def _write(
-    table: IcebergTable, batch: TableBatch, source: ArrowRows, partitioning: Partitioning, staged: Staged
-) -> str | None:
+def _write(table: IcebergTable, batch: Batch, rows: LoadRows, partitioning: Partitioning, staged: Staged) -> str | None:
     """Let the tasks write.
 
     :return: why they gave up, without a trace; None if they did not.
@@ -89,14 +83,14 @@ def _write(
         task = LoadTask(
             FilePlace.of(table, folder),
             file_columns(table, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
-            source.read,
+            rows.read,
             tuple(sources[name] for name in batch.key),
             partitioning,
-            source.order,
-            source.time,
+            rows.order,
+            rows.time,
             written_file_bytes(table.properties),
         )
-        found = table.spark.range(0, source.tasks, 1, source.tasks).mapInArrow(task, RESULT).collect()
+        found = table.spark.range(0, rows.tasks, 1, rows.tasks).mapInArrow(task, RESULT).collect()
         odd = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
         if odd is None:
             staged.data_files += data_files(table, found, "rows")

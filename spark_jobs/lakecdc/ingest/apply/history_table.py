@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Applied
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 
 @dataclass
@@ -57,7 +57,7 @@ class HistoryTable:
     refused: InputError | None = None
     _appended: Position | None = None
 
-    def append(self, batch: TableBatch, target: IcebergTable, carrier: Carrier | None) -> Applied | None:
+    def append(self, batch: Batch, target: IcebergTable, carrier: Carrier | None) -> Applied | None:
         """Write a batch's events unless they are there already.
 
         :param batch: the target's batch.
@@ -71,15 +71,16 @@ class HistoryTable:
             raise self.refused
         if any(same_place(ahead, batch.position) for ahead in (self.recorded, self._appended) if ahead):
             return None
-        if batch.changes is None and not batch.truncate_order:
+        if batch.rows is None and not batch.truncate_order:
             return None
-        own = replace(batch, target=self.target, audit=None, enter_history=None)
+        commit = replace(batch.commit, audit=None, enter_history=None)
+        own = replace(batch, target=self.target, commit=commit)
         measured = None if batch.full_load else measure(batch)
         self.table, _ = tables.prepare(self.spark, self.catalog, self.table, own)
         self._take_back()
         own = without_erased(without_expired(own, self.table), target)
         before = self.carrier.position if self.carrier else None
-        whole = batch.full_load and (carrier is None or batch.replaces)
+        whole = batch.full_load and (carrier is None or batch.commit.replaces)
         mark = self._highest() if whole else (before.high_order if before else None)
         side_of = SideOf(target.uuid, str(carrier.snapshot_id) if carrier else None, whole, mark)
         started = self.carrier.text if self.carrier else None
@@ -88,7 +89,7 @@ class HistoryTable:
         self._appended = batch.position
         return applied
 
-    def taken(self, batch: TableBatch) -> None:
+    def taken(self, batch: Batch) -> None:
         """Note that the target has taken a batch, so that another one may end at the same place."""
         self._appended = None
         if self.recorded is not None and same_place(self.recorded, batch.position):

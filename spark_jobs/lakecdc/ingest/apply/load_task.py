@@ -28,7 +28,7 @@ class LoadTask:
     """Numbers of shares in, one row per written file out.
 
     :param columns: of the files.
-    :param read: see :class:`lakecdc.ingest.change.ArrowRows`, as are ``order`` and ``time``.
+    :param read: see :class:`lakecdc.ingest.change.LoadRows`, as are ``order`` and ``time``.
     :param key: the key columns, as ``read`` names them.
     :param partitioning: the partition fields.
     :param file_bytes: size at which a file is finished.

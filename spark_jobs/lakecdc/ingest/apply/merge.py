@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.change import Rows
     from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
@@ -56,34 +57,32 @@ _DELETED = "_lakecdc_deleted"
 
 def merge(
     table: IcebergTable,
-    batch: TableBatch,
-    rows: DataFrame | None,
-    keys: int,
+    batch: Batch,
     position: Position,
     started_from: str | None,
 ) -> Applied:
     """Commit one folded batch.
 
-    :param rows: ``key, op, row, order, source_time``, one row per key; None for a commit of the position alone.
-    :param keys: number of rows, to size the write.
+    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, the position alone is
+        committed.
     :param position: where the source stands after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
     :raises FloorMovedError: rows have expired meanwhile.
     :raises ConflictError: another run has moved the positions, or other writers moved the head too often.
     """
     _set_mode(table, batch.target.merge_mode)
-    empty = table.head() is None
+    empty, rows = table.head() is None, batch.rows
     if empty or batch.full_load or (rows is None and not batch.truncate_order):
 
         def stage(staged: Staged) -> None:
             if batch.full_load:
-                full_load.stage(table, batch, rows, staged)
+                full_load.stage(table, batch, staged)
             elif rows is not None:
-                staged.data_files += stage_images(table, batch, rows, keys)
+                staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
 
         truncate = None if empty else batch.truncate_order
         fence = PositionFence(started_from, floor=known_floor(table, batch))
-        return publish(table, stage, Commit(position, fence, truncate, batch.replaces), batch)
+        return publish(table, stage, Commit(position, fence, truncate, batch.commit.replaces), batch)
     reach("before_staging")
     with _source(table, batch, rows) as source:
         # by now all rows are computed: an event that clean cannot take is not entered
@@ -107,7 +106,7 @@ def merge(
 
 
 def _attempt(
-    table: IcebergTable, batch: TableBatch, source: _Source | None, position: Position, started_from: str | None
+    table: IcebergTable, batch: Batch, source: _Source | None, position: Position, started_from: str | None
 ) -> Applied:
     lease = lease_unless_held(table, "ingest")
     base = table.head()
@@ -170,13 +169,13 @@ class _Source:
 
 
 @contextmanager
-def _source(table: IcebergTable, batch: TableBatch, rows: DataFrame | None) -> Iterator[_Source | None]:
+def _source(table: IcebergTable, batch: Batch, rows: Rows | None) -> Iterator[_Source | None]:
     if rows is None:
         yield None
         return
     key = [F.col("key")[k].alias(k) for k in batch.key]
     others = [c for c, f in zip(table_columns(table, batch), _fields(table), strict=True) if f not in batch.key]
-    frame = rows.select(*key, *others, (F.col("op") == "d").alias(_DELETED))
+    frame = rows.frame.select(*key, *others, (F.col("op") == "d").alias(_DELETED))
     # copy-on-write reads the source more than once, and Spark refuses one that a file's line numbers are part of
     frame = frame.localCheckpoint()
     with temporary_view(frame) as view:
@@ -214,7 +213,7 @@ def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
     return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
 
 
-def merge_into(table: IcebergTable, name: str, batch: TableBatch, rows: DataFrame) -> None:
+def merge_into(table: IcebergTable, name: str, batch: Batch, rows: Rows) -> None:
     """Carry out the statement by itself.
 
     :param name: the table or one of its branches, as SQL.

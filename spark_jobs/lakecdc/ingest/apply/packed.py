@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
-    from lakecdc.ingest.change import TableBatch
-    from lakecdc.ingest.formats.native import Packed
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.formats.native import PackedRows
 
 # beside files of completed rows, no more than these are not worth files of their own
 _FEW_ROWS = 20_000
@@ -33,13 +33,7 @@ _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
 
 
-def untouched(batch: TableBatch, rows: DataFrame | None) -> Packed | None:
-    """Where rows come from, if they are just what the tasks hold packed."""
-    packed = batch.packed
-    return packed if packed is not None and rows is packed.changes else None
-
-
-def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed, live_specs: list[int]) -> bool:
+def can_be_written(table: IcebergTable, batch: Batch, packed: PackedRows, live_specs: list[int]) -> bool:
     """Tell whether tasks can write the files: what they do not know about is left to Iceberg's own writer."""
     types, sources = {f.name: f.type for f in packed.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
     partitioning = partitioning_of(table, types, sources)
@@ -55,8 +49,8 @@ def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed, live_
 
 def stage(
     table: IcebergTable,
-    batch: TableBatch,
-    packed: Packed,
+    batch: Batch,
+    packed: PackedRows,
     staged: Staged,
     *,
     deletes: bool,
@@ -79,7 +73,7 @@ def stage(
         return data_files(memory, found, "remembered") if memory else []
 
 
-def stage_remembered(memory: IcebergTable, packed: Packed, key: Sequence[str]) -> list[Any]:
+def stage_remembered(memory: IcebergTable, packed: PackedRows, key: Sequence[str]) -> list[Any]:
     """Write the deletes of a batch as data files of the table that remembers them, uncommitted.
 
     :param memory: the key, order key and source time of deletes; one that :func:`refusal` has nothing against.
@@ -96,17 +90,17 @@ def _remembering(memory: IcebergTable, key: Sequence[str]) -> Iterator[DeletesTa
         yield DeletesTask(FilePlace.of(memory, folder), file_columns(memory, sources))
 
 
-def _cells(packed: Packed) -> DataFrame:
+def _cells(packed: PackedRows) -> DataFrame:
     """Return the packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
-    cells = packed.frame.select("packed")
+    cells = packed.cells.select("packed")
     return cells if packed.grouping.partitioning else cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
 
 
-def _columns(table: IcebergTable, packed: Packed) -> tuple[FileColumn, ...]:
+def _columns(table: IcebergTable, packed: PackedRows) -> tuple[FileColumn, ...]:
     return file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN)
 
 
-def _key_columns(table: IcebergTable, batch: TableBatch) -> tuple[FileColumn, ...]:
+def _key_columns(table: IcebergTable, batch: Batch) -> tuple[FileColumn, ...]:
     found = {c.name: c for c in file_columns(table, {name: f"k{place}" for place, name in enumerate(batch.key)})}
     return tuple(found[name] for name in batch.key)
 

@@ -12,7 +12,6 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.apply.load_task import slices
-from lakecdc.ingest.apply.packed import untouched
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
-    from lakecdc.ingest.change import TableBatch
-    from lakecdc.ingest.formats.native import Packed
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.formats.native import PackedRows
 
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us", OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
 # of those that a table may be partitioned by
@@ -39,17 +38,11 @@ _PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
 _ESCAPED = re.compile(r"\\\\|\\u00[01][0-9a-f]")
 
 
-def every_event(batch: TableBatch) -> Packed | None:
-    """Return the events of a batch as tasks hold them packed; None if they do not."""
-    packed = batch.every_event or untouched(batch, batch.changes)
-    return packed if packed is not None and not packed.folded else None
-
-
-def has_twins(packed: Packed) -> bool:
+def has_twins(packed: PackedRows) -> bool:
     """Whether events have one order key, op and key, as one that has come twice; a few others may pass for such."""
     if not packed.has_twins:
         return False
-    hashed = packed.frame.select("packed").mapInArrow(hashes_of_events, "packed binary")
+    hashed = packed.cells.select("packed").mapInArrow(hashes_of_events, "packed binary")
     row = hashed.repartition(1).mapInArrow(are_repeated, "repeated boolean").first()
     assert row is not None
     return bool(row["repeated"])
@@ -81,7 +74,7 @@ def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([repeated])], ["repeated"])
 
 
-def _partitioning(table: IcebergTable, packed: Packed) -> Partitioning | None:
+def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | None:
     """Find the partition fields of the events; None if tasks cannot evaluate them all."""
     columns = {f.name: (f"c{i}", f.type) for i, f in enumerate(packed.fields)}
     own = {name: (source, _OWN_TYPES[name]) for name, source in _OWN.items() if name in _OWN_TYPES}
@@ -89,7 +82,7 @@ def _partitioning(table: IcebergTable, packed: Packed) -> Partitioning | None:
     return partitioning_of(table, {name: t for name, (_, t) in found.items()}, {n: s for n, (s, _) in found.items()})
 
 
-def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed) -> bool:
+def can_be_written(table: IcebergTable, batch: Batch, packed: PackedRows) -> bool:
     """Tell whether tasks can write the files: what they do not know about is left to Iceberg's own writer."""
     there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
     told_alike = all(there.get(name) == kind for name, kind in own.items())
@@ -97,7 +90,7 @@ def can_be_written(table: IcebergTable, batch: TableBatch, packed: Packed) -> bo
     return told_alike and plain and _partitioning(table, packed) is not None and refusal(table) is None
 
 
-def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged) -> None:
+def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged) -> None:
     """Write the events as data files, uncommitted.
 
     :param staged: takes the files.
@@ -106,7 +99,7 @@ def stage(table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged
     assert by is not None
     sources = {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN
     fields = {f.name: sources[f.name] for f in packed.fields}
-    cells = packed.frame.select("packed").coalesce(packed.grouping.tasks)
+    cells = packed.cells.select("packed").coalesce(packed.grouping.tasks)
     with folder_of_work(table, "events") as folder:
         task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, fields, batch.key)
         staged.data_files += data_files(table, cells.mapInArrow(task, RESULT).collect(), "events")

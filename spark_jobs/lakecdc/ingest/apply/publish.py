@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.fence import PositionFence
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
     from lakecdc.metadata.positions import Position
 
 
@@ -102,7 +102,7 @@ class Commit:
 
 
 def publish(
-    table: IcebergTable, stage: Callable[[Staged], None], commit: Commit, batch: TableBatch | None = None
+    table: IcebergTable, stage: Callable[[Staged], None], commit: Commit, batch: Batch | None = None
 ) -> Applied:
     """Stage files and commit them with a position; a batch's checks and its history come in between.
 
@@ -114,7 +114,7 @@ def publish(
     :raises ConflictError: another run has moved the positions.
     """
     failpoints.reach(f"{commit.moment}before_staging")
-    fence, audit = commit.fence, batch.audit if batch else None
+    fence, audit = commit.fence, batch.commit.audit if batch else None
     if audit is not None:
         audit.refuse_bad(table)
     staged = Staged()
@@ -153,14 +153,14 @@ def publish(
     )
 
 
-def enter_history(batch: TableBatch | None, moment: str = "") -> None:
+def enter_history(batch: Batch | None, moment: str = "") -> None:
     """Enter the events of a batch into its history table, once only the table's commit can still refuse it.
 
     :param batch: None for files of none.
     :param moment: prefix of the fail point.
     """
-    if batch is not None and batch.enter_history is not None:
-        batch.enter_history()
+    if batch is not None and batch.commit.enter_history is not None:
+        batch.commit.enter_history()
     failpoints.reach(f"{moment}after_side_tables")
 
 

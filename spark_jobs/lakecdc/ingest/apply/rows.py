@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 # rows one write task takes; more tasks only make more small files
 _ROWS_PER_TASK = 250_000
 
 
-def table_columns(table: IcebergTable, batch: TableBatch) -> list[Column]:
+def table_columns(table: IcebergTable, batch: Batch) -> list[Column]:
     """Return a table's columns, filled from a folded row; those that the source no longer has are null."""
     wanted = {c.name for c in batch.columns}
     own = {ORDER_COLUMN: F.col("order"), TIME_COLUMN: F.col("source_time")}
@@ -37,11 +37,11 @@ def table_columns(table: IcebergTable, batch: TableBatch) -> list[Column]:
     return columns
 
 
-def stage_images(table: IcebergTable, batch: TableBatch, rows: DataFrame, keys: int) -> list[Any]:
+def stage_images(table: IcebergTable, batch: Batch, rows: DataFrame, keys: int = 0) -> list[Any]:
     """Write the rows that are no deletes as data files, uncommitted.
 
     :param rows: ``op, row, order, source_time``.
-    :param keys: number of rows, to size the write.
+    :param keys: number of rows, to size the write; a full load keeps its parallelism instead.
     """
     data = rows.where("op != 'd'").select(*table_columns(table, batch))
     data = clustered(table, data, batch.key, definition.current_spec_id(table), keys, spread=batch.full_load)

@@ -20,17 +20,16 @@ from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.floor import known_floor
+from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from pyspark.sql import DataFrame
-
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import TableBatch
-    from lakecdc.ingest.formats.native import Packed
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.change import Rows
     from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
@@ -41,17 +40,15 @@ _STAGINGS = 3
 
 def upsert(
     table: IcebergTable,
-    batch: TableBatch,
-    rows: DataFrame | None,
-    keys: int,
+    batch: Batch,
     position: Position,
     started_from: str | None,
 ) -> Applied:
     """Commit one folded batch; staged anew if rows have moved to another partition spec meanwhile, or if others have
     committed since the table was checked with the batch.
 
-    :param rows: ``key, op, row, order, source_time``, one row per key; None for a commit of the position alone.
-    :param keys: number of rows, to size the write.
+    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, the position alone is
+        committed.
     :param position: where the source stands after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
     :raises ConflictError: another run has moved the positions.
@@ -65,7 +62,7 @@ def upsert(
         before_sleep=lambda _: _refresh(table),
         reraise=True,
     )
-    return attempts(_upsert, table, batch, rows, keys, position, started_from)
+    return attempts(_upsert, table, batch, position, started_from)
 
 
 def _refresh(table: IcebergTable) -> None:
@@ -75,9 +72,7 @@ def _refresh(table: IcebergTable) -> None:
 
 def _upsert(
     table: IcebergTable,
-    batch: TableBatch,
-    rows: DataFrame | None,
-    keys: int,
+    batch: Batch,
     position: Position,
     started_from: str | None,
 ) -> Applied:
@@ -87,58 +82,52 @@ def _upsert(
     specs = sorted({*live, current}) if live else []
 
     def stage(staged: Staged) -> None:
-        packed = packing.untouched(batch, rows)
-        if packed is not None:
-            _stage_packed(table, batch, packed, staged, specs, keys)
-        elif batch.full_load:
-            full_load.stage(table, batch, rows, staged)
-        elif rows is not None:
-            stage_changes(table, batch, rows, staged, specs, keys)
+        if batch.full_load:
+            full_load.stage(table, batch, staged)
+        elif isinstance(batch.rows, PackedRows):
+            _stage_packed(table, batch, batch.rows, staged, specs)
+        elif batch.rows is not None:
+            stage_changes(table, batch, batch.rows, staged, specs)
 
     # a full load deletes nothing
-    deletes = not batch.full_load and rows is not None
+    deletes = not batch.full_load and batch.rows is not None
     fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None, known_floor(table, batch))
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if deletes and specs else {}
-    return publish(table, stage, Commit(position, fence, batch.truncate_order, batch.replaces, note), batch)
+    return publish(table, stage, Commit(position, fence, batch.truncate_order, batch.commit.replaces, note), batch)
 
 
-def _stage_packed(
-    table: IcebergTable, batch: TableBatch, packed: Packed, staged: Staged, spec_ids: list[int], keys: int
-) -> None:
+def _stage_packed(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, spec_ids: list[int]) -> None:
     """Rows and keys, and in the same pass the deletes to be remembered, which are committed first."""
     memory = None
     if packing.can_be_written(table, batch, packed, spec_ids):
-        memory = None if batch.in_order else tombstones.memory_of(table, packed, batch.key)
+        memory = None if batch.source.in_order else tombstones.memory_of(table, packed, batch.key)
         remembered = packing.stage(table, batch, packed, staged, deletes=bool(spec_ids), memory=memory)
         if packed.completed is not None:
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
     else:
-        stage_changes(table, batch, packed.changes, staged, spec_ids, keys)
-    if memory is None and not batch.in_order:
-        tombstones.remember_packed(table, packed, batch.key)
+        stage_changes(table, batch, packed, staged, spec_ids)
+    if memory is None and not batch.source.in_order:
+        tombstones.remember(table, packed, batch.key)
 
 
-def stage_changes(
-    table: IcebergTable, batch: TableBatch, rows: DataFrame, staged: Staged, spec_ids: list[int], keys: int
-) -> None:
+def stage_changes(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
     """Write folded rows as data files, and their keys as equality deletes, uncommitted.
 
-    :param rows: see :func:`upsert`.
+    :param rows: ``key, op, row, order, source_time``, one per key.
     :param staged: takes up the files.
     :param spec_ids: partition specs to write the deletes for.
-    :param keys: number of rows.
     """
-    staged.data_files += stage_images(table, batch, rows, keys)
-    staged.delete_files += _stage_deletes(table, batch, rows, keys, spec_ids)
+    staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
+    staged.delete_files += _stage_deletes(table, batch, rows, spec_ids)
 
 
-def _stage_deletes(
-    table: IcebergTable, batch: TableBatch, rows: DataFrame, keys: int, spec_ids: list[int]
-) -> list[Any]:
-    keyed = rows.select(*[F.col("key")[k].alias(k) for k in batch.key])
+def _stage_deletes(table: IcebergTable, batch: Batch, rows: Rows, spec_ids: list[int]) -> list[Any]:
+    keyed = rows.frame.select(*[F.col("key")[k].alias(k) for k in batch.key])
     files: list[Any] = []
     for spec_id in spec_ids:
-        files += stage_equality_deletes(table, clustered(table, keyed, batch.key, spec_id, keys), batch.key, spec_id)
+        files += stage_equality_deletes(
+            table, clustered(table, keyed, batch.key, spec_id, rows.keys), batch.key, spec_id
+        )
     return files

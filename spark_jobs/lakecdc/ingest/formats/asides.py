@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.native.engine import SurveyNeededError
 from lakecdc.ingest.formats.source_tables import feeds
 from lakecdc.ingest.formats.values import Field
@@ -62,13 +63,8 @@ def together(plain: Decoded, odd: Decoded) -> Decoded:
     :param odd: what is known of these.
     """
     rejected = [one for one in (plain.rejected, odd.rejected) if one is not None]
-    return replace(
-        plain,
-        rejected=union(rejected) if rejected else None,
-        rejections=plain.rejections + odd.rejections,
-        newest=max((n for n in (plain.newest, odd.newest) if n is not None), default=None),
-        unreadable=odd.unreadable,
-    )
+    newest = max((n for n in (plain.newest, odd.newest) if n is not None), default=None)
+    return replace(plain, rejected=reduce(add, rejected) if rejected else None, newest=newest)
 
 
 def with_told(fields: Sequence[Field], columns: Sequence[Field]) -> tuple[Field, ...]:

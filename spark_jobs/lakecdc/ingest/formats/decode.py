@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
+    from lakecdc.ingest.change import Rows
     from lakecdc.ingest.formats.decode_messages import Surveyed
     from lakecdc.ingest.formats.decoded import Known
     from lakecdc.ingest.formats.envelope import InJson, Reading
@@ -54,11 +55,16 @@ def decode(
     messages = cache(messages)
     reading = replace(reading, only_added=target.mode == "append")
     made = _BatchDecoder(messages, Request(format_name, target, reading, known, adopt)).decode()
-    origin = _origin(messages, format_name, reading)
-    if not made.folded:
-        return replace(made, origin=origin)
-    again = partial(decode, messages, format_name, target, reading, replace(known, folds=False), adopt=adopt)
-    return replace(made, origin=origin, again=again)
+    rows = made.rows
+
+    def unfolded() -> Rows:
+        every = decode(messages, format_name, target, reading, replace(known, folds=False), adopt=adopt).rows
+        assert every is not None
+        return every
+
+    if rows is not None and rows.folded and rows.unfolded is None:
+        rows = replace(rows, unfolded=unfolded)
+    return replace(made, rows=rows, origin=_origin(messages, format_name, reading))
 
 
 def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[[DataFrame], DataFrame]:
@@ -106,7 +112,7 @@ class _BatchDecoder:
             made, found, aside = self._attempt(seen)
         if aside is None:
             return found
-        leaves_out = made.packed is not None and made.packed.folded and made.packed.facts.leaves_out
+        leaves_out = made.rows is not None and made.rows.folded and made.rows.facts.leaves_out
         if aside.events or (leaves_out and aside.problems):
             # one may be newer than the last event of its key, complete it, or have to come before it
             made.release()
@@ -197,14 +203,13 @@ class _BatchDecoder:
             self._request.key,
             newest=made.newest,
             events=made.events,
+            rows=None if made.events == (made.rejected.count if made.rejected else 0) else made.rows,
             rejected=made.rejected,
-            rejections=made.rejections,
             high_orders=made.high_orders,
             stretches=made.stretches,
             engine="native",
             source_table=only_source(self._target, made.tables, topics),
             told=tuple(f.name for f in made.schema or () if f.name not in excluded) if made.events else (),
-            **_rows(made),
         )
         return found, Besides(fields, made.tables, topics, made.schema, str(made.why))
 
@@ -238,15 +243,3 @@ class _BatchDecoder:
         ]
         many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables
         return () if many else merge_fields(s.fields for s in mine)
-
-
-def _rows(made: native.Native) -> dict[str, Any]:
-    """Return the changes of a batch, if it has any, as fields of :class:`Decoded`."""
-    if made.events == made.rejections:
-        return {"changes": None, "packed": None, "every_event": None, "folded": made.folded}
-    return {
-        "changes": made.changes,
-        "packed": made.packed,
-        "every_event": made.every_event,
-        "folded": made.folded,
-    }

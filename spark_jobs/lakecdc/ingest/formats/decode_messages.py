@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats import find_format, native
 from lakecdc.ingest.formats.asides import Besides, refuse_apart
 from lakecdc.ingest.formats.decoded import Decoded
@@ -148,24 +149,26 @@ def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
     folds = request.folds and bool(target.key) and surveyed.has_columns and not surveyed.truncate_order
     made = native.judge_events(_with_placed(surveyed, reading, known), decoding, request.fold_plan(folds=folds))
     mine = surveyed.mine
-    found = Decoded(
+    return Decoded(
         tuple(f.column for f in surveyed.fields),
         target.key,
-        made.changes if surveyed.has_columns else None,
-        made.rejected,
-        made.rejections,
+        _rows(surveyed, made),
+        replace(made.rejected, unreadable=surveyed.problems) if made.rejected else None,
         surveyed.truncate_order,
         max((s.newest for s in chosen if s.newest), default=None),
         surveyed.events,
-        surveyed.problems,
         highest(pair for s in chosen for pair in s.high_orders.items()),
         told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
         stretches=joined(s.stretches for s in chosen),
         source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
     )
-    if surveyed.truncate_order or not surveyed.has_columns:
-        return found
-    return replace(found, packed=made.packed, folded=made.folded, every_event=made.every_event)
+
+
+def _rows(surveyed: Surveyed, made: native.Native) -> Rows | None:
+    """Return the changes, if the table's columns are known; tasks have not judged them by a TRUNCATE."""
+    if made.rows is None or not surveyed.has_columns:
+        return None
+    return Rows(made.rows.frame) if surveyed.truncate_order else made.rows
 
 
 def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFrame:

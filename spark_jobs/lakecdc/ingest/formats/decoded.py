@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.batch import Rejected
+    from lakecdc.ingest.change import Column, Rows
     from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.model.order import Stretch
 
@@ -85,44 +86,37 @@ class Decoded:
 
     :param columns: the table's columns; only its key if the batch has no event of it.
     :param key: its key columns, the target's or else those of the messages' keys.
-    :param changes: the change frame, persisted; None if there is no event, or none that tells a new table's columns.
-    :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
-    :param rejections: how many.
+    :param rows: the changes; None if there is no event, or none that tells a new table's columns.
+    :param rejected: messages that cannot be applied; None if there are none.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
-    :param unreadable: messages that are not among these because they cannot be read.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
-    :param folded: ``changes`` has one row per key, with event counts ``n_r`` to ``n_d``.
     :param engine: how the batch was decoded: ``native``, ``native, but for`` so many messages that are no changes, or
         ``after a survey`` and why.
     :param told: all columns that the source has, as the last schema tells; empty if none does.
-    :param origin: finds the messages of events again; see :class:`lakecdc.ingest.change.TableBatch`.
-    :param packed: the batch as the native engine's tasks have made it.
-    :param every_event: every event, where ``changes`` is folded and these are wanted as well.
-    :param again: decodes a folded batch once more, every event of it.
+    :param origin: finds the messages of events again; see :class:`lakecdc.ingest.batch.SourceFacts`.
     :param source_table: full name of the one source table of the events; None if they are of none or of shards.
     :param others: source tables of a batch that has nothing of this one, as far as they are known.
     """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    changes: DataFrame | None = None
-    rejected: DataFrame | None = None
-    rejections: int = 0
+    rows: Rows | None = None
+    rejected: Rejected | None = None
     truncate_order: str | None = None
     newest: datetime | None = None
     events: int = 0
-    unreadable: int = 0
     high_orders: Mapping[str, str] | None = None
-    folded: bool = False
     engine: str = "native"
-    packed: native.Packed | None = None
-    every_event: native.Packed | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None
     told: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
-    again: Callable[[], Decoded] | None = None
     source_table: str | None = None
     others: tuple[str, ...] = ()
+
+    @property
+    def rejections(self) -> int:
+        """Return how many messages cannot be applied."""
+        return self.rejected.count if self.rejected else 0

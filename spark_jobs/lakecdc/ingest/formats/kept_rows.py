@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.batch import Rejected
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.formats.changes import REJECTED, listed, no_key, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
@@ -152,9 +153,8 @@ def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
     return Decoded(
         columns if changes is not None else tuple(Column(name, kind) for name, kind in now.types.items()),
         key,
-        changes,
-        lost if rejections else None,
-        rejections,
+        Rows(changes) if changes is not None else None,
+        Rejected(lost, rejections) if rejections else None,
         newest=moment(newest) if newest is not None else None,
         events=rejections + (accepted if frames else 0),
     )

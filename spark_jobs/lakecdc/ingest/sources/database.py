@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
-from lakecdc.ingest.change import ArrowRows, alike
+from lakecdc.ingest.change import LoadRows, alike
 from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.sources.text_values import JUDGED, judgement, named_values
 from lakecdc.sql import quoted_column
@@ -143,7 +143,7 @@ def loaded(
     """Return the change frame of a full load that reads texts.
 
     :param values: of each column; the others are those of :func:`full_load_frame`.
-    :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
+    :param judged: values that do not fit do not stop it, see ``ingest.batch.Batch``.
     """
     of_columns = {column.name: values[column.name] for column in columns}
     more = judgement(of_columns, {}, key, F.lit(False), F.lit(False)) if judged else ()
@@ -156,12 +156,20 @@ def arrow_rows(
     tasks: int,
     mark: LoadMark,
     refusal: str | None,
-) -> ArrowRows:
+) -> LoadRows:
     """Return the rows of a full load, as a change frame and for tasks that write them themselves.
 
     :param changes: makes their change frame, see :func:`loaded`.
     """
-    return ArrowRows(changes(), read, tasks, mark.order, mark.time, refusal, partial(changes, judged=True))
+    return LoadRows(
+        changes(),
+        judged=partial(changes, judged=True),
+        read=read,
+        tasks=tasks,
+        order=mark.order,
+        time=mark.time,
+        refusal=refusal,
+    )
 
 
 def constants(spark: SparkSession, values: Sequence[TextValue], table: str) -> dict[str, Any]:

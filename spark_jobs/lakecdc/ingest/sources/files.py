@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
@@ -93,7 +94,7 @@ class Files:
         self._feeds = {t: _Feed(p, recorded.get(t), t in self.refused) for t, p in positions.items()}
         self._files = list_files(self.spark, self.source.paths)
 
-    def rounds(self) -> Iterator[list[TableBatch]]:
+    def rounds(self) -> Iterator[list[Batch]]:
         """Micro-batches of at most ``max_batch_bytes`` until every table has seen the files, or ``max_files_per_run``.
 
         Where a run was interrupted, a round before them repeats the files of the interrupted batch.
@@ -107,7 +108,7 @@ class Files:
             yield self._round(left)
             left = {t for t, feed in self._feeds.items() if feed.queue and feed.queue.files and not feed.failed}
 
-    def _round(self, tables: set[str]) -> list[TableBatch]:
+    def _round(self, tables: set[str]) -> list[Batch]:
         batches = []
         for target in self.spec.targets:
             if target.table in tables and not self._feeds[target.table].failed:
@@ -136,7 +137,7 @@ class Files:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _batch(self, target: Target) -> TableBatch:
+    def _batch(self, target: Target) -> Batch:
         feed, catalog = self._feeds[target.table], self.spec.catalog.name
         if feed.memory is None:
             feed.memory = recall(self.spark, catalog, target.table, feed.position)
@@ -158,7 +159,7 @@ class Files:
             facts["files_forgotten"] = forgotten
         if not new:
             columns = tuple(Column(k, "string") for k in target.key)
-            return TableBatch(target, target.key, columns, None, after, in_order=False, facts=facts)
+            return Batch(target, target.key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
         numbers = {name: memory.count + i for i, name in enumerate(new)}
         try:
             found = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
@@ -170,7 +171,8 @@ class Files:
             raise InputError(told, table=target.table, hint=hint) from error
         batch = table_batch(target, found, with_read_through(after, found.newest), facts)
         # rows that arrival alone puts in order lie above all that came before
-        return replace(batch, in_order=self.source.has_rows and self.source.order_by is None)
+        in_order = self.source.has_rows and self.source.order_by is None
+        return replace(batch, source=replace(batch.source, in_order=in_order))
 
     def _new_files(self, feed: _Feed, memory: Memory) -> list[str]:
         """Return the files of a table's batch, in order of their names."""

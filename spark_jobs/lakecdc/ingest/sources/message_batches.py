@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg import definition
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.cleaning import known_source_types
 from lakecdc.ingest.tables import own_columns
 
@@ -52,37 +52,32 @@ def with_read_through(position: Position, newest: datetime | None) -> Position:
     return replace(position, read_through=max(moment, position.read_through or moment))
 
 
-def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> TableBatch:
+def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
     """Return the batch of one table.
 
     :param after: where the source stands after it.
     :param facts: the source's own numbers for the report.
     """
-    again = found.again
     lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
-    return TableBatch(
+    return Batch(
         target,
         found.key,
         found.columns,
-        found.changes,
+        found.rows,
         after,
-        in_order=False,
         truncate_order=found.truncate_order,
-        folded=found.folded,
-        packed=found.packed,
-        every_event=found.every_event,
         rejected=found.rejected,
-        rejections=found.rejections,
-        unreadable=found.unreadable,
-        origin=found.origin,
-        again=(lambda: table_batch(target, again(), after, facts)) if again else None,
-        source_table=found.source_table,
-        source_columns=dict.fromkeys(found.told) if found.told else None,
-        facts={
-            **facts,
-            "events": found.events,
-            "decoded_by": found.engine,
-            "source_lag_seconds": round(lag, 3) if lag is not None else None,
-            **({"other_tables": found.others[:_MOST_TOLD]} if found.others else {}),
-        },
+        source=SourceFacts(
+            in_order=False,
+            table=found.source_table,
+            columns=dict.fromkeys(found.told) if found.told else None,
+            origin=found.origin,
+            facts={
+                **facts,
+                "events": found.events,
+                "decoded_by": found.engine,
+                "source_lag_seconds": round(lag, 3) if lag is not None else None,
+                **({"other_tables": found.others[:_MOST_TOLD]} if found.others else {}),
+            },
+        ),
     )

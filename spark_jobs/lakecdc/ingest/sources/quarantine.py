@@ -16,7 +16,7 @@ from lakecdc.contract.feeding import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.ingest import quarantine
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
@@ -68,7 +68,7 @@ class Quarantine:
         }
         self._positions = {name: position for name, position in positions.items() if position is not None}
 
-    def rounds(self) -> Iterator[list[TableBatch]]:
+    def rounds(self) -> Iterator[list[Batch]]:
         """Yield a round for each epoch that messages of a table wait from; rows kept themselves have their own."""
         waiting = {t.table: self._epochs(t) for t in self.spec.targets if t.table in self._positions}
         for turn in range(max(map(len, waiting.values()), default=0)):
@@ -101,7 +101,7 @@ class Quarantine:
         self._tables[target.table] = table
         return quarantine.epochs(table, target.table, self.options.rules)
 
-    def _batch(self, target: Target, epoch: str, own: bool) -> TableBatch:
+    def _batch(self, target: Target, epoch: str, own: bool) -> Batch:
         kept, rules, position = self._tables[target.table], self.options.rules, self._positions[target.table]
         if own or not hasattr(self.spec.source, "format"):
             messages = quarantine.rows(kept, target.table, rules, epoch, own=own).localCheckpoint()
@@ -115,9 +115,10 @@ class Quarantine:
         told.update(quarantined_before=waiting, quarantined_still=found.rejections)
         facts: dict[str, object] = dict(told)
         if found.rejected is not None:
-            self._stays(target.table, found.rejected.select("place"))
-            facts["quarantined_because"] = self._reasons(target.table, found.rejected)
-        return replace(table_batch(target, found, position, facts), stays=partial(self._stays, target.table))
+            self._stays(target.table, found.rejected.messages.select("place"))
+            facts["quarantined_because"] = self._reasons(target.table, found.rejected.messages)
+        batch = table_batch(target, found, position, facts)
+        return replace(batch, source=replace(batch.source, stays=partial(self._stays, target.table)))
 
     def _stays(self, table: str, places: DataFrame) -> None:
         """Keep what is rejected again."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import Column, TableBatch
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.change import Column
     from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.ranges import KeyCondition
 
@@ -75,9 +76,7 @@ class LoadedTable(SourceTable, Protocol):
         :raises ConflictError: it takes longer.
         """
 
-    def load(
-        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
-    ) -> TableBatch:
+    def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         """Read rows in their current state, as part of a full load that the log has yet to pass.
 
         :param condition: may be exceeded; None for all rows.

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
@@ -110,8 +111,8 @@ class Table:
         return decode_cells(cells, table.target, self.known, row_reading(table.database.source), self.key)
 
     def _changes(self, decoded: Decoded) -> DataFrame:
-        if decoded.changes is not None:
-            return decoded.changes
+        if decoded.rows is not None:
+            return decoded.rows.frame
         types = ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns)
         none = local_relation(self.table.database.spark, [], types)
         values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
@@ -121,9 +122,7 @@ class Table:
         """Return a null context: the database has no lock for ingestion runs."""
         return nullcontext()
 
-    def load(
-        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
-    ) -> TableBatch:
+    def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         spec, database = self.table.target, self.table.database
         check_cursor(target.name, position, database.source)
@@ -139,7 +138,7 @@ class Table:
             database.spark.catalog.clearCache()
         # an ingestion run that started before must see that the table moved, although the cursor did not
         position = replace(position, offsets={**position.offsets, "repaired": time.isoformat()})
-        return TableBatch(spec, self.key, decoded.columns, rows, position, in_order=False)
+        return Batch(spec, self.key, decoded.columns, Rows(rows), position, source=SourceFacts(in_order=False))
 
     def _predicates(self, condition: KeyCondition) -> list[str]:
         dialect = self.table.database.dialect

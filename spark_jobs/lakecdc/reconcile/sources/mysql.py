@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.sources.database import LoadMark, deal, loaded
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
@@ -103,9 +104,7 @@ class Table:
         """Return a null context: the server has no lock for ingestion runs."""
         return nullcontext()
 
-    def load(
-        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
-    ) -> TableBatch:
+    def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
@@ -120,13 +119,13 @@ class Table:
             rows = changes(loaded(texts, feed.key, feed.columns, values, LoadMark(order, time)), order, time)
         finally:
             exact.unpersist()
-        return TableBatch(
+        return Batch(
             target=self.table.target,
             key=feed.key,
             columns=feed.columns,
-            changes=rows,
+            rows=Rows(rows),
             position=replace(position, offsets=replace(at, loaded=max(feed.ahead, place.number)).encode()),
-            source_columns=feed.source_columns,
+            source=SourceFacts(columns=feed.source_columns),
         )
 
     def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.ingest.change import ArrowRows, Column, TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column, LoadRows, Rows
 from lakecdc.ingest.source_columns import key_numbers
 from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
@@ -82,9 +83,9 @@ class Table:
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
         """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
         with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
-            yield SourceRows(self._read(condition, taken, 0).changes)
+            yield SourceRows(self._read(condition, taken, 0).frame)
 
-    def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> ArrowRows:
+    def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> LoadRows:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
@@ -98,9 +99,7 @@ class Table:
                 slots.lock(session, self.database.source.slot, max_wait)
             yield
 
-    def load(
-        self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading
-    ) -> TableBatch:
+    def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
         database, spec = self.database, self.table.target
         with asking(database.where):
@@ -115,14 +114,14 @@ class Table:
             with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
                 at = LsnPosition.of(position.offsets)
                 read = now._read(condition, taken, at.epoch)
-                rows = changes(read.changes, read.order, read.time)
-        return TableBatch(
+                rows = changes(read.frame, read.order, read.time)
+        return Batch(
             target=spec,
             key=now.key,
             columns=now.columns,
-            changes=rows,
+            rows=Rows(rows),
             position=replace(position, offsets=replace(at, loaded=taken.lsn).encode()),
-            source_columns={column.name: numbers.get(column.name) for column in now.columns},
+            source=SourceFacts(columns={column.name: numbers.get(column.name) for column in now.columns}),
         )
 
     def _chunks(self, key_condition: KeyCondition | None) -> list[Chunk]:

@@ -18,9 +18,9 @@ from lakecdc.ingest.apply.events import measure
 from lakecdc.ingest.apply.history_table import open_history
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import following
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import Folded
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
@@ -55,7 +55,7 @@ class Loads:
         self.target = Target(name, ("id",), history_table=f"{name}_history")
         self.log = f"{name}_history"
 
-    def batch(self, place: int, rows: dict[int, str], *, full_load: bool = True) -> TableBatch:
+    def batch(self, place: int, rows: dict[int, str], *, full_load: bool = True) -> Batch:
         op = "r" if full_load else "u"
         values = ", ".join(f"({key}L, '{value}')" for key, value in rows.items())
         changes = self.lake.spark.sql(
@@ -65,9 +65,9 @@ class Loads:
         )
         columns = (Column("id", "bigint", True), Column("v", "string"))
         position = Position("test", "one", {"place": place})
-        return TableBatch(self.target, ("id",), columns, changes, position, full_load=full_load)
+        return Batch(self.target, ("id",), columns, Rows(changes), position, full_load=full_load)
 
-    def feed(self, batch: TableBatch, *, interrupted: bool = False) -> None:
+    def feed(self, batch: Batch, *, interrupted: bool = False) -> None:
         """One run of one batch.
 
         :param interrupted: it ends between its commits to the history table and to the table.
@@ -84,10 +84,11 @@ class Loads:
             history.append(batch, table, carrier)
             return
         measured = None if batch.full_load else measure(batch)
-        batch = replace(batch, enter_history=partial(history.append, batch, table, carrier))
-        rows = batch.changes.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
+        commit = replace(batch.commit, enter_history=partial(history.append, batch, table, carrier))
+        frame = batch.rows.frame.select("key", "op", "row", "order", "source_time")  # type: ignore[union-attr]
+        batch = replace(batch, rows=Rows(frame, folded=True, keys=10), commit=commit)
         position = following(batch.position, None, measured.high_order if measured else None)
-        apply_rows("upsert", table, batch, Folded(rows, 10), position, carrier.text if carrier else None)
+        apply_rows("upsert", table, batch, position, carrier.text if carrier else None)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted(self.lake.duckdb_rows(self.log, "_lakecdc_op, id, v, _lakecdc_order"))

@@ -10,6 +10,7 @@ import pytest
 
 from lakecdc.contract.checks import Condition
 from lakecdc.ingest.audit import Audit, AuditError
+from lakecdc.ingest.batch import CommitPlan
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
     EVENT_COLUMNS,
@@ -132,7 +133,7 @@ def test_a_full_load_that_fails_is_in_neither(lake: Lake) -> None:
     loads, few = Loads(lake), Condition(condition="v < 'm'")
 
     def load(place: int, rows: dict[int, str]) -> None:
-        loads.feed(replace(loads.batch(place, rows), audit=Audit((few,), (), show_values=False)))
+        loads.feed(replace(loads.batch(place, rows), commit=CommitPlan(audit=Audit((few,), (), show_values=False))))
 
     with pytest.raises(AuditError):
         load(1, {1: "a", 2: "z"})

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.apply.events import events_of
+from lakecdc.ingest.change import Rows
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.runtime.run import each_table, run
 from tests.conftest import Lake
@@ -54,8 +55,8 @@ def test_old_keys_are_exact(lake: Lake) -> None:
     name = loads.target.table
     lake.sql(f"CREATE TABLE lake.{name} (_lakecdc_old_key string) USING iceberg")
     batch = loads.batch(10, {1: "a"})
-    assert batch.changes is not None
-    rows = events_of(lake.table(name), replace(batch, changes=batch.changes.withColumn("old_key", at)))
+    assert batch.rows is not None
+    rows = events_of(lake.table(name), replace(batch, rows=Rows(batch.rows.frame.withColumn("old_key", at))))
     assert rows is not None
     assert rows.select(F.from_json("_lakecdc_old_key", "at timestamp")["at"] == at["at"]).first() == (True,)
 

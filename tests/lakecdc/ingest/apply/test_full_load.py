@@ -16,8 +16,8 @@ from lakecdc.iceberg import definition
 from lakecdc.ingest import tables
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import Applied
-from lakecdc.ingest.change import ArrowRows, Column, OddValueError, TableBatch
-from lakecdc.ingest.fold import Folded
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column, LoadRows, OddValueError
 from lakecdc.ingest.sources.database import LoadMark, full_load_frame
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
@@ -61,10 +61,10 @@ def load(
             "n": F.col("p0").cast("decimal(9,2)")}  # fmt: skip
     order = order_key(1, 5, 0, 0)
     changes = full_load_frame(ids, ("p0",), COLUMNS, made, LoadMark(order, TIME))
-    rows = ArrowRows(changes, read, 2, order, TIME)
-    batch = TableBatch(settings, ("p0",), COLUMNS, changes, Position("test", "1", {}), full_load=True, arrow_rows=rows)
+    rows = LoadRows(changes, read=read, tasks=2, order=order, time=TIME)
+    batch = Batch(settings, ("p0",), COLUMNS, rows, Position("test", "1", {}), full_load=True)
     table, _ = tables.prepare(lake.spark, "lake", None, batch)
-    return settings.table, apply_rows(settings.mode, table, batch, Folded(changes, 0), batch.position, None)
+    return settings.table, apply_rows(settings.mode, table, batch, batch.position, None)
 
 
 def expected() -> list[tuple[Any, ...]]:

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.apply.history_table import same_place
 from lakecdc.ingest.apply.modes import apply_rows
-from lakecdc.ingest.fold import Folded
+from lakecdc.ingest.batch import CommitPlan
+from lakecdc.ingest.change import Rows
 from lakecdc.metadata.positions import Position, nearest_carrier
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import (
@@ -159,16 +160,17 @@ def test_a_batch_with_a_row_that_cannot_be_computed_is_not_entered(lake: Lake, m
     loads, entered = Loads(lake), list[str]()
     loads.feed(loads.batch(1, {1: "a"}))
     table = lake.table(loads.target.table)
-    batch = replace(loads.batch(2, {1: "b"}, full_load=False), enter_history=lambda: entered.append(mode))
-    assert batch.changes
+    plan = CommitPlan(enter_history=lambda: entered.append(mode))
+    batch = replace(loads.batch(2, {1: "b"}, full_load=False), commit=plan)
+    assert batch.rows
     misfit = F.struct(F.col("key.id"), F.raise_error(F.lit("a misfit")).cast("string").alias("v"))
-    rows = batch.changes.select("key", "op", misfit.alias("row"), "order", "source_time")
+    rows = batch.rows.frame.select("key", "op", misfit.alias("row"), "order", "source_time")
     carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
     assert carrier
     with pytest.raises(Exception, match="a misfit"):
-        apply_rows(mode, table, batch, Folded(rows, 1), batch.position, carrier.text)
-    rows = batch.changes.select("key", "op", "row", "order", "source_time")
-    apply_rows(mode, table, batch, Folded(rows, 1), batch.position, carrier.text)
+        apply_rows(mode, table, replace(batch, rows=Rows(rows, folded=True, keys=1)), batch.position, carrier.text)
+    rows = batch.rows.frame.select("key", "op", "row", "order", "source_time")
+    apply_rows(mode, table, replace(batch, rows=Rows(rows, folded=True, keys=1)), batch.position, carrier.text)
     assert entered == [mode]
 
 
@@ -176,8 +178,8 @@ def test_smaller_batches_than_the_interrupted_one(lake: Lake) -> None:
     loads = Loads(lake)
     loads.feed(loads.batch(1, {1: "a"}))
     one, two = (loads.batch(place, {place: "b"}, full_load=False) for place in (2, 3))
-    assert one.changes and two.changes
-    loads.feed(replace(two, changes=one.changes.unionByName(two.changes)), interrupted=True)
+    assert one.rows and two.rows
+    loads.feed(replace(two, rows=Rows(one.rows.frame.unionByName(two.rows.frame))), interrupted=True)
     loads.feed(one)
     loads.feed(two)
     assert loads.rows() == [("r", 1, "a", "0001"), ("u", 2, "b", "0002"), ("u", 3, "b", "0003")]

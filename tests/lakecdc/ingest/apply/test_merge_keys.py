@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import following
-from lakecdc.ingest.change import Column, TableBatch
-from lakecdc.ingest.fold import Folded
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.tables import prepare
 from lakecdc.metadata.positions import Position, nearest_carrier
 from tests.conftest import Lake
@@ -48,19 +49,20 @@ def test_few_and_many_keys_of_every_type(lake: Lake, columns: list[str]) -> None
         batch = make(lake, target, number, keys, value)
         table, _ = prepare(lake.spark, "lake", table, batch)
         carrier = nearest_carrier((s.id, s.summary) for s in table.ancestors())
-        assert batch.changes is not None
+        assert batch.rows is not None
         position = following(batch.position, None, f"{number:04d}")
-        apply_rows("merge", table, batch, Folded(batch.changes, keys), position, carrier.text if carrier else None)
+        batch = replace(batch, rows=Rows(batch.rows.frame, folded=True, keys=keys))
+        apply_rows("merge", table, batch, position, carrier.text if carrier else None)
         table.refresh()
     counts = dict(lake.sql(f"SELECT v, count(*) FROM lake.{target.table} GROUP BY v").collect())
     assert counts == {"old": 100, "many": 496, "few": 4}
 
 
-def make(lake: Lake, target: Target, number: int, keys: int, value: str) -> TableBatch:
+def make(lake: Lake, target: Target, number: int, keys: int, value: str) -> Batch:
     key = ", ".join(f"{KEYS[name][1]} AS `{name}`" for name in target.key)
     changes = lake.sql(
         f"SELECT 'u' op, struct({key}) key, struct({key}, '{value}' AS v) row, "
         f"'{number:04d}' order, current_timestamp() source_time FROM range({keys})"
     )
     columns = (*[Column(name, KEYS[name][0], True) for name in target.key], Column("v", "string"))
-    return TableBatch(target, target.key, columns, changes, Position("test", "one", {"place": number}))
+    return Batch(target, target.key, columns, Rows(changes), Position("test", "one", {"place": number}))

@@ -12,6 +12,7 @@ from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
+from lakecdc.ingest.formats.native import PackedRows
 from tests.lakecdc.ingest.by_spark import made_by
 
 if TYPE_CHECKING:
@@ -62,11 +63,20 @@ def record(
 
 def state(found: Decoded, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """The rows that the changes leave, by key."""
-    assert found.changes is not None
-    rows = fold(found.changes).where("op != 'd'").select("row.*").collect()
+    assert found.rows is not None
+    rows = fold(found.rows.frame).where("op != 'd'").select("row.*").collect()
     return sorted(tuple(r[c] for c in columns) for r in rows)
+
+
+def is_folded(found: Decoded) -> bool:
+    """Whether tasks have folded the changes."""
+    return isinstance(found.rows, PackedRows) and found.rows.folded
 
 
 def rejections(found: Decoded) -> list[tuple[str, str]]:
     """Rule and reason of what cannot be applied."""
-    return sorted((r["rule"], r["reason"]) for r in found.rejected.collect()) if found.rejected is not None else []
+    return (
+        sorted((r["rule"], r["reason"]) for r in found.rejected.messages.collect())
+        if found.rejected is not None
+        else []
+    )

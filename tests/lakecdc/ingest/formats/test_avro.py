@@ -94,7 +94,7 @@ def test_the_story_shuffled_and_repeated_with_garbage_between(spark: SparkSessio
     }
     assert told[-1][1] == "the registry has no schema 99"
     assert found.rejected is not None
-    assert sorted(bytes(r["value"]) for r in found.rejected.collect()) == sorted(garbage)
+    assert sorted(bytes(r["value"]) for r in found.rejected.messages.collect()) == sorted(garbage)
 
 
 def annotated(kind: str, semantic: str, **more: Any) -> Document:
@@ -174,8 +174,8 @@ def event(op: str, row: Document | None, lsn: int, before: Document | None = Non
 
 
 def rows_of(found: Decoded) -> list[Any]:
-    assert found.changes is not None
-    return fold(found.changes).orderBy("key").collect()
+    assert found.rows is not None
+    return fold(found.rows.frame).orderBy("key").collect()
 
 
 def test_types_are_those_of_json_with_schemas(spark: SparkSession) -> None:

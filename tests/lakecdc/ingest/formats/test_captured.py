@@ -41,8 +41,8 @@ def lines(name: str) -> list[str]:
 
 def last(found: Decoded) -> dict[Any, Row]:
     """The last event of every key."""
-    assert found.changes is not None
-    return {row["key"]["id"]: row for row in fold(found.changes).collect()}
+    assert found.rows is not None
+    return {row["key"]["id"]: row for row in fold(found.rows.frame).collect()}
 
 
 def test_postgres(spark: SparkSession) -> None:
@@ -99,8 +99,9 @@ def test_every_shape_of_the_placeholder_leaves_its_column_open(spark: SparkSessi
     values = {f"v{n}": json.loads(s) if s.startswith(("[", "{")) else s for n, s in enumerate(shapes)}
     source = {"connector": "postgresql", "schema": "s", "table": "products", "lsn": 9, "snapshot": "false"}
     line = json.dumps({"op": "u", "before": None, "after": {"id": 1, **values, "w": "kept"}, "source": source})
-    changes = decode_lines(spark, "debezium-json", [line]).changes
-    assert changes is not None
+    found = decode_lines(spark, "debezium-json", [line]).rows
+    assert found is not None
+    changes = found.frame
     assert [sorted(r["open"]) for r in changes.collect()] == [sorted(values)]
     assert len(values) >= 5
 
@@ -136,7 +137,7 @@ def test_a_tombstone_behind_its_delete_says_nothing(spark: SparkSession) -> None
         record(None, {"id": 1}, offset=2),
     ]
     found = decode_lines(spark, "debezium-json", events, known=Known({}), records=True, engine="spark")
-    assert found.changes is not None and found.changes.count() == 2
+    assert found.rows is not None and found.rows.frame.count() == 2
 
 
 def test_an_event_is_late_only_in_its_own_partition(spark: SparkSession) -> None:
@@ -150,8 +151,8 @@ def test_an_event_is_late_only_in_its_own_partition(spark: SparkSession) -> None
     ]
     known = Known({}, marks={"db.shop.products/0": mark, "db.shop.products/1": mark.replace("a", "1", 1)})
     found = decode_lines(spark, "debezium-json", events, known=known, records=True)
-    assert found.changes is not None
-    late = {r["key"]["id"]: r["late"] for r in found.changes.collect()}
+    assert found.rows is not None
+    late = {r["key"]["id"]: r["late"] for r in found.rows.frame.collect()}
     assert late[5] and not late[11]
 
 
@@ -166,6 +167,6 @@ def test_a_key_change_of_a_format_with_old_values(spark: SparkSession) -> None:
     place = {"database": "d", "table": "products", "es": 1, "id": 1, "isDdl": False}
     line = {"data": data, "old": old, "type": "UPDATE", **place}
     found = decode_lines(spark, "canal-json", [json.dumps({**line, "mysqlType": {"id": "int", "v": "text"}})])
-    assert found.changes is not None
-    told = sorted((r["op"], r["key"]["id"], r["old_key"] and r["old_key"]["id"]) for r in found.changes.collect())
+    assert found.rows is not None
+    told = sorted((r["op"], r["key"]["id"], r["old_key"] and r["old_key"]["id"]) for r in found.rows.frame.collect())
     assert told == [("d", 1, None), ("u", 2, 1)]

@@ -45,8 +45,8 @@ def no_cache(spark: SparkSession) -> Iterator[None]:
 
 def places(found: Decoded) -> tuple[set[int], set[int]]:
     """Arrivals of what is applied, and of what is rejected."""
-    assert found.changes is not None and found.rejected is not None
-    frames = found.changes, found.rejected
+    assert found.rows is not None and found.rejected is not None
+    frames = found.rows.frame, found.rejected.messages
     applied, rejected = ({arrival_of(row["order"]) for row in frame.select("order").collect()} for frame in frames)
     return applied, rejected
 
@@ -108,8 +108,8 @@ def test_mutated_lines(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     found = decode_cells(cells, target, {}, RowReading(1))
     applied, rejected = places(found)
     assert len(applied | rejected) == len(lines) - (kind == "csv") == len(applied) + len(rejected)
-    assert found.changes is not None
-    assert {*good} <= {row["key"]["id"] for row in found.changes.select("key").collect()}
+    assert found.rows is not None
+    assert {*good} <= {row["key"]["id"] for row in found.rows.frame.select("key").collect()}
 
 
 def test_mutated_elements(spark: SparkSession, tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_mutated_elements(spark: SparkSession, tmp_path: Path) -> None:
     source = FilesSource(str(path), "xml", xml=XmlSettings("b"))
     cells = file_records.cells_of_files(spark, numbers, source, {})
     found = decode_cells(cells, Target("s.t", key=("id",)), {}, RowReading(1))
-    assert found.changes is not None and found.rejected is not None
-    applied = {row["key"]["id"] for row in found.changes.select("key").collect()}
-    kept = b"".join(bytes(row["value"]) for row in found.rejected.select("value").collect())
+    assert found.rows is not None and found.rejected is not None
+    applied = {row["key"]["id"] for row in found.rows.frame.select("key").collect()}
+    kept = b"".join(bytes(row["value"]) for row in found.rejected.messages.select("value").collect())
     assert "999" not in applied and b"<id>999</id>" in kept
     # what does not end takes some of its neighbours into its own record
     assert len([n for n in range(len(good)) if str(n) in applied]) > 90
@@ -197,8 +197,8 @@ def test_mutated_files(
         bad.write_bytes(mutated_bytes(rng, write(range(40), rng.choice(codecs))))
         try:
             found = read(spark, {good.as_uri(): 0, bad.as_uri(): 1})
-            assert found.changes is not None
-            ids = {int(row["id"]) for row in found.changes.select("row.id").collect() if row["id"] is not None}
+            assert found.rows is not None
+            ids = {int(row["id"]) for row in found.rows.frame.select("row.id").collect() if row["id"] is not None}
         except Exception as error:
             told = explain(error)
             text = told.text if told else str(error)

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import Target
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
 from lakecdc.ingest.quarantine import of_events
@@ -61,8 +62,10 @@ def events(spark: SparkSession, key: tuple[str, ...], *told: str, **values: str)
 
 
 def kept(frame: DataFrame, key: tuple[str, ...], numbers: dict[str, int | None] | None = None) -> DataFrame:
-    batch = TableBatch(Target("test.t"), key, (), frame, Position("test", "1", {}), source_columns=numbers)
-    return of_events(batch, frame, "clean", F.lit("bad"))[0]
+    batch = Batch(
+        Target("test.t"), key, (), Rows(frame), Position("test", "1", {}), source=SourceFacts(columns=numbers)
+    )
+    return of_events(batch, frame, "clean", F.lit("bad")).messages
 
 
 def texts(frame: DataFrame) -> list[str]:
@@ -81,12 +84,12 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
         **VALUES,
     )
     found = decode_kept(kept(frame, key), Target("test.t"), TableNow({}, ("at", "id")))
-    assert found.changes is not None and found.key == key and found.rejected is None
+    assert found.rows is not None and found.key == key and found.rejected is None
     types = {f.name: sql_type(f.dataType) for f in frame.schema["row"].dataType}  # type: ignore[attr-defined]
     assert {c.name: c.type for c in found.columns} == types
     gone = frame.where("old_key IS NOT NULL").withColumns({"op": F.lit("d"), "key": F.col("old_key")})
     gone = gone.withColumns({c: F.lit(None).cast(frame.schema[c].dataType) for c in ("row", "open", "old_key")})
-    assert texts(found.changes) == texts(frame.unionByName(gone))
+    assert texts(found.rows.frame) == texts(frame.unionByName(gone))
 
 
 def test_columns_are_told_by_their_numbers(spark: SparkSession) -> None:
@@ -98,8 +101,8 @@ def test_columns_are_told_by_their_numbers(spark: SparkSession) -> None:
     target = Target("test.t", exclude_columns=("hidden",), on_dropped_column="drop")
     types = {"key": "bigint", "b": "string", "a": "string", "gone": "int", "more": "date"}
     found = decode_kept(rows, target, TableNow(types, ("key",), now))
-    assert found.changes is not None
-    event = found.changes.collect()[0]
+    assert found.rows is not None
+    event = found.rows.frame.collect()[0]
     assert event["row"].asDict() == {"key": 1, "b": "a", "a": "b", "gone": None, "more": None}
     assert event["open"] == ["b"] and event["key"].asDict() == {"key": 1}
 
@@ -125,9 +128,9 @@ def test_what_cannot_enter_stays_and_says_why(spark: SparkSession) -> None:
     found = decode_kept(
         rows, Target("test.t", columns={"n": "int"}), TableNow({"id": "bigint", "n": "string"}, ("id",))
     )
-    assert found.changes is not None and found.rejected is not None and found.rejections == 5
-    assert [row["row"]["n"] for row in found.changes.collect()] == [17]
-    reasons = {int(row["order"]): row["reason"].partition(";")[0] for row in found.rejected.collect()}
+    assert found.rows is not None and found.rejected is not None and found.rejections == 5
+    assert [row["row"]["n"] for row in found.rows.frame.collect()] == [17]
+    reasons = {int(row["order"]): row["reason"].partition(";")[0] for row in found.rejected.messages.collect()}
     assert reasons == {
         0: "values do not fit their columns: n (int)",
         2: "an earlier release has kept less of it than a replay needs",
@@ -141,5 +144,5 @@ def test_twins_of_a_full_load_are_told_apart(spark: SparkSession) -> None:
     order = order_key(1, 5, 0, RANK_READ)
     frame = events(spark, (), *[f"'r' AS op, NULL AS open, NULL AS old, '{order}' AS order"] * 3, n="1")
     found: Any = decode_kept(kept(frame, ()), Target("test.t", mode="append"), TableNow({"n": "int"}))
-    orders = sorted(row["order"] for row in found.changes.collect())
+    orders = sorted(row["order"] for row in found.rows.frame.collect())
     assert orders == [order_key(1, 5, 0, RANK_READ, 0, number) for number in range(3)]

@@ -67,8 +67,8 @@ def test_what_fits_is_exact_and_the_rest_is_set_apart(spark: SparkSession) -> No
     lines = [json.dumps(insert(i + 1, {"id": i, name: value})) for i, (name, value) in enumerate(columns)]
     target = Target("shop.t", key=("id",), columns={"id": "bigint", **types})
     found = decode_lines(spark, "debezium-json", lines, target, Known(target.columns))
-    assert found.changes is not None
-    rows = {r["key"]["id"]: r["row"] for r in found.changes.collect()}
+    assert found.rows is not None
+    rows = {r["key"]["id"]: r["row"] for r in found.rows.frame.collect()}
     assert sorted(rows) == list(range(len(good)))
     held = [(name, value, rows[i][name]) for i, (name, value, _) in enumerate(good) if value != "NaN"]
     assert held == [case for case in good if case[1] != "NaN"]
@@ -127,8 +127,8 @@ def test_what_is_no_place_in_a_log_does_not_lie_above_those_that_are(spark: Spar
         lines = [json.dumps(message) for message in messages]
         found = decode_lines(spark, name, lines, Target("shop.t", key=("id",)), Known({"id": "bigint", "v": "string"}))
         assert state(found, ("id", "v")) == [(1, "5"), (2, "3")]
-        assert found.changes is not None
-        orders = [row["order"] for row in found.changes.collect()]
+        assert found.rows is not None
+        orders = [row["order"] for row in found.rows.frame.collect()]
         assert {len(order) for order in orders} == {WIDTH} and max(orders)[4:20] == f"{5:016x}"
 
 

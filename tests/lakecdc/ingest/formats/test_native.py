@@ -14,7 +14,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.model.order import WIDTH
-from tests.lakecdc.ingest.formats.decoding import decode_lines, record
+from tests.lakecdc.ingest.formats.decoding import decode_lines, is_folded, record
 from tests.on_demand import on_demand
 
 TYPES = {
@@ -67,8 +67,8 @@ def both(spark: SparkSession, lines: list[str], target: Target = TARGET, **rest:
 
 
 def rows(found: Decoded) -> list[Any]:
-    assert found.changes is not None
-    kept = fold(found.changes).select(
+    assert found.rows is not None
+    kept = fold(found.rows.frame).select(
         "op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d"
     )
     return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept.collect())
@@ -98,7 +98,7 @@ def test_every_type_is_the_same_in_both(spark: SparkSession) -> None:
     ]
     native, jvm = both(spark, lines)
     assert_same(native, jvm)
-    assert native.folded and not jvm.folded
+    assert is_folded(native) and not is_folded(jvm)
 
 
 def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -> None:
@@ -113,7 +113,7 @@ def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -
     native, jvm = both(spark, lines)
     # with the highest order key too, which is not the tombstone's
     assert_same(native, jvm)
-    assert not native.folded and native.changes is not None and native.changes.count() == 4
+    assert not is_folded(native) and native.rows is not None and native.rows.frame.count() == 4
 
 
 def test_late_events_are_told_by_the_marks_of_their_partition(spark: SparkSession) -> None:
@@ -121,8 +121,8 @@ def test_late_events_are_told_by_the_marks_of_their_partition(spark: SparkSessio
     lines = [record(envelope(10, "c", row(1)), partition=p, offset=p) for p in (0, 1)]
     lines[1] = lines[1].replace('"id": 1', '"id": 2')
     native, _ = both(spark, lines, marks={"db.shop.products/0": mark})
-    assert native.engine == "native" and native.changes is not None
-    assert {r["key"]["id"]: r["late"] for r in native.changes.collect()} == {1: False, 2: True}
+    assert native.engine == "native" and native.rows is not None
+    assert {r["key"]["id"]: r["late"] for r in native.rows.frame.collect()} == {1: False, 2: True}
 
 
 ODD = {
@@ -156,13 +156,13 @@ IN_CI = ("a word", "a new column", "truncate", "with its schema", "an update tha
 
 def all_told(found: Decoded) -> tuple[Any, ...]:
     """What a batch is, without the fold's way through it."""
-    assert found.changes is not None
+    assert found.rows is not None
     names = sorted(c.name for c in found.columns)
     kept = [
         (r["key"], r["op"], r["row"] and [(n, r["row"][n]) for n in names if n in r["row"]], r["order"], r["old_key"])
-        for r in fold(found.changes).collect()
+        for r in fold(found.rows.frame).collect()
     ]
-    rejected = found.rejected.orderBy("order").collect() if found.rejected is not None else []
+    rejected = found.rejected.messages.orderBy("order").collect() if found.rejected is not None else []
     return (
         sorted(kept, key=str),
         rejected,
@@ -190,7 +190,7 @@ def test_odd_messages_that_are_all_rejected_leave_the_others_packed(spark: Spark
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     lines[3:3] = [record("{broken", offset=20), record(envelope(99, "c", row(1, i="x")), offset=21)]
     native, jvm = both(spark, lines)
-    assert native.folded and native.packed is not None and native.rejections == 2
+    assert is_folded(native) and native.rejections == 2
     assert all_told(native) == all_told(jvm)
 
 
@@ -203,8 +203,8 @@ def test_an_odd_message_completes_a_placeholder_and_is_completed(spark: SparkSes
         record(envelope(20, "u", row(2, s=unchanged)), {"id": 2}, offset=3),
     ]
     native, jvm = both(spark, lines)
-    assert native.engine == "native" and native.changes is not None
-    found = sorted((r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in native.changes.collect())
+    assert native.engine == "native" and native.rows is not None
+    found = sorted((r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in native.rows.frame.collect())
     assert found == [(1, "a", "odd", None), (2, "b", None, None)]
     assert ({*native.columns}, native.events) == ({*jvm.columns}, jvm.events)
 
@@ -214,7 +214,7 @@ def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> Non
     lines = [record(envelope(10 + n, "c", row(n)), {"id": n}, offset=n) for n in range(4)]
     native, jvm = both(spark, [*lines, record(moved, offset=9)])
     assert native.engine == "native" and native.events == jvm.events == 5
-    assert native.folded and native.packed is not None
+    assert is_folded(native)
     assert all_told(native) == all_told(jvm)
 
 
@@ -238,7 +238,7 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
         for way in ("tasks", "spark")
     )
     assert native.engine.startswith("after a survey" if engine == "after a survey" else "native")
-    assert not native.folded and native.rejections == 1
+    assert not is_folded(native) and native.rejections == 1
     assert all_told(native) == all_told(jvm)
 
 
@@ -246,7 +246,7 @@ def test_a_key_that_messages_tell_is_the_tables(spark: SparkSession) -> None:
     target = replace(TARGET, key=())
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     native, jvm = both(spark, lines, target, key=("id",))
-    assert native.engine == "native" and native.folded and native.key == jvm.key == ("id",)
+    assert native.engine == "native" and is_folded(native) and native.key == jvm.key == ("id",)
     assert all_told(native) == all_told(jvm)
     new = decode_lines(spark, "debezium-json", lines, target, Known({}), records=True)
     assert (new.engine, new.key) == ("after a survey: the messages tell the key", ("id",))
@@ -261,11 +261,11 @@ def test_events_without_a_key_are_decoded_at_once(spark: SparkSession) -> None:
     target = replace(TARGET, key=(), mode="append")
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     native, jvm = both(spark, lines, target)
-    assert native.engine == "native" and native.packed is not None and native.changes is not None
-    assert jvm.changes is not None and native.key == jvm.key == ()
+    assert native.engine == "native" and native.rows is not None
+    assert jvm.rows is not None and native.key == jvm.key == ()
     found, expected = (
         sorted((r["order"], *(r["row"][name] for name in TYPES)) for r in frame.collect())
-        for frame in (native.changes, jvm.changes)
+        for frame in (native.rows.frame, jvm.rows.frame)
     )
     assert found == expected and len(found) == 7
 

@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_set_aside_with_its_bytes(spark: SparkSession) ->
     native, jvm = both(spark, schemas, records, types)
     assert native.engine.startswith("native, but for 4 messages")
     assert native.rejections == jvm.rejections == len(garbage) and native.rejected is not None
-    assert sorted(bytes(r["value"]) for r in native.rejected.collect()) == sorted(garbage)
+    assert sorted(bytes(r["value"]) for r in native.rejected.messages.collect()) == sorted(garbage)
     # NaN is not equal to itself
     assert str(rows(native)) == str(rows(jvm))
 

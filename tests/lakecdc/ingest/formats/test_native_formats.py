@@ -14,7 +14,7 @@ from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from tests.lakecdc.ingest.formats import stories
-from tests.lakecdc.ingest.formats.decoding import PRODUCTS, decode_lines, record, rejections, state
+from tests.lakecdc.ingest.formats.decoding import PRODUCTS, decode_lines, is_folded, record, rejections, state
 from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, STORY, final
 from tests.on_demand import on_demand
 
@@ -28,8 +28,8 @@ def no_cache(spark: SparkSession) -> Iterator[None]:
 
 
 def rows(found: Decoded) -> list[Any]:
-    assert found.changes is not None
-    kept = fold(found.changes).select(
+    assert found.rows is not None
+    kept = fold(found.rows.frame).select(
         "op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d"
     )
     return sorted((str(r["key"]), r.asDict(recursive=True)) for r in kept.collect())
@@ -64,7 +64,7 @@ def test_a_new_table_with_its_story(spark: SparkSession, name: str) -> None:
     assert state(native, COLUMNS) == [
         tuple(pytest.approx(v) if isinstance(v, float) else v for v in r) for r in final(story)
     ]
-    assert native.folded
+    assert is_folded(native)
 
 
 def test_plain_rows(spark: SparkSession) -> None:
@@ -95,9 +95,9 @@ def test_flattened_events_of_a_topic(spark: SparkSession) -> None:
     of_sql_server: dict[str, Any] = {"__commit_lsn": "00000027:00000758:0005", "__change_lsn": "00000027:00000758:0003"}
     of_sql_server["__event_serial_no"] = 1
     lines.append(record({"id": 4, "v": "x", "__table": "products", **of_sql_server}, {"id": 4}, offset=8))
-    assert both(spark, "debezium-flat-json", lines, records=True)[0].folded
+    assert is_folded(both(spark, "debezium-flat-json", lines, records=True)[0])
     lines += [event(6, "u", {"id": 1, "v": unchanged}), event(7, "c", {"id": 3, "v": unchanged}, oldkey={"id": 1})]
-    assert not both(spark, "debezium-flat-json", lines, records=True)[0].folded
+    assert not is_folded(both(spark, "debezium-flat-json", lines, records=True)[0])
 
 
 MYSQL = {

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import Target
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.decoded import Decoded, Known
-from tests.lakecdc.ingest.formats.decoding import decode_lines, record
+from tests.lakecdc.ingest.formats.decoding import decode_lines, is_folded, record
 from tests.lakecdc.ingest.formats.test_native import envelope
 
 Document = dict[str, Any]
@@ -132,10 +132,10 @@ def both(
 
 
 def rows(found: Decoded) -> list[Any]:
-    assert found.changes is not None
+    assert found.rows is not None
     row = F.when(F.col("row").isNotNull(), F.struct(*[F.col("row")[c.name].alias(c.name) for c in found.columns]))
     columns = ("op", "key", row.alias("row"), "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d")
-    kept = fold(found.changes).select(*columns).collect()
+    kept = fold(found.rows.frame).select(*columns).collect()
     return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept)
 
 
@@ -147,7 +147,7 @@ def assert_same(native: Decoded, jvm: Decoded) -> None:
 
 def test_a_new_table_and_the_next_batch(spark: SparkSession) -> None:
     native, jvm = both(spark, EVENTS, {})
-    assert native.engine == "native" and native.folded
+    assert native.engine == "native" and is_folded(native)
     assert_same(native, jvm)
     assert {c.name: c.type for c in native.columns} == TYPES
     # the table says nothing of how values are written
@@ -209,7 +209,7 @@ def test_unchanged_values(spark: SparkSession) -> None:
     assert_same(native, jvm)
     assert [one["open"] for _, one in rows(native)] == [["name", "price", "anything", "raw"]]
     filled, whole = (both(spark, [lines[0], last], {})[0] for last in (lines[1], message(20, "u", row(1))))
-    assert filled.folded and rows(filled) == rows(whole)
+    assert is_folded(filled) and rows(filled) == rows(whole)
 
 
 @pytest.mark.soak

@@ -169,7 +169,7 @@ def test_any_order_repetition_and_cut(
         if low == high:
             continue
         found = decode_lines(spark, name, arrived[low:high], TARGET, engine=rng.choice(ENGINES))
-        assert found.rejections == 0 and found.changes is not None
-        model.apply(fold(found.changes).collect())
+        assert found.rejections == 0 and found.rows is not None
+        model.apply(fold(found.rows.frame).collect())
         spark.catalog.clearCache()
     assert model.final() == final(changes)

@@ -131,7 +131,7 @@ def test_rows_of_other_tables_stay_out_however_batches_are_cut(
     with made_by(engine):
         assert state(decoded(spark, name, ["paimon_1", "paimon_2", "paimon_1"], known), ("id",)) == [(1,), (3,)]
         others = decoded(spark, name, ["paimon_2"], known)
-    assert (others.changes, others.events, others.rejections) == (None, 0, 0)
+    assert (others.rows, others.events, others.rejections) == (None, 0, 0)
     if engine == "spark" or not types:
         assert [table.removeprefix("db.") for table in others.others] == ["paimon_2"]
     spark.catalog.clearCache()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.metadata.positions import Position, decode
@@ -33,15 +33,15 @@ class Model:
 
     tables: dict[str, dict[Key, dict[str, Any]]] = field(default_factory=dict)
     positions: dict[str, Position | None] = field(default_factory=dict)
-    batches: list[tuple[TableBatch, list[Any]]] = field(default_factory=list)
+    batches: list[tuple[Batch, list[Any]]] = field(default_factory=list)
     types: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def apply(self, batch: TableBatch) -> None:
+    def apply(self, batch: Batch) -> None:
         """Apply one batch, event by event in order."""
         name = batch.target.table
         rows = self.tables.setdefault(name, {})
         self.types[name] = {column.name: column.type for column in batch.columns}
-        events = batch.changes.orderBy("order").collect() if batch.changes is not None else []
+        events = batch.rows.frame.orderBy("order").collect() if batch.rows is not None else []
         self.batches.append((batch, events))
         before = dict(rows)
         if batch.truncate_order:

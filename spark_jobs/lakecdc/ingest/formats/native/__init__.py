@@ -20,7 +20,7 @@ from lakecdc.ingest.formats.native.engine import (
     decode_native,
     judge_events,
 )
-from lakecdc.ingest.formats.native.packed import Packed
+from lakecdc.ingest.formats.native.packed import PackedRows
 
 __all__ = [
     "FORMATS",
@@ -28,7 +28,7 @@ __all__ = [
     "FoldPlan",
     "Judged",
     "Native",
-    "Packed",
+    "PackedRows",
     "Scan",
     "SurveyNeededError",
     "check_fields",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.formats.native import packing, sample, schemas
@@ -17,7 +18,7 @@ from lakecdc.ingest.formats.native.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
 from lakecdc.ingest.formats.native.layout import OPS, REJECTED_TYPES
-from lakecdc.ingest.formats.native.packed import Gathered, Packed, gathered, unpacked
+from lakecdc.ingest.formats.native.packed import Gathered, PackedRows, gathered, unpacked
 from lakecdc.ingest.formats.native.tasks import DecodeTask, Read
 from lakecdc.ingest.formats.native.unpack import rows_of_cells
 from lakecdc.model.order import Marks, highest, moment
@@ -80,8 +81,7 @@ class Scan:
 class Native:
     """What the engine made of a batch.
 
-    :param changes: the change frame; None if a log's events are the JVM's.
-    :param packed: where it comes from.
+    :param rows: the changes; None if a log's events are the JVM's.
     :param reason: why they are.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
@@ -91,17 +91,12 @@ class Native:
     :param aside: messages that tasks have set aside, a message frame; None if there are none.
     :param asides: how many.
     :param why: why the first of them is.
-    :param rejected: messages that cannot be applied (``changes.REJECTED``); None if there are none.
-    :param rejections: how many.
+    :param rejected: messages that cannot be applied; None if there are none.
     :param stretches: of its changes, by ``topic/partition``.
-    :param every_event: the events before they were folded, if both are wanted.
     :param kept: what Spark keeps of a log until the batch is done.
-    :param unfolded: makes the change frame of a log in the JVM, with every event.
-    :param judged: see ``change.TableBatch``.
     """
 
-    changes: DataFrame | None = None
-    packed: Packed | None = None
+    rows: PackedRows | None = None
     reason: str | None = None
     events: int = 0
     newest: datetime | None = None
@@ -112,18 +107,9 @@ class Native:
     aside: DataFrame | None = None
     asides: int = 0
     why: str | None = None
-    rejected: DataFrame | None = None
-    rejections: int = 0
+    rejected: Rejected | None = None
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
-    every_event: Packed | None = None
     kept: tuple[DataFrame, ...] = ()
-    unfolded: Callable[[], DataFrame] | None = None
-    judged: Callable[[], DataFrame] | None = None
-
-    @property
-    def folded(self) -> bool:
-        """Whether the change frame has one row per key, with event counts ``n_r`` to ``n_d``."""
-        return self.packed is not None and self.packed.folded
 
     def release(self) -> None:
         """Let go of what Spark keeps of it."""
@@ -172,23 +158,22 @@ def decode_native(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: 
     """
     run = _Run(messages, decoding, plan, scan)
     made = run.made()
-    packed, found = run.packed(made), made.told
-    last = packed[-1]
-    reason = _reason(last, shards=decoding.wants is not None)
+    found = made.told
+    one_log = scan is not None and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS
+    native = run.native(made, has_twins=not one_log)
+    assert native.rows is not None
+    reason = _reason(native.rows, shards=decoding.wants is not None)
     if reason:
         made.release()
         raise SurveyNeededError(reason)
-    if scan and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS:
-        packed = tuple(replace(one, has_twins=False) for one in packed)
-        last = packed[-1]
     newest = max((n for n in (found.newest, found.rejected_newest) if n is not None), default=None)
     events = sum(found.events[op] for op in OPS) - found.moves + found.rejected
     orders = [*found.high_orders.items(), *found.rejected_orders.items()]
-    aside = _set_aside(last.frame, scan) if found.aside else None
+    aside = _set_aside(native.rows.cells, scan) if found.aside else None
     schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
     columns = decoding.with_schema(schema).fields if schema else decoding.fields
     return replace(
-        run.native(made, packed),
+        native,
         events=events,
         newest=None if newest is None else moment(newest),
         high_orders=highest(orders),
@@ -211,7 +196,7 @@ def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> Nat
     made = run.made()
     if made.told.odd:
         raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
-    return run.native(made, run.packed(made))
+    return run.native(made)
 
 
 @dataclass(frozen=True)
@@ -250,24 +235,15 @@ class _Run:
         further = None if alone else groups
         return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
 
-    def packed(self, made: Gathered) -> tuple[Packed, ...]:
-        """Return what the tasks have made as rows."""
-        return made.packed(self.decoding.fields, self.decoding.key, self._groups, self.plan.marks)
-
-    def native(self, made: Gathered, packed: tuple[Packed, ...]) -> Native:
+    def native(self, made: Gathered, *, has_twins: bool = True) -> Native:
         """Return the changes and the rejected messages.
 
-        :param packed: of ``made``.
+        :param has_twins: two events may have one order key.
         """
-        last, rejections = packed[-1], made.told.rejected
-        return Native(
-            last.changes,
-            last,
-            rejected=_rejected(last.frame, self.decoding, self.scan) if rejections else None,
-            rejections=rejections,
-            every_event=packed[0] if len(packed) > 1 else None,
-            kept=made.kept,
-        )
+        decoding, count = self.decoding, made.told.rejected
+        rows = made.rows(decoding.fields, decoding.key, self._groups, self.plan.marks, has_twins=has_twins)
+        rejected = Rejected(_rejected(rows.cells, decoding, self.scan), count) if count else None
+        return Native(rows, rejected=rejected, kept=made.kept)
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:
@@ -304,7 +280,7 @@ def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFr
     return found.select(*of_message, values.alias("row_key"))
 
 
-def _reason(made: Packed, *, shards: bool) -> str | None:
+def _reason(made: PackedRows, *, shards: bool) -> str | None:
     """Return why the batch has to be looked through; None if it need not be."""
     told = made.facts
     if told.odd:
@@ -313,7 +289,7 @@ def _reason(made: Packed, *, shards: bool) -> str | None:
     if not made.folded and told.events["x"] and made.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(made.frame, made.fields, made.key, "dx")
+            unpacked(made.cells, made.fields, made.key, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")

@@ -240,16 +240,11 @@ def fold_log(
     if refused:
         found.release()
         return Native(reason=refused)
-    made = found.packed(fields, tuple(names), groups)
-    last = made[-1]
-    newest = moment(last.facts.newest) if last.facts.newest is not None else None
-    events = sum(last.facts.events[op] for op in OPS)
+    told = found.told
     return Native(
-        last.changes,
-        last,
-        events=events,
-        newest=newest,
-        high_orders=last.facts.high_orders,
-        every_event=made[0] if len(made) > 1 else None,
+        found.rows(fields, tuple(names), groups),
+        events=sum(told.events[op] for op in OPS),
+        newest=moment(told.newest) if told.newest is not None else None,
+        high_orders=told.high_orders,
         kept=found.kept,
     )

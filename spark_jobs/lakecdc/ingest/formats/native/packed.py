@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.fold import FoldStats, is_open
+from lakecdc.ingest.change import Rows
+from lakecdc.ingest.fold import EventStats, FoldStats, is_open
 from lakecdc.ingest.formats.native import facts, packing
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping
@@ -24,13 +26,11 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.values import Field
 
 
-@dataclass(frozen=True)
-class Packed:
-    """A batch as the tasks have made it, kept by Spark as few binary cells.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PackedRows(Rows):
+    """Changes as tasks have made them; folded ones are in order of partition values and keys.
 
-    :param frame: the packed frame, persisted.
-    :param changes: the change frame that is unpacked from it.
-    :param folded: one row per key, in order of partition values and keys.
+    :param cells: the packed frame, few binary cells that Spark keeps.
     :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
         there are none.
     :param fields: columns of the row.
@@ -40,9 +40,7 @@ class Packed:
     :param has_twins: two events may have one order key.
     """
 
-    frame: DataFrame
-    changes: DataFrame
-    folded: bool
+    cells: DataFrame
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     facts: Facts
@@ -62,28 +60,46 @@ class Packed:
         return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
 
     @property
-    def opened(self) -> DataFrame:
-        """The rows of the change frame that have placeholders."""
-        return self.changes.where(is_open())
+    def is_kept(self) -> bool:
+        """Whether the rows can be read again at little cost: they can."""
+        return True
 
-    def with_completed(self, completed: DataFrame) -> Packed:
+    def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
+        """Return the rows with placeholders, which the tasks have filled from the events as far as these tell.
+
+        :param may_be_held: the table may hold newer states of rows than the events tell.
+        """
+        if not self.folded or (may_be_held and not self.is_new):
+            return None
+        return self.frame.where(is_open())
+
+    def with_completed(self, completed: DataFrame) -> PackedRows:
         """Return the same with rows in the place of those that have placeholders."""
-        others = self.changes.where(~is_open()).select(*completed.columns)
-        return replace(self, changes=others.unionByName(completed), completed=completed)
+        others = self.frame.where(~is_open()).select(*completed.columns)
+        return replace(self, frame=others.unionByName(completed), completed=completed)
 
     @property
     def deletes(self) -> DataFrame:
-        """The deletes of the change frame, without the cost of unpacking the rest."""
-        rows = unpacked(self.frame, self.fields, self.key, "d")
+        """The deletes, without the cost of unpacking the rest."""
+        rows = unpacked(self.cells, self.fields, self.key, "d")
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
-    def stats(self) -> FoldStats:
-        """Facts of the folded batch."""
+    def fold_stats(self) -> FoldStats | None:
+        """Facts of folded rows."""
         told = self.facts
+        if not self.folded:
+            return None
         events = {op: told.events[op] for op in OPS}
         known = told.low_order, told.high_order, told.newest, told.deletes
         return FoldStats(events, told.keys, told.open, *known, filled_keys=told.filled)
+
+    @property
+    def event_stats(self) -> EventStats | None:
+        """Facts of the events."""
+        if self.folded:
+            return None
+        return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
 
 
 @dataclass(frozen=True)
@@ -103,21 +119,43 @@ class Gathered:
         """The facts of the last part, which tell of the whole batch."""
         return self.parts[-1][1]
 
-    def packed(
-        self, fields: tuple[Field, ...], key: tuple[str, ...], groups: Grouping, marks: Marks | None = None
-    ) -> tuple[Packed, ...]:
-        """Return the parts as rows.
+    def rows(
+        self,
+        fields: tuple[Field, ...],
+        key: tuple[str, ...],
+        groups: Grouping,
+        marks: Marks | None = None,
+        *,
+        has_twins: bool = True,
+    ) -> PackedRows:
+        """Return the last part as rows, which know those of every event.
 
         :param fields: columns of the row.
         :param key: names of the key columns.
         :param marks: how far the table has come; None of a log.
+        :param has_twins: two events may have one order key.
         """
-        found = []
-        for frame, told, folded in self.parts:
+        found: list[PackedRows] = []
+        for cells, told, folded in self.parts:
             counts = [f"n_{op}" for op in OPS] if folded else []
-            changes = change_frame(unpacked(frame, fields, key, OPS), marks.partitions if marks else None, counts)
-            found.append(Packed(frame, changes, folded, fields, key, told, groups, marks))
-        return tuple(found)
+            frame = change_frame(unpacked(cells, fields, key, OPS), marks.partitions if marks else None, counts)
+            unfolded = partial(found.__getitem__, 0) if found else None
+            rows = PackedRows(
+                frame,
+                folded,
+                told.keys,
+                told.filled,
+                unfolded,
+                cells=cells,
+                fields=fields,
+                key=key,
+                facts=told,
+                grouping=groups,
+                marks=marks,
+                has_twins=has_twins,
+            )
+            found.append(rows)
+        return found[-1]
 
     def release(self) -> None:
         """Let go of all of them."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.change import Column, alike
+from lakecdc.ingest.batch import Rejected
+from lakecdc.ingest.change import Column, Rows, alike
 from lakecdc.ingest.formats.changes import REJECTED, listed, row_key
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.envelope import MESSAGE
@@ -76,12 +77,12 @@ def decode_cells(
     both = _frame(ordered, key, op, reading.order_by).persist()
     total, rejections, newest = _measure(both)
     changes = both.where("rejected IS NULL").drop("rejected")
+    rejected = both.where("rejected IS NOT NULL").select("rejected.*")
     return Decoded(
         columns,
         target.key,
-        changes if total else None,
-        both.where("rejected IS NOT NULL").select("rejected.*") if rejections else None,
-        rejections,
+        Rows(changes) if total else None,
+        Rejected(rejected, rejections) if rejections else None,
         newest=newest,
         events=total,
     )

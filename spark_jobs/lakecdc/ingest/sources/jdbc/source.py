@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.jdbc import Interval, missing_interval
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
 from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, text, with_range
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
@@ -62,7 +62,7 @@ class Jdbc:
             except InputError as error:
                 self._refuse(table, error)
 
-    def rounds(self) -> Iterator[list[TableBatch]]:
+    def rounds(self) -> Iterator[list[Batch]]:
         """One round; before it, where a run was interrupted, one that repeats its stretch."""
         targets = [t for t in self.spec.targets if t.table in self._positions]
         if self._recorded:
@@ -70,7 +70,7 @@ class Jdbc:
             self._recorded = {}
         yield self._round(targets)
 
-    def _round(self, targets: list[Target]) -> list[TableBatch]:
+    def _round(self, targets: list[Target]) -> list[Batch]:
         batches = []
         for target in targets:
             if target.table not in self._failed:
@@ -101,7 +101,7 @@ class Jdbc:
     def close(self) -> None:
         """Spark closes its connections itself."""
 
-    def _batch(self, target: Target) -> TableBatch:
+    def _batch(self, target: Target) -> Batch:
         assert self._database is not None
         known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
         table = SourceTable(self._database, target, known)
@@ -116,7 +116,7 @@ class Jdbc:
             log.info("%s was never fed: this run reads %s", target.table, facts["first_run_reads"])
         key = table.key()
         if bounds is None and stretch.low is not None:
-            return TableBatch(target, key, table.columns, None, after, in_order=False, facts=facts)
+            return Batch(target, key, table.columns, None, after, source=SourceFacts(in_order=False, facts=facts))
         # a row with a key is there once
         cells = table.cells(stretch, bounds, numbered=not key)
         found = decode_cells(cells, target, known, row_reading(self.source), key)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.ingest.change import Column, TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Known
@@ -64,7 +65,7 @@ class Feed:
 
 
 class KafkaIngest:
-    """Topics as an ingest source; see :class:`lakecdc.ingest.change.IngestSource`.
+    """Topics as an ingest source; see :class:`lakecdc.ingest.batch.IngestSource`.
 
     :param reader: asks the cluster and reads it; closed with the source.
     """
@@ -95,7 +96,7 @@ class KafkaIngest:
                 self.refused[target.table] = error
         reach("after_source_start")
 
-    def rounds(self) -> Iterator[list[TableBatch]]:
+    def rounds(self) -> Iterator[list[Batch]]:
         """Micro-batches until every table is at the end that was seen at the start."""
         while True:
             yield [batch for name in list(self._feeds) if (batch := self._batch(name)) is not None]
@@ -202,7 +203,7 @@ class KafkaIngest:
         if feed.target.keyed and len(feed.progress.next) > 1 and not looked.keyed_by(feed.target.key):
             feed.progress = feed.progress.made_strict(OTHER_KEY)
 
-    def _batch(self, name: str) -> TableBatch | None:
+    def _batch(self, name: str) -> Batch | None:
         feed = self._feeds[name]
         try:
             ranges = self._plan(feed)
@@ -212,16 +213,16 @@ class KafkaIngest:
             self.refused[name] = error
             return None
 
-    def _quiet(self, feed: Feed) -> TableBatch:
+    def _quiet(self, feed: Feed) -> Batch:
         key = feed.target.key
         columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in key)
         after = self._after(feed, feed.progress)
         if feed.goal is None:
             after = with_read_through(after, self._topology.through)
         facts = self._facts(feed, feed.progress, [])
-        return TableBatch(feed.target, key, columns, None, after, in_order=False, facts=facts)
+        return Batch(feed.target, key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
 
-    def _read(self, feed: Feed, ranges: list[Range]) -> TableBatch:
+    def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
         table = open_target(self.spark, self.spec.catalog.name, feed.target.table)
         known = Known(

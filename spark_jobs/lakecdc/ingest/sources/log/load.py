@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import LakecdcError
 
 if TYPE_CHECKING:
-    from lakecdc.ingest.change import TableBatch
+    from lakecdc.ingest.batch import Batch
 
 
 def rounds_of_parts(
-    parts: Mapping[str, Iterator[TableBatch]],
+    parts: Mapping[str, Iterator[Batch]],
     failed: Callable[[str], bool],
     refuse: Callable[[str, LakecdcError], None],
     asking: Callable[[], AbstractContextManager[None]],
-) -> Iterator[list[TableBatch]]:
+) -> Iterator[list[Batch]]:
     """Yield rounds of full loads, with a part of every table that has parts left.
 
     :param parts: of each table's load.

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.formats.native import Native, packing
+from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.log import LogSize
 from lakecdc.ingest.formats.native.unpack import rows_of_cells
 from lakecdc.runtime.worker import settle
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.errors import LakecdcError
-    from lakecdc.ingest.change import TableBatch
     from lakecdc.model.positions import LogPosition
 
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
@@ -233,24 +231,3 @@ def read(spark: SparkSession, task: RoundTask, explain: Callable[[Exception], La
         spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
     assert last is not None
     return cells, json.loads(last["summary"])
-
-
-def with_changes(made: Native, changes: Callable[..., DataFrame]) -> Native:
-    """Add ways to make every change anew to what the engine made; or, where they are the JVM's, the changes.
-
-    :param changes: makes them in the JVM; with ``judged`` those whose values do not fit as well.
-    """
-    made = replace(made, judged=partial(changes, judged=True))
-    return replace(made, unfolded=changes) if made.packed else replace(made, changes=changes())
-
-
-def repeatable(batch: TableBatch, made: Native) -> TableBatch:
-    """Let a batch be made again with every event of it: to be judged, and as it was if it is folded.
-
-    :param made: its changes.
-    """
-    batch, changes = replace(batch, judged=made.judged), made.unfolded
-    if not made.folded or changes is None:
-        return batch
-    plain = replace(batch, folded=False, packed=None, every_event=None)
-    return replace(batch, again=lambda: replace(plain, changes=changes()))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import ArrowRows, Column, ColumnsTold
+    from lakecdc.ingest.change import Column, ColumnsTold, LoadRows
     from lakecdc.ingest.formats.native.log import LogLayout
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.metadata.positions import Position
@@ -46,7 +46,7 @@ class LoadPart:
     at: LogPosition
     load: Mapping[str, Any] | None = None
     loaded: int = 0
-    rows: ArrowRows | None = None
+    rows: LoadRows | None = None
     again: bool = False
     by_tasks: bool = True
     kept: Sequence[DataFrame] = ()
@@ -58,9 +58,9 @@ class TableChanges:
     """A table's part of a round, under the names that its columns have at the end of the round.
 
     :param key: names of the key's columns.
-    :param changes: makes the change frame of its events in the JVM; with ``judged`` see ``change.TableBatch``.
+    :param changes: makes the change frame of its events in the JVM; with ``judged`` see ``ingest.batch.Batch``.
     :param layout: returns how tasks of the native engine take the events, or why they are the JVM's.
-    :param source_columns: see ``change.TableBatch``, as is ``columns_told``.
+    :param source_columns: see ``ingest.batch.Batch``, as is ``columns_told``.
     :param facts: for the report.
     """
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakecdc.contract.errors import InputError, LakecdcError
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats.native import Native
 from lakecdc.ingest.formats.native.log import fold_log, refusal
 from lakecdc.ingest.sources.database import reloads
-from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.load import rounds_of_parts
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.tables import open_target
@@ -36,7 +37,7 @@ _EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
 
 
 class LogSource(Generic[F, R]):
-    """The source of one run; see :class:`lakecdc.ingest.change.IngestSource`.
+    """The source of one run; see :class:`lakecdc.ingest.batch.IngestSource`.
 
     :ivar refused: tables that cannot be fed, by name of their target. It grows when the log brings something that a
         table cannot follow.
@@ -121,7 +122,7 @@ class LogSource(Generic[F, R]):
 
     # -- rounds -----------------------------------------------------------------------------------------------
 
-    def rounds(self) -> Iterator[list[TableBatch]]:
+    def rounds(self) -> Iterator[list[Batch]]:
         """First the new tables' full load, part by part, then the log up to where it ended at that moment.
 
         A batch that was interrupted is repeated first: a round ends where it did.
@@ -160,7 +161,7 @@ class LogSource(Generic[F, R]):
     def _live(self) -> list[F]:
         return [feed for feed in self._followed() if not feed.failed]
 
-    def _parked_rounds(self) -> Iterator[list[TableBatch]]:
+    def _parked_rounds(self) -> Iterator[list[Batch]]:
         """Yield what was parked, which comes before the log."""
         while waiting := [feed for feed in self._live() if feed.parked]:
             batches = []
@@ -174,7 +175,7 @@ class LogSource(Generic[F, R]):
             if batches:
                 yield batches
 
-    def _loads(self) -> Iterator[list[TableBatch]]:
+    def _loads(self) -> Iterator[list[Batch]]:
         """Yield rounds with a part of every table that has parts left."""
         feeds = {name: feed for name, feed in self.feeds.items() if feed.loading}
         loads = {name: self._load(feed) for name, feed in feeds.items()}
@@ -184,74 +185,81 @@ class LogSource(Generic[F, R]):
 
         return rounds_of_parts(loads, lambda name: feeds[name].failed, refuse, self.server.asking)
 
-    def _load(self, feed: F) -> Iterator[TableBatch]:
+    def _load(self, feed: F) -> Iterator[Batch]:
         target, dry_run = feed.table.target, self.spec.options.dry_run
         # rows that are read again must find those that are there, and a change log would have them twice
         whole = dry_run or not target.keyed or bool(target.history_table) or reloads(self.spec, target)
         for part in self.server.load(feed, self._epoch, whole=whole):
             yield self._load_batch(feed, part)
 
-    def _load_batch(self, feed: F, part: LoadPart) -> TableBatch:
+    def _load_batch(self, feed: F, part: LoadPart) -> Batch:
         at, rows = self.server.position_at(feed, feed.stands, part.at), part.rows
         position = self._encoded(feed, replace(at, load=part.load, loaded=part.loaded), None)
-        batch = TableBatch(feed.table.target, feed.key, feed.columns, None, position)
+        batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
         if rows is None:
             return batch
         self._cached += part.kept
         return replace(
             batch,
-            changes=rows.changes,
+            rows=rows if part.by_tasks else Rows(rows.frame, judged=rows.judged),
             full_load=not part.again,
-            arrow_rows=rows if part.by_tasks else None,
-            judged=rows.judged,
-            source_columns=feed.source_columns,
-            facts={"full_load_chunks": feed.chunks, **part.facts},
+            source=SourceFacts(columns=feed.source_columns, facts={"full_load_chunks": feed.chunks, **part.facts}),
         )
 
-    def _batches(self, read: LogRead[R]) -> list[TableBatch]:
+    def _batches(self, read: LogRead[R]) -> list[Batch]:
         facts = {**self._source_facts(read.end.time), **read.facts}
         return [batch for feed in self._live() for batch in self._batch_or_stop(read, feed, feed.relation, facts)]
 
-    def _batch_or_stop(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> list[TableBatch]:
+    def _batch_or_stop(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
         try:
             return [self._batch(read, feed, relation, facts)]
         except LakecdcError as error:
             self._stop(feed.table.target.table, error, feed.position)
             return []
 
-    def _batch(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> TableBatch:
-        changes, native = self.server.take(read, feed, relation, self._epoch), Native()
+    def _batch(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
+        changes, rows = self.server.take(read, feed, relation, self._epoch), None
         if read.round.events(relation):
-            native = self._fold(read.round, feed, relation, changes)
-            facts = {**facts, "decoded_by": f"jvm: {native.reason}" if native.reason else "native"}
+            rows, decoded_by = self._rows(read.round, feed, relation, changes)
+            facts = {**facts, "decoded_by": decoded_by}
         truncate = read.round.truncate(relation)
-        batch = TableBatch(
+        return Batch(
             target=feed.table.target,
             key=changes.key,
             columns=changes.columns,
-            changes=native.changes,
+            rows=rows,
             position=self._position(feed, read.end.at, read.end.time),
-            folded=native.folded,
-            packed=native.packed,
-            every_event=native.every_event,
             truncate_order=order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None,
-            overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
-            source_columns=changes.source_columns,
-            columns_told=changes.columns_told,
-            facts={**facts, **changes.facts},
+            source=SourceFacts(
+                overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
+                columns=changes.source_columns,
+                columns_told=changes.columns_told,
+                facts={**facts, **changes.facts},
+            ),
         )
-        return rounds.repeatable(batch, native)
+
+    def _rows(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> tuple[Rows, str]:
+        """Return the changes of a table, folded by tasks where these can, and how they were decoded."""
+        native = self._fold(log_round, feed, relation, changes)
+        judged = partial(changes.changes, judged=True)
+
+        def unfolded() -> Rows:
+            return Rows(changes.changes(), judged=judged)
+
+        if native.rows is None:
+            return unfolded(), f"jvm: {native.reason}"
+        return replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged), "native"
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> Native:
-        """Fold the changes of a table by the native engine's tasks, or leave them to the JVM, and say why."""
+        """Fold the changes of a table by tasks, or say why these cannot."""
         target = feed.table.target
         layout = refusal(target) or _unfit(log_round, relation) or changes.layout()
         if isinstance(layout, str):
-            return rounds.with_changes(Native(reason=layout), changes.changes)
+            return Native(reason=layout)
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         native = fold_log(log_round.cells_of(relation), layout, log_round.size(relation), target, by, self._epoch)
         self._cached += native.kept
-        return rounds.with_changes(native, changes.changes)
+        return native
 
     def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
         """Return the position of a table once the log is applied up to a place."""
@@ -328,7 +336,7 @@ class LogSource(Generic[F, R]):
         self.server.close()
 
 
-def _unfit(log_round: rounds.Round[Any], relation: int) -> str | None:
+def _unfit(log_round: Round[Any], relation: int) -> str | None:
     """Return why a round's events of a table are the JVM's whatever their columns are; None if they are not."""
     if log_round.cells is None:
         return "the round was parked"

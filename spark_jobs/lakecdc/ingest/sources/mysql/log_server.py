@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.ingest.change import ArrowRows, ColumnsTold
+from lakecdc.ingest.change import ColumnsTold, LoadRows
 from lakecdc.ingest.sources.database import LoadMark, arrow_rows, deal, full_load_needed, loaded
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
@@ -275,7 +275,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
         return read, replace(read, zero_dates=by_spark)
 
-    def _rows(self, feed: Feed, by_tasks: snapshot.ReadChunks, texts: DataFrame, order: str) -> ArrowRows:
+    def _rows(self, feed: Feed, by_tasks: snapshot.ReadChunks, texts: DataFrame, order: str) -> LoadRows:
         """Return rows of a full load.
 
         :param order: their order key, below that of every change behind their place in the log.

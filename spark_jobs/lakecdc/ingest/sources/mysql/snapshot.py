@@ -179,7 +179,7 @@ class ReadChunks:
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.ArrowRows`.
+    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`.
 
     :param types: base at the source and Spark SQL type of each column.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.change import IngestSource
+    from lakecdc.ingest.batch import IngestSource
 
 
 def check_driver() -> None:

@@ -194,7 +194,7 @@ class TableEvents:
         """Return the change frame.
 
         :param epoch: of the order keys.
-        :param judged: values that do not fit do not stop it, see ``change.TableBatch``.
+        :param judged: values that do not fit do not stop it, see ``ingest.batch.Batch``.
         """
         key, renamed = self.key, self.renamed
         described = self.log_round.relations(self.oid)

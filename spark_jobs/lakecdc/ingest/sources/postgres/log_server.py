@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.iceberg.table import exists
-from lakecdc.ingest.change import ArrowRows
+from lakecdc.ingest.change import LoadRows
 from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources.database import deal, full_load_needed
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
@@ -241,7 +241,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
                 facts=feed.table.facts,
             )
 
-    def _rows(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> ArrowRows:
+    def _rows(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> LoadRows:
         table, columns = feed.table, feed.columns
         shares = deal(part.chunks, self.source.full_load_parallelism)
         copy = snapshot.CopyChunks(self.where, taken.name, shares, tuple(column.name for column in columns))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakecdc.ingest.change import ArrowRows, Column
+    from lakecdc.ingest.change import Column, LoadRows
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
@@ -300,7 +300,7 @@ def parse(
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.ArrowRows`.
+    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`.
 
     :param types: Spark SQL types of the columns, each of which the source's text is exactly.
     """
@@ -347,7 +347,7 @@ def rows(
     columns: Sequence[Column],
     types: TypeCatalog,
     mark: LoadMark,
-) -> ArrowRows:
+) -> LoadRows:
     """Return the rows of a full load, as a change frame and for tasks that write them themselves.
 
     :param copy: what the tasks run.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakecdc.ingest.change import TableBatch
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.metadata.positions import Position
@@ -68,7 +68,7 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
     name = shop.target("orders")
     shop.run(chunk_rows=130)
     assert shop.model.batches[0][0].full_load
-    assert shop.model.batches[0][0].facts["full_load_chunks"] == 8
+    assert shop.model.batches[0][0].source.facts["full_load_chunks"] == 8
     assert shop.model.rows(name) == shop.sql(ALL)
     shop.sql(
         "UPDATE s.orders SET note = 'changed' WHERE id <= 10",
@@ -79,7 +79,7 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql(ALL)
     assert shop.model.tables[name][(2000,)]["amount"] == Decimal("7.00")
     shop.run()
-    assert shop.model.batches[-1][0].changes is None
+    assert shop.model.batches[-1][0].rows is None
 
 
 @both
@@ -105,7 +105,7 @@ def test_keys_of_every_kind_are_cut_into_chunks(shop: Shop, columns: str, key: s
     name = shop.target("t")
     shop.run(rounds=1, chunk_rows=100)
     assert sorted(shop.model.rows(name, "v")) == [(i,) for i in range(1, 1001)]
-    assert shop.model.batches[0][0].facts["full_load_chunks"] == chunks
+    assert shop.model.batches[0][0].source.facts["full_load_chunks"] == chunks
 
 
 def test_a_key_of_the_target_is_loaded_by_the_primary_key(shop: Shop) -> None:
@@ -113,7 +113,7 @@ def test_a_key_of_the_target_is_loaded_by_the_primary_key(shop: Shop) -> None:
     shop.sql("INSERT INTO s.t SELECT seq, concat('c', seq), 0 FROM seq_1_to_100")
     name = shop.target("t", key=["code"])
     shop.run(chunk_rows=30)
-    assert shop.model.batches[0][0].facts["full_load_chunks"] == 4
+    assert shop.model.batches[0][0].source.facts["full_load_chunks"] == 4
     shop.sql("UPDATE s.t SET code = 'moved', v = 1 WHERE id = 7", "DELETE FROM s.t WHERE id = 8")
     shop.run()
     assert shop.model.rows(name, "id", "code", "v") == shop.sql("SELECT * FROM s.t ORDER BY id")
@@ -389,9 +389,9 @@ def test_a_table_without_a_key_is_loaded_exactly(shop: Shop) -> None:
     shop.sql("INSERT INTO s.t VALUES (1000)")
     values: list[int] = []
 
-    def take(batches: list[TableBatch]) -> None:
+    def take(batches: list[Batch]) -> None:
         for batch in batches:
-            values.extend(e["row"]["v"] for e in (batch.changes.collect() if batch.changes is not None else ()))
+            values.extend(e["row"]["v"] for e in (batch.rows.frame.collect() if batch.rows is not None else ()))
             found.applied(batch.target.table, batch.position)
 
     rounds = found.rounds()

@@ -167,7 +167,7 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
     shop.run()
     check(shop, later)
     assert [batch.full_load for batch, events in shop.model.batches if events] == [True, False]
-    assert shop.model.batches[-1][0].facts["zero_dates"] == 3
+    assert shop.model.batches[-1][0].source.facts["zero_dates"] == 3
 
 
 @contextmanager

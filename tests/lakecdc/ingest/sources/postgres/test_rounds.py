@@ -31,7 +31,7 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
     name = shop.target("orders")
     shop.run(chunk_bytes=8192)
     assert shop.model.batches[0][0].full_load
-    assert shop.model.batches[0][0].facts["full_load_chunks"] not in (0, 1)
+    assert shop.model.batches[0][0].source.facts["full_load_chunks"] not in (0, 1)
     assert shop.model.rows(name) == shop.sql(_ALL)
     shop.sql("UPDATE s.orders SET note = 'changed' WHERE id <= 10")
     shop.sql("DELETE FROM s.orders WHERE id > 990")
@@ -40,7 +40,7 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql(_ALL)
     assert shop.model.tables[name][(2000,)]["amount"] == Decimal("7.00")
     shop.run()
-    assert shop.model.batches[-1][0].changes is None
+    assert shop.model.batches[-1][0].rows is None
 
 
 def big(character: str) -> str:
@@ -121,7 +121,7 @@ def test_truncate_voids_what_came_before(shop: Shop) -> None:
     shop.sql("TRUNCATE s.t, s.other")
     shop.run()
     batch = shop.model.batches[-1][0]
-    assert batch.truncate_order and batch.changes is not None
+    assert batch.truncate_order and batch.rows is not None
     assert shop.model.rows(name) == shop.model.rows(other) == []
 
 
@@ -162,9 +162,9 @@ def test_many_events_are_folded_by_several_tasks(
     shop.sql("UPDATE s.t SET v = 1 WHERE id % 2 = 0; DELETE FROM s.t WHERE id % 3 = 0")
     shop.run()
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
-    changes = shop.model.batches[-1][0].changes
-    assert changes is not None
-    fold(changes).explain()
+    rows = shop.model.batches[-1][0].rows
+    assert rows is not None
+    fold(rows.frame).explain()
     # what spreads the events is all that the fold needs
     plan = capsys.readouterr().out
     assert plan.count("Exchange hashpartitioning") == plan.count(", 5), REPARTITION_BY_NUM") == 1
@@ -184,7 +184,7 @@ def test_columns_come_and_go_during_the_run(shop: Shop) -> None:
     assert [(c.name, c.type, c.required) for c in batch.columns] == [
         ("id", "int", True), ("b", "string", False), ("c", "decimal(6,2)", False)
     ]  # fmt: skip
-    assert list(batch.source_columns or ()) == ["id", "b", "c"]
+    assert list(batch.source.columns or ()) == ["id", "b", "c"]
     assert [tuple(e["row"]) for e in events] == [(2, "two", None), (3, "three", Decimal("3.50")), (2, "two!", None)]
     assert shop.model.rows(name, "id", "b") == shop.sql("SELECT id, b FROM s.t ORDER BY id")
 

@@ -59,7 +59,7 @@ def test_an_idle_table_moves_along(shop: Shop) -> None:
     ((now,),) = shop.sql("SELECT clock_timestamp()::text")
     found = positions[idle]
     assert found and found.read_through and found.read_through[:10] == str(now)[:10]
-    assert set(shop.model.batches[-1][0].facts) == {"source_lag_seconds"} and set(facts) == {"slot_lag_bytes"}
+    assert set(shop.model.batches[-1][0].source.facts) == {"source_lag_seconds"} and set(facts) == {"slot_lag_bytes"}
 
 
 def test_the_lag_is_what_the_run_has_left(shop: Shop) -> None:
