@@ -15,7 +15,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, so
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
-from lakecdc.ingest.apply.publish import Commit, Staged, publish, summary
+from lakecdc.ingest.api import Commit, Staged, publish, summary
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position

@@ -13,7 +13,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.dimensions.dimension import JOB, Dimension
 from lakecdc.dimensions.versions import versions
 from lakecdc.iceberg.definition import source_types
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.api import Column
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag

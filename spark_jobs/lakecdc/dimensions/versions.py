@@ -10,7 +10,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from lakecdc.exact_values import exact_value
-from lakecdc.ingest.completion import MAX_KEY_CHANGES
+from lakecdc.ingest.api import MAX_KEY_CHANGES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

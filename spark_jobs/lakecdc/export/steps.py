@@ -21,9 +21,7 @@ from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.versions import exact_row, whole_rows
 from lakecdc.iceberg.definition import source_types
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest.change import Column
-from lakecdc.ingest.floor import floor_of
-from lakecdc.ingest.lookup import read_keys
+from lakecdc.ingest.api import Column, floor_of, read_keys
 from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor

@@ -11,7 +11,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, sp
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, open_if_there
-from lakecdc.ingest.apply.publish import Commit, Staged, publish
+from lakecdc.ingest.api import Commit, Staged, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position, encode_idle

@@ -21,6 +21,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import is_open
 from lakecdc.sql import quoted_column, sql_type
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
 
 # the rest of a change while its row's columns stand at the top, where expressions find them
 _CHANGE = "_lakecdc_change"
@@ -36,6 +38,11 @@ _CHANGE = "_lakecdc_change"
 _MOST_MICROS = 253_402_214_400_000_000
 # a row before cleaning, beside the one after it
 _RAW = "_lakecdc_raw"
+
+
+def cleaned_for(table: IcebergTable, batch: Batch) -> Batch:
+    """Hold a batch against what has expired or was erased of the table that it goes into, and clean it."""
+    return cleaned(table.spark, held_against(batch, table))
 
 
 def cleaned(spark: SparkSession, batch: Batch) -> Batch:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.model.order import void_sql
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -73,6 +75,14 @@ def fold(changes: DataFrame) -> DataFrame:
     counts = [F.count_if(F.col("op") == op).alias(f"n_{op}") for op in "rcud"]
     folded = changes.groupBy("key").agg(last, *counts, F.min("order").alias(_FIRST))
     return folded.select("key", "last.*", *[f"n_{op}" for op in "rcud"], _FIRST)
+
+
+def without_void(changes: DataFrame, truncate_order: str | None) -> DataFrame:
+    """Leave out the events that a TRUNCATE makes void.
+
+    :param truncate_order: its order key; None if there was none.
+    """
+    return changes.where(f"NOT {void_sql('`order`', truncate_order)}") if truncate_order else changes
 
 
 def with_late(changes: DataFrame) -> DataFrame:

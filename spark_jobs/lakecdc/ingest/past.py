@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
-from lakecdc.ingest.fold import is_open
+from lakecdc.ingest.fold import is_open, without_void
 from lakecdc.ingest.formats.changes import row_key
-from lakecdc.model.order import void_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,8 +32,7 @@ def past_of(batch: Batch, rows: DataFrame) -> DataFrame:
     assert batch.rows is not None
     changes = batch.rows.every_event().frame
     told = changes.columns
-    if batch.truncate_order:
-        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
+    changes = without_void(changes, batch.truncate_order)
     events = changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     last = events.where(is_open()).join(
         wanted, (F.col("at") == F.col("place")) & events["order"].eqNullSafe(wanted["order"]), "left_semi"

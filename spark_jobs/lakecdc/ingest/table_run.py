@@ -22,11 +22,10 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import FoldStats, fold, stats
+from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
 from lakecdc.ingest.misfits import without_misfits
 from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.reconciliation import Reconciliation
-from lakecdc.model.order import void_sql
 from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
@@ -281,7 +280,4 @@ def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
 
 
 def _folded(batch: Batch, rows: Rows) -> DataFrame:
-    changes = rows.frame
-    if batch.truncate_order:
-        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
-    return fold(changes)
+    return fold(without_void(rows.frame, batch.truncate_order))

@@ -19,9 +19,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
 from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there
-from lakecdc.ingest import quarantine, tombstones
-from lakecdc.ingest.sources import file_memory
-from lakecdc.ingest.sources.log import parking
+from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted

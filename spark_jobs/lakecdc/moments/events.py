@@ -11,8 +11,7 @@ from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg.definition import source_types
-from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Column, Rows
+from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts
 from lakecdc.moments.stretch import UNTIMED, micros, untimed
 from lakecdc.sql import quoted_column
 

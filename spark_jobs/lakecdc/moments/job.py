@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.api import Batch
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:

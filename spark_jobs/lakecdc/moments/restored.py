@@ -13,25 +13,12 @@ from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.branch import Branch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
-from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.refs import Ref, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest import tombstones, truncate
-from lakecdc.ingest.apply.merge import merge_into
-from lakecdc.ingest.apply.publish import Staged
-from lakecdc.ingest.apply.rows import table_columns
-from lakecdc.ingest.apply.upsert import stage_changes
-from lakecdc.ingest.change import Rows
-from lakecdc.ingest.cleaning import cleaned, completed
-from lakecdc.ingest.completion import complete
-from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.fold import fold, stats
-from lakecdc.ingest.lookup import drop_older
-from lakecdc.ingest.tables import columns_outside_key
+from lakecdc.ingest.api import Batch, Staged, cleaned_for, onto_past, table_columns
 from lakecdc.metadata import names
-from lakecdc.model.order import void_sql
 from lakecdc.moments.stretch import micros
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
@@ -40,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import Snapshot
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.fold import FoldStats
     from lakecdc.moments.stretch import Stretch
 
 JOB = "restore_moment"
@@ -73,17 +58,17 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
     :raises InputError: an event omits a value that is recorded nowhere.
     :raises ConflictError: expiry removed the base meanwhile.
     """
-    batch = _cleaned_batch(stretch, batch)
+    batch = cleaned_for(stretch.table, batch)
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
-        past = Branch(stretch.table, name)
+        past = _past(stretch, name)
         if gone := _gone(batch):
-            past.spark.sql(f"DELETE FROM {scratch.sql_name(past, name)} WHERE {gone}")
-            past.refresh()
+            past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {gone}")
+            past.branch.refresh()
         staged = Staged()
         try:
-            with _newest(stretch, past, batch) as newest:
+            with onto_past.newest_rows(past, batch) as newest:
                 if newest is not None:
-                    _apply(past, batch, name, newest, staged)
+                    onto_past.apply_rows(past, batch, newest, name, staged)
             reach("before_commit")
             snapshot = _publish(stretch, name, staged, note, shown)
         except (InputError, ConflictError):
@@ -101,19 +86,19 @@ def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     :param batch: the events missing from the base.
     :raises InputError: an event omits a value that is recorded nowhere.
     """
-    batch = _cleaned_batch(stretch, batch)
+    batch = cleaned_for(stretch.table, batch)
     # the branch keeps the base from expiring
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
-        past = Branch(stretch.table, name)
+        past = _past(stretch, name)
         gone = _gone(batch)
-        rows = past.read(where=f"NOT ({gone})" if gone else "true")
-        with _newest(stretch, past, batch) as newest:
+        rows = past.branch.read(where=f"NOT ({gone})" if gone else "true")
+        with onto_past.newest_rows(past, batch) as newest:
             if newest is None:
                 yield rows
                 return
             columns = [quoted_column(column) for column in rows.columns]
             untouched = rows.join(newest.frame.select("key.*"), list(batch.key), "left_anti").select(*columns)
-            yield untouched.unionByName(newest.frame.where("op != 'd'").select(*table_columns(past, batch)))
+            yield untouched.unionByName(newest.frame.where("op != 'd'").select(*table_columns(past.branch, batch)))
 
 
 def restored_before(stretch: Stretch, shown: Shown) -> str | None:
@@ -146,10 +131,6 @@ def note_of(stretch: Stretch, events: int) -> str:
     return json.dumps(facts, sort_keys=True)
 
 
-def _cleaned_batch(stretch: Stretch, batch: Batch) -> Batch:
-    return cleaned(stretch.table.spark, held_against(batch, stretch.table))
-
-
 def _gone(batch: Batch) -> str | None:
     """Return a condition, never null, for rows that a TRUNCATE removed or that have expired since."""
     # rows without an order key are older than any event
@@ -158,57 +139,8 @@ def _gone(batch: Batch) -> str | None:
     return " OR ".join(filter(None, (older, below))) or None
 
 
-@contextmanager
-def _newest(stretch: Stretch, past: Branch, batch: Batch) -> Iterator[Rows | None]:
-    """Fold the events, drop those older than the base, and complete them; yield None if there are none."""
-    assert batch.rows is not None
-    changes = batch.rows.frame
-    if batch.truncate_order:
-        changes = changes.where(f"NOT {void_sql('`order`', batch.truncate_order)}")
-    folded = fold(changes).persist()
-    try:
-        measured = stats(folded)
-        if not measured.keys:
-            yield None
-            return
-        rows = _newer(stretch, past, batch, folded, measured.low_order)
-        if measured.open_keys:
-            rows = _whole(rows, batch, past, stretch.position.high_order, measured)
-        yield Rows(completed(past.spark, rows, batch, set()), folded=True, keys=measured.keys)
-    finally:
-        folded.unpersist()
-
-
-def _apply(past: Branch, batch: Batch, name: str, newest: Rows, staged: Staged) -> None:
-    """Apply the events to the branch: with a statement of its own, or as files to commit."""
-    specs = sorted(live_spec_ids(past, past.java.snapshot(name)))
-    if any(columns_outside_key(past, batch.key, spec) for spec in {*specs, current_spec_id(past)}):
-        merge_into(past, scratch.sql_name(past, name), batch, newest)
-    else:
-        stage_changes(past, batch, newest, staged, specs)
-
-
-def _newer(stretch: Stretch, past: Branch, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
-    """Drop folded rows older than the base or than a delete before the moment."""
-    mark, truncated = stretch.position.high_order, stretch.position.truncate_order
-    if mark is None or low_order is None or low_order > mark:
-        return folded
-    rows, _, _ = drop_older(folded, past, batch.key, mark)
-    rows, _ = tombstones.drop_deleted(past, rows, batch.key, mark, truncated, micros(stretch.moment))
-    return truncate.drop_emptied(rows, truncated)[0] if truncated else rows
-
-
-def _whole(rows: DataFrame, batch: Batch, past: Branch, mark: str | None, measured: FoldStats) -> DataFrame:
-    """Fill in the unchanged values that the source omitted."""
-    rows, _, lost = complete(rows, batch, past, mark, measured.first_order)
-    if lost is not None:
-        raise InputError(
-            f"Cannot restore the moment: the source omitted values of {lost.count()} rows, and neither the history "
-            "table nor the table has them.",
-            table=past.name,
-            hint="Read one of the table's own snapshots.",
-        )
-    return rows
+def _past(stretch: Stretch, name: str) -> onto_past.Past:
+    return onto_past.Past(Branch(stretch.table, name), stretch.position, micros(stretch.moment))
 
 
 def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Shown) -> Snapshot:

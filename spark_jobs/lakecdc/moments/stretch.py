@@ -16,9 +16,7 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.row_deletes import count_rows
 from lakecdc.iceberg.table import carrier_of, facts_of
-from lakecdc.ingest.quarantine import open_quarantine
-from lakecdc.ingest.sources.kafka import progress
-from lakecdc.ingest.sources.log.parking import Parking, settled
+from lakecdc.ingest.api import kafka_progress, parking, quarantine
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
@@ -271,10 +269,10 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
             table=table.name,
             hint="Fix the failing ingestion, let it apply the rounds, then run again." if parked else hint,
         )
-    if position.source != progress.SOURCE or is_quiet:
+    if position.source != kafka_progress.SOURCE or is_quiet:
         return
     # read_through is the newest event of any partition
-    read = progress.decode(position)
+    read = kafka_progress.decode(position)
     behind = [f"{topic}/{n}" for topic, n in sorted(read.next) if not _has_passed(read.marks.get((topic, n)), moment)]
     if behind:
         raise InputError(
@@ -287,9 +285,9 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
 
 def _parked(table: IcebergTable, position: Position) -> int:
     """Count the rounds of its source's log that the table has not applied yet."""
-    parked, _ = Parking(table.spark, table.catalog).load([table.name])
+    parked, _ = parking.Parking(table.spark, table.catalog).load([table.name])
     rounds = parked.get(table.name, [])
-    return len(rounds) - len(settled(rounds, position))
+    return len(rounds) - len(parking.settled(rounds, position))
 
 
 def _has_passed(mark: str | None, moment: datetime) -> bool:
@@ -297,7 +295,7 @@ def _has_passed(mark: str | None, moment: datetime) -> bool:
 
 
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
-    table_of_messages = open_quarantine(table.spark, table.catalog, name)
+    table_of_messages = quarantine.open_quarantine(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
     count = (
         count_rows(table_of_messages, where, {"target": table.name, "moment": _micros(moment)})

@@ -11,8 +11,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, current_sp
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
-from lakecdc.ingest.apply.publish import Commit, Staged, publish
-from lakecdc.ingest.apply.rows import clustered
+from lakecdc.ingest.api import Commit, Staged, clustered, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
 from lakecdc.moments.restored import JOB

@@ -11,13 +11,12 @@ from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.ingest.discovery import expanded
+from lakecdc.ingest.api import Source, expanded, open_source
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences
 from lakecdc.reconcile.pair import pair
 from lakecdc.reconcile.ranges import KeyRanges, cut
 from lakecdc.reconcile.repair import Repaired, repair
-from lakecdc.reconcile.sources import Source, open_source
 from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
 

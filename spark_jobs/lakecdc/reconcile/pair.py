@@ -12,13 +12,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.batch import Batch
-from lakecdc.ingest.change import Rows
-from lakecdc.ingest.cleaning import cleaned
-from lakecdc.ingest.floor import held_against
-from lakecdc.ingest.tables import own_columns
+from lakecdc.ingest.api import Batch, KeyCondition, Rows, cleaned_for, number_of, own_columns
 from lakecdc.metadata.positions import Position
-from lakecdc.reconcile.ranges import KeyCondition, number_of
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.reconcile.sources import SourceTable
+    from lakecdc.ingest.api import SourceTable
 
 
 @dataclass(frozen=True)
@@ -79,8 +74,8 @@ class Pair:
         :param condition: with the table's column names; may be exceeded; None for all rows.
         """
         with self.source.rows(self.at_source(condition)) as read:
-            batch = replace(_batch(self.table, self.target, self.source), rows=Rows(read.changes))
-            rows = cleaned(self.table.spark, batch).rows
+            batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))
+            rows = cleaned_for(self.table, batch).rows
             assert rows is not None
             row = F.col("row")
             values = [row[name].cast(kind).alias(name) for name, kind in self.types.items()]
@@ -92,7 +87,7 @@ def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
 
     :raises InputError: the keys differ, or a column has values of types that cannot be compared.
     """
-    batch = cleaned(table.spark, _batch(table, target, source))
+    batch = cleaned_for(table, _batch(target, source))
     theirs, own = {c.name: c.type for c in batch.columns}, {name for name, _, _ in own_columns(target)}
     ours = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
     missing = [name for name in batch.key if name not in ours]
@@ -103,10 +98,9 @@ def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
     return Pair(table, target, source, batch.key, types, tuple(sorted({*ours} ^ {*theirs})))
 
 
-def _batch(table: IcebergTable, target: Target, source: SourceTable) -> Batch:
+def _batch(target: Target, source: SourceTable) -> Batch:
     clean = replace(target.clean, event_time=None, lateness_seconds=0.0) if target.clean else None
-    batch = Batch(replace(target, clean=clean), source.key, source.columns, None, Position("", ""), full_load=True)
-    return held_against(batch, table)
+    return Batch(replace(target, clean=clean), source.key, source.columns, None, Position("", ""), full_load=True)
 
 
 def _common(table: str, column: str, ours: str, theirs: str) -> str:

@@ -3,84 +3,18 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.api import KeyCondition, KeyRange, number_of, value_text
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_SHORT_DECIMAL = re.compile(r"decimal\((\d|1[0-8]),0\)")
-_FIRST = datetime(1970, 1, 1)
-# more conditions make a statement too long, and one statement each is too many
-_MOST_CONDITIONS = 256
 # enough for 256 ranges of roughly equal size
 _SAMPLED_ROWS = 500_000
-
-
-@dataclass(frozen=True)
-class KeyRange:
-    """A half-open range of numbers that represent keys.
-
-    :param low: None for the beginning, including rows whose number is null.
-    :param high: None for the end.
-    """
-
-    low: int | None
-    high: int | None
-
-    def condition(self, column: str, literal: Callable[[int], str]) -> str:
-        """Return SQL that is true for the values of the range.
-
-        :param column: SQL of the column.
-        :param literal: converts a number to SQL of its value.
-        """
-        low = [] if self.low is None else [f"{column} >= {literal(self.low)}"]
-        high = [] if self.high is None else [f"{column} < {literal(self.high)}"]
-        bounds = " AND ".join([*low, *high]) or "1 = 1"
-        return f"({bounds} OR {column} IS NULL)" if high and not low else f"({bounds})"
-
-
-@dataclass(frozen=True)
-class KeyCondition:
-    """A condition on the leading key column; a side may return more rows.
-
-    :param column: name of the leading key column, at the source or in the table.
-    :param kind: its Spark SQL type.
-    """
-
-    column: str
-    kind: str
-    ranges: tuple[KeyRange, ...]
-
-    def conditions(self, column: str, literal: Callable[[int], str], most: int = _MOST_CONDITIONS) -> list[str]:
-        """Return SQL conditions that together cover the ranges.
-
-        :param column: SQL of the column.
-        :param literal: converts a number to SQL of its value.
-        :param most: maximum number of conditions; ranges share one if there are more.
-        """
-        each = -(-len(self.ranges) // most)
-        groups = [self.ranges[i : i + each] for i in range(0, len(self.ranges), each)]
-        return [" OR ".join(one.condition(column, literal) for one in group) for group in groups]
-
-    def text(self, number: int) -> str:
-        """Return the value of a number as text that databases read too, in UTC."""
-        return value_text(number, self.kind)
-
-    def in_spark(self) -> str:
-        """Return Spark SQL for the ranges, including the gaps between them if they are many."""
-        first, last = self.ranges[0], self.ranges[-1]
-        ranges = (KeyRange(first.low, last.high),) if len(self.ranges) > _MOST_CONDITIONS else self.ranges
-        return replace(self, ranges=ranges).conditions(quoted_column(self.column), self._literal, 1)[0]
-
-    def _literal(self, number: int) -> str:
-        return f"CAST('{self.text(number)}' AS {self.kind})"
 
 
 @dataclass(frozen=True)
@@ -162,26 +96,6 @@ def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | 
     quantiles = rows.selectExpr(f"percentile_approx({number}, array({shares}))").first() if shares else None
     bounds = tuple(sorted({int(bound) for bound in (quantiles[0] if quantiles else None) or ()}))
     return KeyRanges(number, bounds, column)
-
-
-def number_of(column: str, kind: str) -> str | None:
-    """Return SQL of an order-preserving number for a value; None if its type has none."""
-    name = quoted_column(column)
-    if kind in _INTEGERS or _SHORT_DECIMAL.fullmatch(kind):
-        return f"CAST({name} AS bigint)"
-    if kind == "date":
-        return f"CAST(unix_date({name}) AS bigint)"
-    # the session is in UTC
-    return f"unix_micros(CAST({name} AS timestamp))" if kind in ("timestamp", "timestamp_ntz") else None
-
-
-def value_text(number: int, kind: str) -> str:
-    """Convert a number to its value as text; times are in UTC."""
-    if kind == "date":
-        return f"{(_FIRST + timedelta(days=number)).date()}"
-    if kind in ("timestamp", "timestamp_ntz"):
-        return (_FIRST + timedelta(microseconds=number)).isoformat(" ", "microseconds")
-    return str(number)
 
 
 def _long(number: int) -> str:

@@ -22,10 +22,9 @@ from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.ingest.job import feed_from
+from lakecdc.ingest.api import LoadedTable, feed_from
 from lakecdc.model.order import order_key
 from lakecdc.reconcile.again import Recheck, recheck
-from lakecdc.reconcile.sources import LoadedTable
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.report import TableReport
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.api import Batch, KeyCondition
     from lakecdc.metadata.positions import Position
     from lakecdc.reconcile.compare import Comparison, Difference
-    from lakecdc.reconcile.ranges import KeyCondition
 
 log = logging.getLogger(__name__)
 

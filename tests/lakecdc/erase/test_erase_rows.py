@@ -114,7 +114,11 @@ def ids(file: Path, column: str = "id") -> set[Any]:
 
 
 def held(report: TableReport) -> dict[str, dict[str, int]]:
-    return {p["place"]: p["files_with_keys"] for p in report.metrics["places"]}
+    found: dict[str, dict[str, int]] = {}
+    for place in report.metrics["places"]:
+        # other tests may have left a quarantine under the default name as well
+        found[place["place"]] = found.get(place["place"], {}) | place["files_with_keys"]
+    return found
 
 
 def documents(planted: Planted) -> str:

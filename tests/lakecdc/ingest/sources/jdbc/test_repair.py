@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from lakecdc.ingest.current_rows.jdbc import Table
 from lakecdc.ingest.sources.jdbc.source import Jdbc
-from lakecdc.reconcile.sources.jdbc import Table
 from tests.lakecdc.ingest.sources.jdbc.conftest import Shop
 
 from .test_reconcile import AT, YEAR, compared

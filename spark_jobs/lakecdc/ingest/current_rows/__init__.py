@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Column
+    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import KeyCondition
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, LoadRows, Rows
+from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.source_columns import key_numbers
 from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
@@ -26,7 +27,6 @@ from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks, Snapshot
 from lakecdc.ingest.sources.postgres.start_checks import check_position, check_same_table
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import LsnPosition
-from lakecdc.reconcile.sources import Loading, SourceRows
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import KeyCondition
 
     Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -53,7 +53,7 @@ class Postgres:
         self.types = TypeCatalog(self.session, source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         with asking(self.where):
             source_table = read_table(self.session, target)
             columns = target_columns(target, source_table.key, source_table.columns, self.types)
@@ -67,7 +67,7 @@ class Postgres:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`."""
+    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`."""
 
     database: Postgres
     table: SourceTable
@@ -81,7 +81,7 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
             yield SourceRows(self._read(condition, taken, 0).frame)
 
@@ -93,14 +93,14 @@ class Table:
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
-        """Lock the slot against ingestion, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        """Lock the slot against ingestion, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         with closing(connect(self.database.where)) as session:
             with asking(self.database.where):
                 slots.lock(session, self.database.source.slot, max_wait)
             yield
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, spec = self.database, self.table.target
         with asking(database.where):
             check_position(target.name, position, slots.identity(database.session), database.where.place)
@@ -136,7 +136,7 @@ class Table:
         ]
 
     def now(self) -> datetime:
-        """Return the server's clock, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where):
             row = self.database.session.execute("SELECT clock_timestamp()").fetchone()
         assert row is not None

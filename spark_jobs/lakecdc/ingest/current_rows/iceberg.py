@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.iceberg import IcebergSource
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.named_snapshots import named_snapshot
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.current_rows import SourceRows
 from lakecdc.ingest.formats.table_fields import chosen_type
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.tables import own_columns
-from lakecdc.maintain.named_snapshots import named_snapshot
-from lakecdc.reconcile.sources import SourceRows
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.reconcile.ranges import KeyCondition
+    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Tables:
     spec: JobSpec
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         assert isinstance(self.spec.source, IcebergSource)
         table_read = IcebergTable(self.spark, self.spec.catalog.name, target.source_table or target.table)
         named = self.spec.source.snapshot
@@ -66,7 +66,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`.
+    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`.
 
     :param snapshot: the snapshot to read; None if the table has none.
     """
@@ -79,7 +79,7 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         rows = self.table.read(self.snapshot, where=condition.in_spark() if condition else "true")
         values = {c.name: F.col(quoted_column(c.name)).cast(c.type) for c in self.columns}
         yield SourceRows(full_load_frame(rows, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))

@@ -21,6 +21,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
+from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.sources.database import LoadMark, deal, loaded
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
@@ -32,7 +33,6 @@ from lakecdc.ingest.sources.mysql.snapshot import Chunk
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition
-from lakecdc.reconcile.sources import Loading, SourceRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
     from lakecdc.ingest.sources.mysql.connect import Session
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import KeyCondition
 
 _DOING = "compare its tables"
 
@@ -60,7 +60,7 @@ class Mysql:
             self.server = servers.read_server(self.session)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         with asking(self.where, _DOING):
             source_table = read_table(self.session, target, self.source, self.server.mariadb)
         columns = target_columns(source_table, described(source_table), source_table.key)
@@ -73,7 +73,7 @@ class Mysql:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`."""
+    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`."""
 
     database: Mysql
     table: SourceTable
@@ -86,13 +86,13 @@ class Table:
 
     @property
     def ordered(self) -> dict[str, str]:
-        """Return the ordered columns, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the ordered columns, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         own = {c.name: c.named.type.spark for c in self.table.columns if c.named.type and c.base in snapshot.ORDERED}
         return {c.name: c.type for c in self.columns if own.get(c.name) == c.type}
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
@@ -105,7 +105,7 @@ class Table:
         return nullcontext()
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
             feed, time = self._feed(session, target, position), servers.now(session)
@@ -162,7 +162,7 @@ class Table:
             return snapshot.chunks(session, self.table, self.database.source.chunk_rows)
 
     def now(self) -> datetime:
-        """Return the server's clock, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with closing(connect(self.database.where)) as session, asking(self.database.where, _DOING):
             return servers.now(session)
 

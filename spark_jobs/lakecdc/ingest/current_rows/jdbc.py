@@ -17,6 +17,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
+from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
@@ -24,7 +25,6 @@ from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_rea
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_types
 from lakecdc.local_relation import local_relation
-from lakecdc.reconcile.sources import Loading, SourceRows
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
     from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.ranges import KeyCondition
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
@@ -50,7 +50,7 @@ class Jdbc:
         self.database = Database(spark, source)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.reconcile.sources.Source`."""
+        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         known = known_types(table, target)
         source_table = SourceTable(self.database, target, known)
         key, label = source_table.key(), ".".join(source_table.label)
@@ -70,7 +70,7 @@ class Jdbc:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.reconcile.sources.SourceTable`.
+    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`.
 
     :param known: types of the target's columns by the source's names.
     """
@@ -82,7 +82,7 @@ class Table:
 
     @property
     def ordered(self) -> dict[str, str]:
-        """Return the ordered columns, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the ordered columns, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         own = {c.name: c.type for c in self.table.columns}
         # SQLite stores times as texts of any form
         times = () if self.table.database.source.dialect == "sqlite" else _TIMES
@@ -94,7 +94,7 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         decoded = self._decoded(condition)
         try:
             yield SourceRows(self._changes(decoded), decoded.rejections)
@@ -123,7 +123,7 @@ class Table:
         return nullcontext()
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.reconcile.sources.LoadedTable`."""
+        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         spec, database = self.table.target, self.table.database
         check_cursor(target.name, position, database.source)
         # the comparison may have taken long: read the current columns
@@ -150,7 +150,7 @@ class Table:
         return condition.conditions(dialect.name(condition.column), literal, self.table.database.source.partitions)
 
     def now(self) -> datetime:
-        """Return the database's clock, see :class:`lakecdc.reconcile.sources.SourceTable`."""
+        """Return the database's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         database = self.table.database
         if database.source.dialect == "sqlite":
             # a file has only this machine's clock

@@ -1,0 +1,103 @@
+"""Apply a batch to a branch that shows the past of its table: nothing is remembered, and no position moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.iceberg import scratch
+from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
+from lakecdc.ingest import tombstones, truncate
+from lakecdc.ingest.apply.merge import merge_into
+from lakecdc.ingest.apply.upsert import stage_changes
+from lakecdc.ingest.change import Rows
+from lakecdc.ingest.cleaning import completed
+from lakecdc.ingest.completion import complete
+from lakecdc.ingest.fold import fold, stats, without_void
+from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.tables import columns_outside_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.iceberg.branch import Branch
+    from lakecdc.ingest.apply.publish import Staged
+    from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.fold import FoldStats
+    from lakecdc.metadata.positions import Position
+
+
+@dataclass(frozen=True)
+class Past:
+    """A branch that shows the past of a table.
+
+    :param position: where the table stood then.
+    :param until: a delete with a later source time is not remembered yet.
+    """
+
+    branch: Branch
+    position: Position
+    until: Column
+
+
+@contextmanager
+def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
+    """Fold a batch, drop what the branch holds newer, and complete the rest; yield None if there are no events.
+
+    :param batch: cleaned.
+    :raises InputError: an event leaves out a value that is recorded nowhere.
+    """
+    assert batch.rows is not None
+    folded = fold(without_void(batch.rows.frame, batch.truncate_order)).persist()
+    try:
+        measured = stats(folded)
+        if not measured.keys:
+            yield None
+            return
+        rows = _newer(past, batch, folded, measured.low_order)
+        if measured.open_keys:
+            rows = _whole(past, batch, rows, measured)
+        yield Rows(completed(past.branch.spark, rows, batch, set()), folded=True, keys=measured.keys)
+    finally:
+        folded.unpersist()
+
+
+def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
+    """Apply :func:`newest_rows` to the branch: with a statement of its own, or as files to commit.
+
+    :param name: of the branch.
+    :param staged: takes up the files.
+    """
+    branch = past.branch
+    specs = sorted(live_spec_ids(branch, branch.java.snapshot(name)))
+    if any(columns_outside_key(branch, batch.key, spec) for spec in {*specs, current_spec_id(branch)}):
+        merge_into(branch, scratch.sql_name(branch, name), batch, rows)
+    else:
+        stage_changes(branch, batch, rows, staged, specs)
+
+
+def _newer(past: Past, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
+    """Drop folded rows older than the branch or than a delete before its moment."""
+    mark, truncated = past.position.high_order, past.position.truncate_order
+    if mark is None or low_order is None or low_order > mark:
+        return folded
+    rows, _, _ = drop_older(folded, past.branch, batch.key, mark)
+    rows, _ = tombstones.drop_deleted(past.branch, rows, batch.key, mark, truncated, past.until)
+    return truncate.drop_emptied(rows, truncated)[0] if truncated else rows
+
+
+def _whole(past: Past, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
+    """Fill in the unchanged values that the source left out."""
+    mark = past.position.high_order
+    rows, _, lost = complete(rows, batch, past.branch, mark, measured.first_order)
+    if lost is not None:
+        raise InputError(
+            f"Cannot restore the moment: the source omitted values of {lost.count()} rows, and neither the history "
+            "table nor the table has them.",
+            table=past.branch.name,
+            hint="Read one of the table's own snapshots.",
+        )
+    return rows
