@@ -80,6 +80,7 @@ class Rows:
     :param keys: how many keys it has, to size a write; 0 where that is not known.
     :param filled_keys: keys whose last event left columns out that the fold has filled from earlier ones.
     :param unfolded: returns the rows of every event, where ``frame`` is folded.
+    :param void_below: order key of the TRUNCATE below which folded rows leave out the events; None if they have all.
     :param judged: returns the change frame of every event with the columns ``sources.text_values.JUDGED``, in which
         values that do not fit are null; None for a source whose values all fit or are judged by their format.
     """
@@ -90,6 +91,7 @@ class Rows:
     filled_keys: int = 0
     unfolded: Callable[[], Rows] | None = None
     judged: Callable[[], DataFrame] | None = None
+    void_below: str | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -119,7 +121,7 @@ class Rows:
         """Return the rows with another frame; these rows if it is their own."""
         if frame is self.frame:
             return self
-        return Rows(frame, self.folded, self.keys, self.filled_keys, self.unfolded, self.judged)
+        return Rows(frame, self.folded, self.keys, self.filled_keys, self.unfolded, self.judged, self.void_below)
 
     def with_fitting(self, frame: DataFrame) -> Rows:
         """Return the rows of the events that :attr:`judged` finds to fit, each of them.

@@ -267,7 +267,7 @@ class TableRun:
 @contextmanager
 def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
     """Fold the rows of a batch and measure them, unless that is done already."""
-    known = None if batch.truncate_order else rows.fold_stats
+    known = rows.fold_stats if batch.truncate_order == rows.void_below else None
     if known is not None:
         yield rows, known
         return

@@ -32,7 +32,7 @@ def made_by(engine: str) -> Iterator[None]:
         if engine == "spark":
             patch.setattr(native, "check_fields", _refuse)
             patch.setattr(native, "judge_events", _unfolded)
-            patch.setattr(source, "refusal", lambda *_: "asked for")
+            patch.setattr(source, "fold_log", lambda *_: native.Native(reason="asked for"))
         yield
 
 

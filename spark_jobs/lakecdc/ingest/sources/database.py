@@ -143,7 +143,7 @@ def loaded(
     """Return the change frame of a full load that reads texts.
 
     :param values: of each column; the others are those of :func:`full_load_frame`.
-    :param judged: values that do not fit do not stop it, see ``ingest.batch.Batch``.
+    :param judged: values that do not fit do not stop it, see ``Rows``.
     """
     of_columns = {column.name: values[column.name] for column in columns}
     more = judgement(of_columns, {}, key, F.lit(False), F.lit(False)) if judged else ()

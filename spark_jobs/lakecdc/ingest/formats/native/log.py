@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -66,6 +65,7 @@ class LogLayout:
     :param time: name of the column of times.
     :param unit: microseconds of a unit of time.
     :param end: position from which on events are not of the round any more.
+    :param void_below: position and ordinal of a TRUNCATE; what was before it need not be folded.
     """
 
     columns: tuple[LogColumn, ...]
@@ -75,6 +75,7 @@ class LogLayout:
     time: str
     unit: int
     end: int
+    void_below: tuple[int, int] | None = None
 
     def typed(self, table: pa.Table) -> pa.Table:
         """Return the events of a table in the engine's layout, with the columns of its checks.
@@ -125,6 +126,17 @@ class LogLayout:
         }
         return pa.table(found | facts)
 
+    def folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the typed events that are to be folded."""
+        import pyarrow.compute as pc
+
+        if self.void_below is None:
+            return batch
+        position, ordinal = self.void_below
+        at, there = batch.column("pos"), batch.column("ord")
+        later = pc.and_(pc.equal(at, position), pc.greater_equal(there, ordinal))
+        return batch.filter(pc.or_(pc.greater(at, position), later))
+
     def _values(self, column: LogColumn, texts: pa.Array) -> pa.Array:
         return self.converted(texts, column.base, column.type, column.name)
 
@@ -161,7 +173,7 @@ class LogTask:
                 for table in _slices(packing.all_of(batches)):
                     for batch in self.layout.typed(table).to_batches():
                         for one in held:
-                            yield from one.add(batch)
+                            yield from one.add(self.layout.folded(batch) if one.folds else batch)
                 for one in held:
                     yield from one.rest()
         except (OddError, OddValueError, LeftOutError) as error:
@@ -182,13 +194,6 @@ def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             gathered, rows, size = [], 0, 0
     if gathered:
         yield pa.concat_tables(gathered)
-
-
-def refusal(target: Target) -> str | None:
-    """Return why a table's events are the JVM's whatever they are; None if they are not."""
-    if target.history_table and target.clean:
-        return "every event is wanted, and cleaned on the way"
-    return None if importlib.util.find_spec("duckdb") else "the Python package duckdb is missing"
 
 
 @dataclass(frozen=True)
@@ -226,7 +231,9 @@ def fold_log(
     tasks = size.tasks(*_TYPED_AT_ONCE)
     shares = max(size.tasks(*_FOLDED_AT_ONCE), min(tasks, cells.sparkSession.sparkContext.defaultParallelism))
     groups, alone = grouping(partition_by, names, types, shares), tasks == 1
-    every, folds = not target.keyed or bool(target.history_table), target.keyed
+    # where every event is cleaned on the way, it is folded after that
+    cleaned_log = bool(target.history_table and target.clean)
+    every, folds = not target.keyed or bool(target.history_table), target.keyed and not cleaned_log
     if folds and not names:
         return Native(reason="the table has no key")
     if not alone:

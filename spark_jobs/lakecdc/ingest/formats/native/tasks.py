@@ -165,6 +165,11 @@ class Held:
         self._told = Facts()
         self._leaves_out = False
 
+    @property
+    def folds(self) -> bool:
+        """Whether the rows are folded."""
+        return self._of.grouping is not None
+
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows in, and keep what is held within bounds.
 

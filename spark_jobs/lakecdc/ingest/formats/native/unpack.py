@@ -21,6 +21,17 @@ def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield from table.to_batches()
 
 
+def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as numbered cells, ``cell int, packed binary``; runs in a task."""
+    import pyarrow as pa
+
+    settle()
+    cells = (cell for batch in batches for cell in packing.cells(pa.Table.from_batches([batch])))
+    for number, cell in enumerate(cells):
+        columns = [pa.array([number], pa.int32()), packing.binary(cell)]
+        yield pa.RecordBatch.from_arrays(columns, ["cell", "packed"])
+
+
 @dataclass(frozen=True)
 class UnpackTask:
     """A packed frame's cells in, rows of the change frame out.

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.log import LogSize
-from lakecdc.ingest.formats.native.unpack import rows_of_cells
+from lakecdc.ingest.formats.native.unpack import cells_of_rows, rows_of_cells
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ class Round(ABC, Generic[S]):
         return LogSize(events, events * self.summary.event_bytes)
 
     def cells_of(self, relation: int) -> DataFrame:
-        """Return the cells of one table."""
+        """Return the cells of one table, with their numbers."""
+        if self.parked is not None:
+            return self.parked.mapInArrow(cells_of_rows, "cell int, packed binary")
         assert self.cells is not None
         return self.cells.where(self.cells["relation"] == relation)
 

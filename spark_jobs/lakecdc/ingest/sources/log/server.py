@@ -58,9 +58,9 @@ class TableChanges:
     """A table's part of a round, under the names that its columns have at the end of the round.
 
     :param key: names of the key's columns.
-    :param changes: makes the change frame of its events in the JVM; with ``judged`` see ``ingest.batch.Batch``.
+    :param changes: makes the change frame of its events in the JVM; with ``judged`` see ``Rows``.
     :param layout: returns how tasks of the native engine take the events, or why they are the JVM's.
-    :param source_columns: see ``ingest.batch.Batch``, as is ``columns_told``.
+    :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
     :param facts: for the report.
     """
 

@@ -12,12 +12,12 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats.native import Native
-from lakecdc.ingest.formats.native.log import fold_log, refusal
+from lakecdc.ingest.formats.native.log import fold_log
 from lakecdc.ingest.sources.database import reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.load import rounds_of_parts
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.ingest.tables import open_target
@@ -222,14 +222,13 @@ class LogSource(Generic[F, R]):
         if read.round.events(relation):
             rows, decoded_by = self._rows(read.round, feed, relation, changes)
             facts = {**facts, "decoded_by": decoded_by}
-        truncate = read.round.truncate(relation)
         return Batch(
             target=feed.table.target,
             key=changes.key,
             columns=changes.columns,
             rows=rows,
             position=self._position(feed, read.end.at, read.end.time),
-            truncate_order=order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None,
+            truncate_order=self._truncate_order(read.round, relation),
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
@@ -248,14 +247,23 @@ class LogSource(Generic[F, R]):
 
         if native.rows is None:
             return unfolded(), f"jvm: {native.reason}"
-        return replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged), "native"
+        void_below = self._truncate_order(log_round, relation) if _empties(feed.table.target) else None
+        rows = replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged, void_below=void_below)
+        return rows, "native"
+
+    def _truncate_order(self, log_round: R, relation: int) -> str | None:
+        """Return the order key of a table's last TRUNCATE in a round; None if there was none."""
+        place = log_round.truncate(relation)
+        return order_key(self._epoch, *place[:2], time=place[2]) if place else None
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> Native:
         """Fold the changes of a table by tasks, or say why these cannot."""
         target = feed.table.target
-        layout = refusal(target) or _unfit(log_round, relation) or changes.layout()
+        layout, place = changes.layout(), log_round.truncate(relation)
         if isinstance(layout, str):
             return Native(reason=layout)
+        if place and _empties(target):
+            layout = replace(layout, void_below=place[:2])
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         native = fold_log(log_round.cells_of(relation), layout, log_round.size(relation), target, by, self._epoch)
         self._cached += native.kept
@@ -336,8 +344,6 @@ class LogSource(Generic[F, R]):
         self.server.close()
 
 
-def _unfit(log_round: Round[Any], relation: int) -> str | None:
-    """Return why a round's events of a table are the JVM's whatever their columns are; None if they are not."""
-    if log_round.cells is None:
-        return "the round was parked"
-    return "a TRUNCATE" if log_round.truncate(relation) else None
+def _empties(target: Target) -> bool:
+    """Return whether a TRUNCATE makes the events of a round that came before it void."""
+    return target.keyed and target.on_truncate == "apply"

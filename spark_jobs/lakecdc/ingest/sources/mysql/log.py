@@ -211,7 +211,7 @@ class TableEvents:
         """Return the change frame.
 
         :param epoch: of the order keys.
-        :param judged: values that do not fit do not stop it, see ``ingest.batch.Batch``.
+        :param judged: values that do not fit do not stop it, see ``Rows``.
         """
         key, relations = self.key, self.relations
         places = {k: F.get("old", F.lit(i)) for i, k in enumerate(key)}

@@ -194,7 +194,7 @@ class TableEvents:
         """Return the change frame.
 
         :param epoch: of the order keys.
-        :param judged: values that do not fit do not stop it, see ``ingest.batch.Batch``.
+        :param judged: values that do not fit do not stop it, see ``Rows``.
         """
         key, renamed = self.key, self.renamed
         described = self.log_round.relations(self.oid)
@@ -226,7 +226,8 @@ class TableEvents:
         """
         log_round, columns = self.log_round, self.columns
         relations = log_round.relations(self.oid)
-        if overtaken and self.oid in log_round.summary.open:
+        # a parked round does not tell which tables have such updates
+        if overtaken and (log_round.parked is not None or self.oid in log_round.summary.open):
             return "an update from before its row was loaded leaves values out"
         if len(relations) > 1 or any(self.renamed.values()):
             return "the source has altered the table"

@@ -10,10 +10,13 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.apply import packed
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats.native import log
 from lakecdc.ingest.job import ingest
+from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres.reading import Bounds
+from lakecdc.ingest.table_run import TableRun
 from tests.lakecdc.ingest.sources.log_ways import (
     WAYS,
     assert_same_events,
@@ -100,10 +103,10 @@ def test_what_is_not_plain_is_left_to_the_jvm(shop: Shop) -> None:
         "octets": "native",
         "cast": "jvm: column 'v' is decimal(3,1), made of int",
         "altered": "jvm: the source has altered the table",
-        "emptied": "jvm: a TRUNCATE",
+        "emptied": "native",
         "large": "native",
         "moved": "jvm: an update of a key leaves values out that it did not touch",
-        "logged": "jvm: every event is wanted, and cleaned on the way",
+        "logged": "native",
     }
     for name in kinds.keys() - {"odd"}:
         found = shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id, n, v")
@@ -170,6 +173,57 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
         assert sorted(rows) == shop.sql(f"SELECT {LARGE} FROM s.t ORDER BY id")
     finally:
         drop_slots(shop)
+
+
+@pytest.mark.parametrize(("policy", "left"), [("apply", (20, 0)), ("mark", (29, 30))])
+def test_both_ways_take_a_truncate_alike(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, policy: str, left: tuple[int, int]
+) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
+    monkeypatch.setattr(log, "_TYPED_AT_ONCE", (9, 1 << 40))
+    monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (9, 1 << 40))
+    logged = f"{shop.schema}.{{way}}_log"
+    rounds = {
+        "SELECT 1": (0, 0),
+        "INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 30) i": (30, 30),
+        "UPDATE s.t SET n = 1 WHERE id < 9; TRUNCATE s.t; INSERT INTO s.t SELECT i, 2 FROM generate_series(5, 25) i; "
+        "DELETE FROM s.t WHERE id = 7": (left[0], 61),
+        "INSERT INTO s.t VALUES (40, 4); TRUNCATE s.t": (left[1], 63),
+    }
+    try:
+        for script, (rows, events) in rounds.items():
+            shop.sql(script)
+            more = {"on_truncate": policy, "history_table": logged}
+            reports = by_each_way(shop, lambda way: {"slot": f"{shop.schema}_{way}"}, **more)
+            if rows or events:
+                assert_the_same(shop.lake, shop.schema, reports, "id, n", rows)
+                assert_same_events(shop.lake, [logged.format(way=way) for way in WAYS], "id, n", events)
+    finally:
+        drop_slots(shop)
+
+
+def test_tasks_fold_what_was_parked(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int); INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 9) i")
+    name, ways, made = shop.target("t"), list[str](), LogSource._rows
+
+    def told(*given: Any) -> tuple[Rows, str]:
+        rows, way = made(*given)
+        ways.append(way)
+        return rows, way
+
+    def fails(*_: Any) -> None:
+        raise OSError("no space")
+
+    ingest(shop.lake.spark, shop.spec())
+    shop.sql("UPDATE s.t SET n = 1 WHERE id < 5; DELETE FROM s.t WHERE id = 3; UPDATE s.t SET id = 20 WHERE id = 4")
+    with monkeypatch.context() as patch:
+        patch.setattr(TableRun, "apply", fails)
+        assert ingest(shop.lake.spark, shop.spec())[0].outcome == "failed"
+    shop.sql("UPDATE s.t SET n = n + 1 WHERE id > 8")
+    monkeypatch.setattr(LogSource, "_rows", told)
+    report = ingest(shop.lake.spark, shop.spec())[0]
+    assert report.metrics["parked_rounds"] == 1 and ways == ["native", "native"], report.reason
+    assert sorted(shop.lake.duckdb_rows(name, "id, n")) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
 def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
