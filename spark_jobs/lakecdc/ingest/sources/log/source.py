@@ -247,7 +247,8 @@ class LogSource(Generic[F, R]):
 
         if native.rows is None:
             return unfolded(), f"jvm: {native.reason}"
-        void_below = self._truncate_order(log_round, relation) if _empties(feed.table.target) else None
+        is_void = native.rows.folded and _empties(feed.table.target)
+        void_below = self._truncate_order(log_round, relation) if is_void else None
         rows = replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged, void_below=void_below)
         return rows, "native"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lakecdc.ingest.formats.native import facts, log, packing, tasks
@@ -87,11 +88,13 @@ def order_key_of(one: Event) -> str:
     return order_key(1, one["commit_lsn"], one["ordinal"], time=one["commit_micros"] // 1000)
 
 
-def run(events: list[Event], dealt: list[int], *, every: bool) -> tuple[list[Any], list[Any], Facts]:
+def run(
+    events: list[Event], dealt: list[int], *, every: bool, layout: LogLayout = LAYOUT
+) -> tuple[list[Any], list[Any], Facts]:
     """What Spark would do with the tasks: folded rows, all events, facts of the fold."""
     count = max(dealt) + 1
     groups = grouping(["bucket(2, id)"], ["id"], ["bigint"], 1)
-    task = LogTask(LAYOUT, groups, 1, count == 1, every)
+    task = LogTask(layout, groups, 1, count == 1, every)
     rows: list[pa.RecordBatch] = []
     for number in range(count):
         share = [pa.Table.from_pylist([e], SCHEMA) for e, n in zip(events, dealt, strict=True) if n == number]
@@ -156,3 +159,19 @@ def test_what_only_another_key_or_nobody_can_tell_is_the_jvm_s() -> None:
         for dealt in ([0] * len(events), list(range(len(events))), [1] * len(events)):
             found, _all, told = run(events, dealt, every=False)
             assert (found, told.odd or told.left_out) == ([], why), dealt
+
+
+@example(events=[event(2, "c", 1), event(3, "c", 2)], place=(3, 1), every=True)
+@given(events=histories(), place=st.tuples(st.integers(1, 25), st.integers(0, 2)), every=st.booleans())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_what_was_before_a_truncate_is_told_and_not_folded(
+    events: list[Event], place: tuple[int, int], every: bool
+) -> None:
+    if not events:
+        return
+    found, all_events, told = run(events, [0] * len(events), every=every, layout=replace(LAYOUT, void_below=place))
+    valid = [one for one in events if (one["commit_lsn"], one["ordinal"]) >= place]
+    wanted = expected(valid)
+    assert {row["key"]["id"]: row["order"] for row in found} == {key: one["order"] for key, one in wanted.items()}
+    assert (told.keys, sum(told.events.values())) == (len(wanted), len(valid))
+    assert len(all_events) == (len(events) if every else 0)
