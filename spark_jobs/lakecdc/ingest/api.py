@@ -1,4 +1,4 @@
-"""What ingestion offers to the rooms above it: they import this module, and nothing else of ingestion."""
+"""Public names of ingestion: the rooms above it import them from here, and nothing else of ingestion."""
 
 from __future__ import annotations
 

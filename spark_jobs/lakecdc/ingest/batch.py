@@ -1,4 +1,4 @@
-"""A batch: what one table gets from its source in one commit; and what every source is to the job."""
+"""Define a batch, the changes that a table gets from its source in one commit, and the interface of sources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a source tells of a batch besides its changes.
+    """Facts about a batch from its source, besides the changes.
 
     :param in_order: every event lies above everything applied before, so that nothing need be looked up.
     :param overtaken_below: a full load has read the table as of this order key, and events below it come after that:
@@ -68,7 +68,7 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class CommitPlan:
-    """What the run has decided about the commit of a batch.
+    """Decisions of the run about the commit of a batch.
 
     :param replaces: the rows take the place of all that the target holds.
     :param floor: of the table's expired rows, which the batch is held against.
@@ -87,7 +87,7 @@ class CommitPlan:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one table gets in one commit.
+    """Changes that a table gets in one commit.
 
     :param target: the table to feed.
     :param key: its key columns, from the spec or from the source.

@@ -73,7 +73,7 @@ class OddValueError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The changes of a batch, whatever holds them.
+    """Changes of a batch, in any representation.
 
     :param frame: the change frame.
     :param folded: it has one row per key, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
@@ -95,7 +95,7 @@ class Rows:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the rows can be read again at little cost."""
+        """Whether Spark keeps the rows, so that they can be read twice."""
         return False
 
     @property
@@ -110,7 +110,7 @@ class Rows:
 
     @property
     def deletes(self) -> DataFrame:
-        """The deletes, ``key, op, order, source_time`` and more."""
+        """Return the deletes, with at least ``key, op, order, source_time``."""
         return self.frame.where("op = 'd'")
 
     def every_event(self) -> Rows:

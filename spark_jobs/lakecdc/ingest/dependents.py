@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.change import Rows
 
 _REASON = "a message in quarantine that came before it may have changed what it leaves out: "
 
@@ -38,10 +39,11 @@ def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | Non
     if batch.rows is None or batch.full_load or not batch.target.keyed:
         return batch
     known = _waiting(batch, waiting)
-    if known is None or not _leaves_out(batch):
+    if known is None or not _leaves_out(batch.rows, in_order=batch.source.in_order):
         return batch
-    batch = replace(batch, rows=batch.rows.every_event())
-    events = _frame(batch).withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
+    rows = batch.rows.every_event()
+    batch = replace(batch, rows=rows)
+    events = rows.frame.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
     known = known.join(events.select(F.col("at").alias("row_key"), "order"), ["row_key", "order"], "left_anti")
     whole = events.where(~is_open()).select("at", F.col("order").alias("whole"))
     found = None
@@ -54,21 +56,16 @@ def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | Non
         found = more if found is None else found.unionByName(more)
         # under its new key as well, a row that has moved is not the one that it would be
         known = known.union(more.select("at", "order")).localCheckpoint()
-    return batch if found is None else _without(batch, found)
+    return batch if found is None else _without(batch, rows, found)
 
 
-def _leaves_out(batch: Batch) -> bool:
-    """Whether an event of a batch leaves values out; what a fold has filled may hide that."""
-    told = batch.rows.fold_stats if batch.rows else None
+def _leaves_out(rows: Rows, *, in_order: bool) -> bool:
+    """Whether an event leaves values out; what a fold has filled may hide that."""
+    told = rows.fold_stats
     if told is not None:
         # what waits is older than all events in order
-        return bool(told.open_keys) or (bool(told.filled_keys) and not batch.source.in_order)
-    return not _frame(batch).where(is_open()).isEmpty()
-
-
-def _frame(batch: Batch) -> DataFrame:
-    assert batch.rows is not None
-    return batch.rows.frame
+        return bool(told.open_keys) or (bool(told.filled_keys) and not in_order)
+    return not rows.frame.where(is_open()).isEmpty()
 
 
 def _waiting(batch: Batch, waiting: DataFrame | None) -> DataFrame | None:
@@ -119,11 +116,10 @@ def _names(batch: Batch) -> Sequence[str]:
     return [clean.renamed(name) if clean else name for name in batch.key]
 
 
-def _without(batch: Batch, found: DataFrame) -> Batch:
-    assert batch.rows is not None
+def _without(batch: Batch, rows: Rows, found: DataFrame) -> Batch:
     # a change of the key is two events of one place
     gone = found.select("order", "key").union(found.where("old_key IS NOT NULL").select("order", "old_key"))
-    rest = batch.rows.frame.join(F.broadcast(gone), ["order", "key"], "left_anti").select(*batch.rows.frame.columns)
+    rest = rows.frame.join(F.broadcast(gone), ["order", "key"], "left_anti").select(*rows.frame.columns)
     reason = F.concat(F.lit(_REASON), F.array_join("open", ", "))
     rejected = quarantine.of_events(batch, found, quarantine.LOST_RULE, reason)
-    return replace(batch, rows=batch.rows.with_frame(rest)).with_rejected(rejected)
+    return replace(batch, rows=rows.with_frame(rest)).with_rejected(rejected)

@@ -119,6 +119,5 @@ def without_expired(batch: Batch, table: IcebergTable) -> Batch:
 
 def known_floor(table: IcebergTable, batch: Batch) -> KnownFloor:
     """Return what refuses the commit of a batch if rows of the table have expired or were erased by then."""
-    return KnownFloor(
-        table, {EXPIRED_BELOW: batch.commit.floor.text if batch.commit.floor else None, ERASED: batch.commit.erasure}
-    )
+    plan = batch.commit
+    return KnownFloor(table, {EXPIRED_BELOW: plan.floor.text if plan.floor else None, ERASED: plan.erasure})

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ class TableRun:
 
     spark: SparkSession
     feed: TableFeed
-    told: Batch | None = None
+    told: Batch | None = field(default=None, init=False)
 
     def apply(self, batch: Batch) -> None:
         """Take a batch into the table; events that it cannot take are set apart once one is met."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -19,7 +19,7 @@ from lakecdc.ingest.formats.native.packed import gathered
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
 from lakecdc.ingest.formats.native.tasks import EVERY, Holding, OddError, holders
 from lakecdc.ingest.formats.values import Field
-from lakecdc.model.order import RANK_CHANGE, moment
+from lakecdc.model.order import RANK_CHANGE, moment, order_key
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class LogLayout:
     :param time: name of the column of times.
     :param unit: microseconds of a unit of time.
     :param end: position from which on events are not of the round any more.
-    :param void_below: position and ordinal of a TRUNCATE; what was before it need not be folded.
+    :param void_below: position, ordinal and time in milliseconds of a TRUNCATE; what was before it is not folded.
     """
 
     columns: tuple[LogColumn, ...]
@@ -75,7 +75,7 @@ class LogLayout:
     time: str
     unit: int
     end: int
-    void_below: tuple[int, int] | None = None
+    void_below: tuple[int, int, int] | None = None
 
     def typed(self, table: pa.Table) -> pa.Table:
         """Return the events of a table in the engine's layout, with the columns of its checks.
@@ -132,7 +132,7 @@ class LogLayout:
 
         if self.void_below is None:
             return batch
-        position, ordinal = self.void_below
+        position, ordinal, _time = self.void_below
         at, there = batch.column("pos"), batch.column("ord")
         later = pc.and_(pc.equal(at, position), pc.greater_equal(there, ordinal))
         return batch.filter(pc.or_(pc.greater(at, position), later))
@@ -247,9 +247,11 @@ def fold_log(
     if refused:
         found.release()
         return Native(reason=refused)
-    told = found.told
+    told, rows, place = found.told, found.rows(fields, tuple(names), groups), layout.void_below
+    if folds and place:
+        rows = replace(rows, void_below=order_key(epoch, *place[:2], time=place[2]))
     return Native(
-        found.rows(fields, tuple(names), groups),
+        rows,
         events=sum(told.events[op] for op in OPS),
         newest=moment(told.newest) if told.newest is not None else None,
         high_orders=told.high_orders,

@@ -61,7 +61,7 @@ class PackedRows(Rows):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the rows can be read again at little cost: they can."""
+        """Whether Spark keeps the rows, so that they can be read twice: it does."""
         return True
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:

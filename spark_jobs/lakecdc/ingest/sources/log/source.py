@@ -222,13 +222,14 @@ class LogSource(Generic[F, R]):
         if read.round.events(relation):
             rows, decoded_by = self._rows(read.round, feed, relation, changes)
             facts = {**facts, "decoded_by": decoded_by}
+        truncate = read.round.truncate(relation)
         return Batch(
             target=feed.table.target,
             key=changes.key,
             columns=changes.columns,
             rows=rows,
             position=self._position(feed, read.end.at, read.end.time),
-            truncate_order=self._truncate_order(read.round, relation),
+            truncate_order=order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
@@ -247,24 +248,16 @@ class LogSource(Generic[F, R]):
 
         if native.rows is None:
             return unfolded(), f"jvm: {native.reason}"
-        is_void = native.rows.folded and _empties(feed.table.target)
-        void_below = self._truncate_order(log_round, relation) if is_void else None
-        rows = replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged, void_below=void_below)
-        return rows, "native"
-
-    def _truncate_order(self, log_round: R, relation: int) -> str | None:
-        """Return the order key of a table's last TRUNCATE in a round; None if there was none."""
-        place = log_round.truncate(relation)
-        return order_key(self._epoch, *place[:2], time=place[2]) if place else None
+        return replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged), "native"
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> Native:
         """Fold the changes of a table by tasks, or say why these cannot."""
         target = feed.table.target
-        layout, place = changes.layout(), log_round.truncate(relation)
+        layout = changes.layout()
         if isinstance(layout, str):
             return Native(reason=layout)
-        if place and _empties(target):
-            layout = replace(layout, void_below=place[:2])
+        if target.keyed and target.on_truncate == "apply":
+            layout = replace(layout, void_below=log_round.truncate(relation))
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         native = fold_log(log_round.cells_of(relation), layout, log_round.size(relation), target, by, self._epoch)
         self._cached += native.kept
@@ -343,8 +336,3 @@ class LogSource(Generic[F, R]):
         """Release sessions, lock and disk."""
         self._release_round()
         self.server.close()
-
-
-def _empties(target: Target) -> bool:
-    """Return whether a TRUNCATE makes the events of a round that came before it void."""
-    return target.keyed and target.on_truncate == "apply"
