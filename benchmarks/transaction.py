@@ -1,10 +1,10 @@
-"""How fast the log of a large transaction is applied: by Python tasks with Arrow and DuckDB, and by the JVM.
+"""How fast the log of a large transaction is applied.
 
     python -m benchmarks.transaction [--source mysql] [--kind history] [--inserts 1000000] [--updates 500000]
 
 One transaction inserts rows into a loaded table of 8 columns in 4 buckets, another one updates some of them. Each is
 one round of the log: read, decoded, folded to the last event of each key, written as data and equality-delete files,
-and committed. The first transactions are small and warm both ways up. The ceiling is the source alone: its own client
+and committed. The first transactions are small and warm it up. The ceiling is the source alone: its own client
 (``pg_recvlogical``, ``mariadb-binlog``) gets the same log and throws it away. The last line is JSON, in rows a second;
 ``core_seconds`` are those of the driver, its JVM and the tasks.
 

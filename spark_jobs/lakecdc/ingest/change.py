@@ -68,7 +68,7 @@ class ColumnsTold:
 
 
 class OddValueError(Exception):
-    """A value that Arrow does not take, or perhaps not as Spark does."""
+    """A value that does not fit, or that tasks cannot write."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +81,8 @@ class Rows:
     :param filled_keys: keys whose last event left columns out that the fold has filled from earlier ones.
     :param unfolded: returns the rows of every event, where ``frame`` is folded.
     :param void_below: order key of the TRUNCATE below which folded rows leave out the events; None if they have all.
-    :param judged: returns the change frame of every event with the columns ``sources.text_values.JUDGED``, in which
-        values that do not fit are null; None for a source whose values all fit or are judged by their format.
+    :param judged: returns the change frame of every event with the columns ``formats.text_columns.JUDGED``, in which
+        values that do not fit are null; None for a source whose values all fit or were judged as they were decoded.
     """
 
     frame: DataFrame

@@ -1,6 +1,7 @@
 """Events of a database with a value that its column cannot take: they go to the quarantine, and the others go on.
 
-Looking for them costs the batch a second time, so it is done once one has stopped the batch.
+Those of a log are found as it is typed. Looking for those of a full load costs a second reading, so it is done once one
+has stopped the batch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc.ingest import quarantine
-from lakecdc.ingest.sources.text_values import JUDGED
+from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.sql import sql_types
 
 if TYPE_CHECKING:
@@ -28,27 +29,34 @@ _REFUSAL = "values do not fit their columns"
 
 
 def without_misfits(batch: Batch) -> Batch | None:
-    """Return a batch without the events whose values do not fit, which are rejected; None if all fit."""
+    """Return a full load without the rows whose values do not fit, which are rejected; None if all fit."""
     if batch.rows is None or batch.rows.judged is None:
         return None
     seen, told = Observation(), batch.rows.judged()
     counted = told.observe(seen, F.count(F.lit(1)).alias("rows"))
-    key = F.col("key")
-    lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
-    bad = counted.where("size(misfits) > 0").withColumn("lacking", lacking).localCheckpoint()
+    bad = counted.where("size(misfits) > 0").localCheckpoint()
     if bad.isEmpty():
         return None
+    fitting = replace(batch, rows=batch.rows.with_fitting(told.where("size(misfits) = 0").drop(*JUDGED)))
+    return with_misfits(fitting, bad, seen.get["rows"])
+
+
+def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
+    """Return a batch with events rejected whose values do not fit.
+
+    :param misfits: these events, of which the batch has none.
+    :param events: how many the source has told, in all.
+    """
+    key = F.col("key")
+    lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
+    bad = misfits.withColumn("lacking", lacking).localCheckpoint()
     # a change of the key is two events of one place
     moved = bad.where("old_key IS NOT NULL").select(F.col("order").alias("at"), F.col("old_key").alias("was"))
-    rest = told.where("size(misfits) = 0")
-    if not moved.isEmpty():
-        twin = (F.col("op") == "d") & (F.col("order") == F.col("at")) & F.col("key").eqNullSafe(F.col("was"))
-        rest, bad = (part.join(F.broadcast(moved), twin, "left_anti") for part in (rest, bad))
-        bad = bad.localCheckpoint()
+    twin = (F.col("op") == "d") & (F.col("order") == F.col("at")) & F.col("key").eqNullSafe(F.col("was"))
+    bad = bad.join(F.broadcast(moved), twin, "left_anti").localCheckpoint()
     kinds = bad.select("misfits", "lacking").distinct().collect()
     rejected = reduce(add, [_rejected(batch, bad, kind) for kind in kinds])
-    fitting = replace(batch, rows=batch.rows.with_fitting(rest.drop(*JUDGED)))
-    return fitting.with_rejected(rejected).with_facts(rows_read=seen.get["rows"])
+    return batch.with_rejected(rejected).with_facts(rows_read=events)
 
 
 def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:

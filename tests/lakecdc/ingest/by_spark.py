@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats import native
 from lakecdc.ingest.formats.native.engine import judge_events
+from lakecdc.ingest.formats.native.log import LogFold, LogRows
 from lakecdc.ingest.sources.log import source
 from tests.on_demand import on_demand
 
@@ -32,8 +33,15 @@ def made_by(engine: str) -> Iterator[None]:
         if engine == "spark":
             patch.setattr(native, "check_fields", _refuse)
             patch.setattr(native, "judge_events", _unfolded)
-            patch.setattr(source, "fold_log", lambda *_: native.Native(reason="asked for"))
+            patch.setattr(source, "LogFold", _LogUnfolded)
         yield
+
+
+class _LogUnfolded(LogFold):
+    def run(self) -> LogRows:
+        of = (self.cells, self.layout.each(), self.size, self.target, self.partition_by, self.epoch, self.cached)
+        found = LogFold(*of).run()
+        return replace(found, rows=Rows(found.rows.frame))
 
 
 def _refuse(*_arguments: Any) -> None:

@@ -148,13 +148,14 @@ class EventsTask:
         return piece
 
     def _as_told(self, piece: pa.Table) -> pa.Table:
-        """Return a slice without tombstones, and without the values of deletes and those that an event leaves out."""
+        """Return a slice without tombstones and values that an event leaves out; of deletes the key alone is left."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if pc.any(pc.equal(piece["op"], "x")).as_py():
             piece = piece.filter(pc.not_equal(piece["op"], "x"))
-        gone = pc.equal(piece["op"], "d")
+        # without a key, all there was tells the row
+        gone = pc.equal(piece["op"], "d" if self.key else "x")
         left_out = _left_out(piece["open"])
         for name, column in self.fields.items():
             untold = pc.or_(gone, left_out[name]) if name in left_out else gone

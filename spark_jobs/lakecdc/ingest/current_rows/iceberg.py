@@ -81,8 +81,8 @@ class Table:
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
         """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         rows = self.table.read(self.snapshot, where=condition.in_spark() if condition else "true")
-        values = {c.name: F.col(quoted_column(c.name)).cast(c.type) for c in self.columns}
-        yield SourceRows(full_load_frame(rows, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
+        row = F.struct(*[F.col(quoted_column(c.name)).cast(c.type).alias(c.name) for c in self.columns])
+        yield SourceRows(full_load_frame(rows, self.key, row, LoadMark("", datetime.now(UTC))))
 
     def now(self) -> None:
         """Return None: a snapshot does not change."""

@@ -115,8 +115,8 @@ class Table:
             return decoded.rows.frame
         types = ", ".join(f"{quoted_column(c.name)} {c.type}" for c in self.columns)
         none = local_relation(self.table.database.spark, [], types)
-        values = {c.name: F.col(quoted_column(c.name)) for c in self.columns}
-        return full_load_frame(none, self.key, self.columns, values, LoadMark("", datetime.now(UTC)))
+        row = F.struct(*[F.col(quoted_column(c.name)).alias(c.name) for c in self.columns])
+        return full_load_frame(none, self.key, row, LoadMark("", datetime.now(UTC)))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
         """Return a null context: the database has no lock for ingestion runs."""

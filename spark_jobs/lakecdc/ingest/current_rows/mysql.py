@@ -22,15 +22,17 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
+from lakecdc.ingest.formats.text_columns import TypeRows
 from lakecdc.ingest.sources.database import LoadMark, deal, loaded
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
-from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns, text_columns
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
+from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition
 
@@ -97,8 +99,8 @@ class Table:
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
         texts = snapshot.texts(database.spark, snapshot.read_chunks(database.where, self.table, shares, names, None))
-        values = snapshot.values(self.table, self.columns)
-        yield SourceRows(loaded(texts, self.key, self.columns, values, LoadMark("", datetime.now(UTC))))
+        rows = TypeRows(text_columns(self.table, self.columns), self.key, convert)
+        yield SourceRows(loaded(texts, rows, LoadMark("", datetime.now(UTC))))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
         """Return a null context: the server has no lock for ingestion runs."""
@@ -115,8 +117,9 @@ class Table:
         try:
             at = BinlogPosition.of(position.offsets)
             order = order_key(at.epoch, place.number, 0, RANK_READ)
-            values, texts = snapshot.values(feed.table, feed.columns), exact.where(F.col(snapshot.PLACE).isNull())
-            rows = changes(loaded(texts, feed.key, feed.columns, values, LoadMark(order, time)), order, time)
+            typed = TypeRows(text_columns(feed.table, feed.columns), feed.key, convert)
+            texts = exact.where(F.col(snapshot.PLACE).isNull())
+            rows = changes(loaded(texts, typed, LoadMark(order, time)), order, time)
         finally:
             exact.unpersist()
         return Batch(

@@ -112,7 +112,7 @@ class _BatchDecoder:
             made, found, aside = self._attempt(seen)
         if aside is None:
             return found
-        leaves_out = made.rows is not None and made.rows.folded and made.rows.facts.leaves_out
+        leaves_out = made.rows.folded and made.rows.facts.leaves_out
         if aside.events or (leaves_out and aside.problems):
             # one may be newer than the last event of its key, complete it, or have to come before it
             made.release()

@@ -23,7 +23,7 @@ from lakecdc.ingest.formats.changes import REJECTED, listed, no_key, union
 from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.cells import misfit, stored_type, value
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.sources.text_values import finite
+from lakecdc.ingest.formats.text_columns import OUTERMOST
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, moment
 from lakecdc.sql import EXACT_JSON, canonical, exact_json, parsed_type, quoted_column, sql_type
 
@@ -210,10 +210,21 @@ def _finite(
     found = F.col("kept")
     for struct, members in (("row", shape.columns), ("old_key", shape.key)):
         values = {name: F.col(f"kept.{struct}")[name] for name in members}
-        values |= {name: finite(values[name], texts[name], infinity) for name in members if name in texts}
+        values |= {name: _finite_text(values[name], texts[name], infinity) for name in members if name in texts}
         whole = F.struct(*[value.alias(name) for name, value in values.items()])
         found = found.withField(struct, F.when(F.col(f"kept.{struct}").isNotNull(), whole))
     return parsed.withColumn("kept", found)
+
+
+def _finite_text(text: Expression, sql_type: str, infinity: str) -> Expression:
+    """Replace the texts of infinite dates and times.
+
+    :param infinity: ``null`` makes them null, ``bounds`` the outermost values of the type.
+    """
+    if sql_type not in OUTERMOST:
+        return text
+    low, high = OUTERMOST[sql_type] if infinity == "bounds" else (None, None)
+    return F.when(text == "-infinity", F.lit(low)).when(text == "infinity", F.lit(high)).otherwise(text)
 
 
 def _typed(

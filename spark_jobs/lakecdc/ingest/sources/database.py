@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -15,18 +15,17 @@ from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.ingest.change import LoadRows, alike
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.sources.text_values import JUDGED, judgement, named_values
-from lakecdc.sql import quoted_column
+from lakecdc.ingest.formats.text_columns import JUDGED
+from lakecdc.model.columns import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.change import Column
-    from lakecdc.ingest.sources.text_values import TextValue
+    from lakecdc.ingest.formats.text_columns import Convert, TextColumn, TypeRows
     from lakecdc.metadata.positions import Position
 
 T = TypeVar("T")
@@ -76,10 +75,17 @@ def column_type(target: Target, column: str, derived: str | None, source_type: s
 
     :param derived: what the source's type becomes; None if there is nothing.
     :param source_type: its name, for messages.
-    :raises InputError: if there is no type, or the target gives one that Spark does not know.
+    :raises InputError: if there is no type, or the target gives one that Spark does not know or texts do not have.
     """
     if column in target.columns:
-        return chosen_type(target, column)
+        chosen = chosen_type(target, column)
+        if arrow_type(chosen) is None:
+            raise InputError(
+                f"Column {column!r} cannot be of type {chosen}: values of a database's log are read as single values.",
+                table=target.table,
+                hint=f'Use "columns": {{"{column}": "string"}}, which keeps their text.',
+            )
+        return chosen
     if derived is None:
         raise InputError(
             f"Column {column!r} has type {source_type}, which has no counterpart in Iceberg.",
@@ -102,96 +108,77 @@ class LoadMark(NamedTuple):
 
 
 def full_load_frame(
-    texts: DataFrame,
-    key: Sequence[str],
-    columns: Sequence[Column],
-    values: Mapping[str, Expression],
-    mark: LoadMark,
-    more: Sequence[Expression] = (),
+    rows: DataFrame, key: Sequence[str], row: Expression, mark: LoadMark, more: Sequence[str] = ()
 ) -> DataFrame:
     """Return the change frame of a full load.
 
-    :param texts: the rows as string columns.
-    :param columns: the target's columns.
-    :param values: expression of each column, from the string columns.
-    :param more: further columns, :data:`JUDGED`.
+    :param row: struct of the target's columns.
+    :param more: further columns of the rows.
     """
-    row = F.struct(*[values[column.name].alias(column.name) for column in columns])
-    known = {column.name: column for column in columns}
-    key_type = ", ".join(f"{quoted_column(name)}: {known[name].type}" for name in key)
-    return texts.select(row.alias("row"), *more).select(
+    told = rows.select(row.alias("row"), *more)
+    members = [F.col("row")[name].alias(name) for name in key]
+    # an event has a key before it if it changes the key
+    old_key = F.when(F.lit(False), F.struct(*members))
+    return told.select(
         F.lit("r").alias("op"),
-        F.struct(*[F.col("row")[name].alias(name) for name in key]).alias("key"),
+        F.struct(*members).alias("key"),
         "row",
         F.lit(None).cast("array<string>").alias("open"),
-        F.lit(None).cast(f"struct<{key_type}>").alias("old_key"),
+        old_key.alias("old_key"),
         F.lit(mark.order).alias("order"),
         F.lit(mark.time).alias("source_time"),
-        *(JUDGED if more else ()),
+        *more,
     )
 
 
-def loaded(
-    texts: DataFrame,
-    key: Sequence[str],
-    columns: Sequence[Column],
-    values: Mapping[str, TextValue],
-    mark: LoadMark,
-    *,
-    judged: bool = False,
-) -> DataFrame:
+def loaded(texts: DataFrame, rows: TypeRows, mark: LoadMark, *, judged: bool = False) -> DataFrame:
     """Return the change frame of a full load that reads texts.
 
-    :param values: of each column; the others are those of :func:`full_load_frame`.
+    :param texts: the rows as string columns.
+    :param rows: what types them.
     :param judged: values that do not fit do not stop it, see ``Rows``.
     """
-    of_columns = {column.name: values[column.name] for column in columns}
-    more = judgement(of_columns, {}, key, F.lit(False), F.lit(False)) if judged else ()
-    return full_load_frame(texts, key, columns, named_values(values, judged=judged), mark, more)
+    # Spark takes columns of a task by their names, which may have any characters
+    typed = texts.toDF(*(f"t{i}" for i in range(len(texts.columns)))).mapInArrow(rows, rows.schema)
+    if judged:
+        return full_load_frame(typed, rows.key, F.col("row"), mark, JUDGED)
+    row = F.when(F.col("unfit").isNotNull(), F.raise_error("unfit")).otherwise(F.col("row"))
+    return full_load_frame(typed, rows.key, row, mark)
 
 
-def arrow_rows(
-    changes: Callable[..., DataFrame],
-    read: Callable[[int], Iterator[pa.Table]],
-    tasks: int,
-    mark: LoadMark,
-    refusal: str | None,
+def load_rows(
+    texts: DataFrame, rows: TypeRows, read: Callable[[int], Iterator[pa.Table]], tasks: int, mark: LoadMark
 ) -> LoadRows:
-    """Return the rows of a full load, as a change frame and for tasks that write them themselves.
+    """Return the rows of a full load, as a change frame and for tasks that write them themselves; see :func:`loaded`.
 
-    :param changes: makes their change frame, see :func:`loaded`.
+    :param read: see ``LoadRows``, as for ``tasks``.
     """
-    return LoadRows(
-        changes(),
-        judged=partial(changes, judged=True),
-        read=read,
-        tasks=tasks,
-        order=mark.order,
-        time=mark.time,
-        refusal=refusal,
-    )
+    frame, judged = loaded(texts, rows, mark), partial(loaded, texts, rows, mark, judged=True)
+    return LoadRows(frame, judged=judged, read=read, tasks=tasks, order=mark.order, time=mark.time)
 
 
-def constants(spark: SparkSession, values: Sequence[TextValue], table: str) -> dict[str, Any]:
+def defaults(
+    columns: Iterable[TextColumn], texts: Mapping[str, str | None], convert: Convert, table: str
+) -> dict[str, Any]:
     """Return defaults of columns, by column, as Python has them.
 
-    :param values: of literals.
+    :param texts: by column.
     :param table: the target.
     :raises InputError: a default does not fit its column.
     """
-    both = [
-        F.struct(one.value.alias("value"), one.misfit().alias("misfit")).alias(f"v{i}") for i, one in enumerate(values)
-    ]
-    found = spark.range(1).select(*both).first()
-    assert found is not None
-    for one, constant in zip(values, found, strict=True):
-        if constant["misfit"]:
+    import pyarrow as pa
+
+    found = {}
+    for one in columns:
+        values, misfits = convert(pa.array([texts[one.name]], pa.string()), one.base, one.type)
+        if misfits:
             raise InputError(
-                f"Column {one.column!r} of type {one.type} cannot take its default at the source.",
+                f"Column {one.name!r} of type {one.type} cannot take its default at the source.",
                 table=table,
-                hint=f'Change the default there, or leave the column out with "exclude_columns": ["{one.column}"].',
+                hint=f'Change the default there, or leave the column out with "exclude_columns": ["{one.name}"].',
             )
-    return {one.column: constant["value"] for one, constant in zip(values, found, strict=True)}
+        found[one.name] = values[0].as_py()
+    return found
 
 
 def string_schema(names: Sequence[str]) -> StructType:

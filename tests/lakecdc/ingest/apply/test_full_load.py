@@ -57,10 +57,9 @@ def load(
                            names=["c0", "c1", "c2"])  # fmt: skip
 
     ids = lake.spark.range(ROWS).select(F.col("id").alias("p0"))
-    made = {"p0": F.col("p0"), "name": F.when(F.col("p0") % 3 != 0, F.col("p0").cast("string")),
-            "n": F.col("p0").cast("decimal(9,2)")}  # fmt: skip
+    row = F.expr("struct(p0, if(p0 % 3 != 0, string(p0), null) AS name, CAST(p0 AS decimal(9,2)) AS n)")
     order = order_key(1, 5, 0, 0)
-    changes = full_load_frame(ids, ("p0",), COLUMNS, made, LoadMark(order, TIME))
+    changes = full_load_frame(ids, ("p0",), row, LoadMark(order, TIME))
     rows = LoadRows(changes, read=read, tasks=2, order=order, time=TIME)
     batch = Batch(settings, ("p0",), COLUMNS, rows, Position("test", "1", {}), full_load=True)
     table, _ = tables.prepare(lake.spark, "lake", None, batch)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakecdc.ingest.batch import Batch
-from lakecdc.ingest.formats.native import Native
+from lakecdc.ingest.formats.native.log import LogRows
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.metadata.positions import Position, decode
 from tests.lakecdc.ingest.by_spark import made_by
@@ -17,7 +17,7 @@ Key = tuple[Any, ...]
 class EventSource(LogSource[Any, Any]):
     """A source whose batches have every event as a row of Spark's."""
 
-    def _fold(self, *arguments: Any) -> Native:
+    def _fold(self, *arguments: Any) -> LogRows:
         with made_by("spark"):
             return super()._fold(*arguments)
 

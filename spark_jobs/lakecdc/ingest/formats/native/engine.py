@@ -81,8 +81,7 @@ class Scan:
 class Native:
     """What the engine made of a batch.
 
-    :param rows: the changes; None if a log's events are the JVM's.
-    :param reason: why they are.
+    :param rows: the changes.
     :param newest: source time of the newest event.
     :param high_orders: highest order key by ``topic/partition``.
     :param tables: source tables of the events.
@@ -93,11 +92,10 @@ class Native:
     :param why: why the first of them is.
     :param rejected: messages that cannot be applied; None if there are none.
     :param stretches: of its changes, by ``topic/partition``.
-    :param kept: what Spark keeps of a log until the batch is done.
+    :param kept: what Spark keeps until the batch is done.
     """
 
-    rows: PackedRows | None = None
-    reason: str | None = None
+    rows: PackedRows
     events: int = 0
     newest: datetime | None = None
     high_orders: Mapping[str, str] | None = None
@@ -161,7 +159,6 @@ def decode_native(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: 
     found = made.told
     one_log = scan is not None and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS
     native = run.native(made, has_twins=not one_log)
-    assert native.rows is not None
     reason = _reason(native.rows, shards=decoding.wants is not None)
     if reason:
         made.release()

@@ -61,7 +61,8 @@ class UnpackTask:
         import pyarrow.compute as pc
 
         of = {name: batch.column(name) for name in batch.schema.names}
-        gone = pc.is_in(of["op"], pa.array(["d", "x"]))
+        # a delete has its key alone, but where there is none
+        gone = pc.is_in(of["op"], pa.array(["d", "x"] if self.key else ["x"]))
         row = pa.StructArray.from_arrays([of[f"c{i}"] for i in range(len(self.names))], list(self.names), mask=gone)
         keys, stayed, nothing = range(len(self.key)), pc.invert(of["moved"]), [pa.nulls(len(batch), pa.string())]
         columns = {

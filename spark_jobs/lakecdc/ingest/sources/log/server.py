@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column, ColumnsTold, LoadRows
-    from lakecdc.ingest.formats.native.log import LogLayout
+    from lakecdc.ingest.formats.native.log_layout import LogLayout
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.metadata.positions import Position
     from lakecdc.model.positions import LogPosition
@@ -58,16 +58,14 @@ class TableChanges:
     """A table's part of a round, under the names that its columns have at the end of the round.
 
     :param key: names of the key's columns.
-    :param changes: makes the change frame of its events in the JVM; with ``judged`` see ``Rows``.
-    :param layout: returns how tasks of the native engine take the events, or why they are the JVM's.
+    :param layout: how its events tell its rows.
     :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
     :param facts: for the report.
     """
 
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    changes: Callable[..., DataFrame]
-    layout: Callable[[], LogLayout | str]
+    layout: LogLayout
     source_columns: Mapping[str, int | None] | None
     columns_told: ColumnsTold | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -152,7 +150,7 @@ class LogServer(ABC, Generic[F, R]):
         """
 
     @abstractmethod
-    def take(self, read: LogRead[R], feed: F, relation: int, epoch: int) -> TableChanges:
+    def take(self, read: LogRead[R], feed: F, relation: int) -> TableChanges:
         """Take a table's part out of a round.
 
         :param relation: the table's number in the round.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Rows
-from lakecdc.ingest.formats.native import Native
-from lakecdc.ingest.formats.native.log import fold_log
+from lakecdc.ingest.formats.native.log import LogFold, LogRows
+from lakecdc.ingest.misfits import with_misfits
 from lakecdc.ingest.sources.database import reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
@@ -218,16 +217,14 @@ class LogSource(Generic[F, R]):
             return []
 
     def _batch(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
-        changes, rows = self.server.take(read, feed, relation, self._epoch), None
-        if read.round.events(relation):
-            rows, decoded_by = self._rows(read.round, feed, relation, changes)
-            facts = {**facts, "decoded_by": decoded_by}
+        changes = self.server.take(read, feed, relation)
+        found = self._fold(read.round, feed, relation, changes) if read.round.events(relation) else None
         truncate = read.round.truncate(relation)
-        return Batch(
+        batch = Batch(
             target=feed.table.target,
             key=changes.key,
             columns=changes.columns,
-            rows=rows,
+            rows=found.rows if found else None,
             position=self._position(feed, read.end.at, read.end.time),
             truncate_order=order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None,
             source=SourceFacts(
@@ -237,31 +234,16 @@ class LogSource(Generic[F, R]):
                 facts={**facts, **changes.facts},
             ),
         )
+        return batch if found is None or found.misfits is None else with_misfits(batch, found.misfits, found.events)
 
-    def _rows(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> tuple[Rows, str]:
-        """Return the changes of a table, folded by tasks where these can, and how they were decoded."""
-        native = self._fold(log_round, feed, relation, changes)
-        judged = partial(changes.changes, judged=True)
-
-        def unfolded() -> Rows:
-            return Rows(changes.changes(), judged=judged)
-
-        if native.rows is None:
-            return unfolded(), f"jvm: {native.reason}"
-        return replace(native.rows, unfolded=native.rows.unfolded or unfolded, judged=judged), "native"
-
-    def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> Native:
-        """Fold the changes of a table by tasks, or say why these cannot."""
-        target = feed.table.target
-        layout = changes.layout()
-        if isinstance(layout, str):
-            return Native(reason=layout)
+    def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
+        """Type the changes of a table, and fold them where that is possible."""
+        target, layout = feed.table.target, changes.layout
         if target.keyed and target.on_truncate == "apply":
             layout = replace(layout, void_below=log_round.truncate(relation))
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
-        native = fold_log(log_round.cells_of(relation), layout, log_round.size(relation), target, by, self._epoch)
-        self._cached += native.kept
-        return native
+        cells, size = log_round.cells_of(relation), log_round.size(relation)
+        return LogFold(cells, layout, size, target, by, self._epoch, self._cached).run()
 
     def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
         """Return the position of a table once the log is applied up to a place."""

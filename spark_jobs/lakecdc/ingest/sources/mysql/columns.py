@@ -6,22 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
-from lakecdc.ingest.sources.database import constants, full_load_needed
+from lakecdc.ingest.formats.text_columns import TextColumn
+from lakecdc.ingest.sources.database import defaults, full_load_needed
 from lakecdc.ingest.sources.mysql.connect import query, quoted
-from lakecdc.ingest.sources.mysql.types import BYTES, typed
+from lakecdc.ingest.sources.mysql.texts import convert
+from lakecdc.ingest.sources.mysql.types import BYTES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.mysql.catalog import SourceTable
     from lakecdc.ingest.sources.mysql.connect import Session
 
 
 def checked_fills(
-    spark: SparkSession, session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
+    session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
 ) -> dict[str, Any]:
     """Return the value of each column in rows that are older than it, in the column's type; null is left out.
 
@@ -51,11 +49,9 @@ def checked_fills(
     # one row, whatever the table holds
     rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
     texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
-    values = [
-        typed(F.lit(None if text is None else str(text)), known[c.name].base, c.type, c.name)
-        for c, text in zip(wanted, texts, strict=True)
-    ]
-    found = constants(spark, values, table.target.table)
+    named = {c.name: None if text is None else str(text) for c, text in zip(wanted, texts, strict=True)}
+    of = [TextColumn(c.name, known[c.name].base, c.type) for c in wanted]
+    found = defaults(of, named, convert, table.target.table)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -1,7 +1,4 @@
-"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events.
-
-What is plain is typed and folded by tasks of the native engine, the rest in the JVM.
-"""
+"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events."""
 
 from __future__ import annotations
 
@@ -10,23 +7,18 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
-from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
+from lakecdc.ingest.formats.native.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import EVENTS, Parked
 from lakecdc.ingest.sources.mysql import rows as decoded
-from lakecdc.ingest.sources.mysql.arrow_values import converted, is_odd_for_arrow
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.events import FORMAT
 from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
 from lakecdc.ingest.sources.mysql.server import Server
-from lakecdc.ingest.sources.mysql.types import typed
-from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement, named_values
-from lakecdc.model.order import order_sql
+from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.model.positions import FILE_STEP, Place
 
 if TYPE_CHECKING:
@@ -207,66 +199,22 @@ class TableEvents:
     columns: Sequence[Column]
     bases: Mapping[str, str]
 
-    def changes(self, epoch: int, *, judged: bool = False) -> DataFrame:
-        """Return the change frame.
-
-        :param epoch: of the order keys.
-        :param judged: values that do not fit do not stop it, see ``Rows``.
-        """
-        key, relations = self.key, self.relations
-        places = {k: F.get("old", F.lit(i)) for i, k in enumerate(key)}
-        of_row = {c.name: _value("new", c, relations) for c in self.columns}
-        # of a table without a key, all there is to tell a row
-        of_old = {
-            c.name: typed(places[c.name], self.bases[c.name], c.type, c.name) if key else _value("old", c, relations)
-            for c in self.columns
-            if not key or c.name in places
-        }
-        new, old = (named_values(values, judged=judged) for values in (of_row, of_old))
-        gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
-        row, old_key = F.struct(*new.values()), F.struct(*[old[k] for k in key])
-        image = F.when(~gone, row) if key else F.when(gone, F.struct(*old.values())).otherwise(row)
-        order = order_sql(str(epoch), "position", "ordinal", "8", "seconds * 1000")
-        return self.log_round.of_table(self.table).select(
-            F.col("kind").alias("op"),
-            F.when(gone, old_key).otherwise(F.struct(*[new[k] for k in key])).alias("key"),
-            image.alias("row"),
-            F.lit(None).cast("array<string>").alias("open"),
-            F.when(F.col("moved"), old_key).alias("old_key"),
-            F.expr(order).alias("order"),
-            F.timestamp_seconds("seconds").alias("source_time"),
-            *(judgement(of_row, of_old, key, gone, moved) if judged else ()),
+    def layout(self) -> LogLayout:
+        """Return how the events tell the table's rows."""
+        log_round = self.log_round
+        return LogLayout(
+            tuple(map(self._version, self.relations)),
+            tuple(self.columns),
+            tuple(self.key),
+            convert,
+            log_round.place,
+            "seconds",
+            1_000_000,
+            log_round.end,
         )
 
-    def layout(self) -> LogLayout | str:
-        """Return how tasks of the native engine take the events, or why they are the JVM's."""
-        log_round = self.log_round
-        if self.table in log_round.summary.altered or len(self.relations) != 1:
-            return "the source has altered the table"
-        if not self.key and log_round.events(self.table).get("d"):
-            return "a delete in a table without a key"
-        there = {name: (place, base, kind) for place, (name, base, kind) in enumerate(self.relations[0].columns)}
-        for c in self.columns:
-            if c.name not in there:
-                return f"the log has no column {c.name!r}"
-            _place, base, kind = there[c.name]
-            if is_odd_for_arrow(base, kind, c.type):
-                return f"column {c.name!r} is {c.type}, made of {base}"
-        wanted = tuple(LogColumn(c.name, *there[c.name][:2], c.type) for c in self.columns)
-        names = [column.name for column in wanted]
-        places = tuple((names.index(k), place) for place, k in enumerate(self.key))
-        return LogLayout(wanted, places, converted, log_round.place, "seconds", 1_000_000, log_round.end)
-
-
-def _value(field: str, column: Column, relations: Sequence[Relation]) -> TextValue:
-    """Return a column's value, wherever it stands in each version of the table.
-
-    In versions from before the column it is what the source shows in such rows now.
-    """
-    found = [
-        (relation.version, typed(F.get(field, F.lit(place)), base, column.type, column.name))
-        for relation in relations
-        for place, (name, base, _type) in enumerate(relation.columns)
-        if name == column.name
-    ]
-    return by_version(column, found, len(relations))
+    def _version(self, relation: Relation) -> LogVersion:
+        texts = {name: LogText(place, base) for place, (name, base, _type) in enumerate(relation.columns) if name}
+        # without a key, all there is tells a row that goes
+        old = {name: LogText(place, self.bases[name]) for place, name in enumerate(self.key)} or texts
+        return LogVersion(relation.version, texts, old)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -14,14 +13,14 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ColumnsTold, LoadRows
-from lakecdc.ingest.sources.database import LoadMark, arrow_rows, deal, full_load_needed, loaded
+from lakecdc.ingest.formats.text_columns import TypeRows
+from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, load_rows
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.arrow_values import odd_for_arrow
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table, text_columns
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.feed import Feed
@@ -29,6 +28,7 @@ from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
 from lakecdc.ingest.sources.mysql.reading import Limits, Wanted
 from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
+from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
@@ -163,11 +163,11 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         types = tuple(feed.target_types(lambda: self._target(feed)).items())
         return Wanted(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
-    def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int, epoch: int) -> TableChanges:
+    def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
         with self.asking():
-            return self._take(read, feed, relation, epoch)
+            return self._take(read, feed, relation)
 
-    def _take(self, read: LogRead[binlog.Round], feed: Feed, relation: int, epoch: int) -> TableChanges:
+    def _take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
         found, name = read.round, feed.table.target.table
         summary = found.summary
         if relation in summary.lost:
@@ -182,7 +182,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         columns = feed.columns
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(relation, ()) if of in names]
-            fills = checked_fills(self.spark, self._session, feed.table, columns, added)
+            fills = checked_fills(self._session, feed.table, columns, added)
             columns = with_fills(columns, fills)
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         known = bases(feed.table, relations)
@@ -190,8 +190,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         return TableChanges(
             key=feed.key,
             columns=columns,
-            changes=partial(events.changes, epoch),
-            layout=events.layout,
+            layout=events.layout(),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=self._zero_date_facts(feed),
@@ -280,11 +279,9 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
 
         :param order: their order key, below that of every change behind their place in the log.
         """
-        values, known = snapshot.values(feed.table, feed.columns), bases(feed.table, ())
-        mark = LoadMark(order, self._begin_time)
-        changes = partial(loaded, texts, feed.key, feed.columns, values, mark)
-        read = snapshot.ReadTables(by_tasks, tuple((known[c.name], c.type) for c in feed.columns))
-        return arrow_rows(changes, read, len(by_tasks.shares), mark, odd_for_arrow(feed.table, feed.columns))
+        rows = TypeRows(text_columns(feed.table, feed.columns), feed.key, convert)
+        read = snapshot.ReadTables(by_tasks, rows.columns)
+        return load_rows(texts, rows, read, len(by_tasks.shares), LoadMark(order, self._begin_time))
 
     def close(self) -> None:
         if self._session_or_none:

@@ -23,24 +23,23 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.iceberg.explain import as_ours
+from lakecdc.ingest.change import OddValueError
+from lakecdc.ingest.formats.text_columns import TextColumn
 from lakecdc.ingest.sources.database import cause, string_schema
-from lakecdc.ingest.sources.mysql.arrow_values import ZERO_DATE, converted
-from lakecdc.ingest.sources.mysql.catalog import SourceTable, bases
+from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
-from lakecdc.ingest.sources.mysql.types import BYTES, DATED, typed
+from lakecdc.ingest.sources.mysql.texts import ZERO_DATE, convert
+from lakecdc.ingest.sources.mysql.types import BYTES, DATED
 from lakecdc.model.positions import Place
 from lakecdc.runtime.worker import settle
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.mysql.connect import Session
-    from lakecdc.ingest.sources.text_values import TextValue
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"
@@ -179,24 +178,25 @@ class ReadChunks:
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`.
-
-    :param types: base at the source and Spark SQL type of each column.
-    """
+    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`."""
 
     chunks: ReadChunks
-    types: tuple[tuple[str, str], ...]
+    columns: tuple[TextColumn, ...]
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
         """Read a share and turn its texts into values.
 
-        :raises OddValueError: telling the column and the value.
+        :raises OddValueError: one does not fit.
         """
         import pyarrow as pa
 
         for rows in self.chunks.share(number):
-            columns = zip(rows.columns, self.types, self.chunks.columns, strict=True)
-            arrays = [converted(texts, base, kind, name) for texts, (base, kind), name in columns]
+            arrays = []
+            for texts, column in zip(rows.columns, self.columns, strict=True):
+                values, misfits = convert(texts, column.base, column.type)
+                if misfits:
+                    raise OddValueError(f"a value does not fit into column {column.name!r} ({column.type})")
+                arrays.append(values)
             yield pa.Table.from_arrays(arrays, [f"c{i}" for i in range(len(arrays))])
 
 
@@ -235,15 +235,6 @@ class ReadExactly:
             pa.array([json.dumps([place.file, place.pos])]),
         ]
         yield pa.RecordBatch.from_arrays(last, names=names)
-
-
-def values(table: SourceTable, columns: Iterable[Column]) -> dict[str, TextValue]:
-    """Return the values of a full load, by column, of columns that hold their texts.
-
-    :param columns: the target's.
-    """
-    known = bases(table, ())
-    return {c.name: typed(F.col(quoted_column(c.name)), known[c.name], c.type, c.name) for c in columns}
 
 
 def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:

@@ -28,15 +28,6 @@ keep its text, give the column the type string with ``columns`` of the target.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F
-
-from lakecdc.ingest.sources.text_values import TextValue
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 MAX_PRECISION = 38
 _SMALL = ("tinyint", "smallint", "mediumint", "int", "year")
@@ -67,7 +58,8 @@ BASES = {
 #: types whose text is hexadecimal
 BYTES = frozenset({"binary", "varbinary", "blob", "geometry", "vector"})
 DATED = frozenset({"date", "datetime", "timestamp"})
-NUMERIC = frozenset({*_SMALL, "bigint", "float", "double", "decimal", "bit"})
+EXACT_NUMBERS = frozenset({*_SMALL, "bigint", "decimal"})
+NUMERIC = frozenset({*EXACT_NUMBERS, "float", "double", "bit"})
 
 
 @dataclass(frozen=True)
@@ -94,30 +86,3 @@ class MysqlType:
         if self.unsigned and self.base in ("int", "bigint"):
             return "bigint" if self.base == "int" else "decimal(20,0)"
         return _SIMPLE.get(self.base)
-
-
-def typed(text: Column, base: str, target_type: str, column: str) -> TextValue:
-    """Type a value's text.
-
-    :param text: string column with the server's text in UTC; bytes as hexadecimal digits, a bit field as a number.
-    :param base: of the column's type at the source.
-    :param target_type: Spark SQL type.
-    :param column: name of the target's column.
-    """
-    plain = partial(TextValue, column, target_type, text, may_misfit=False)
-    if base in BYTES:
-        octets = F.unhex(text)
-        if target_type == "binary":
-            return plain(octets)
-        text = octets.cast("string")
-        return TextValue(column, target_type, text, text.try_cast(target_type))
-    if target_type == "string":
-        return plain(text)
-    if target_type == "binary":
-        return plain(text.cast("binary"))
-    if base in DATED and target_type in ("date", "timestamp", "timestamp_ntz"):
-        # Spark knows a year 0, MySQL only as a part of dates that are none
-        readable = F.when(~F.startswith(text, F.lit("0000")), text)
-        zoned = F.concat(readable, F.lit("+00:00")) if base == "timestamp" else readable
-        return plain(zoned.try_cast(target_type))
-    return TextValue(column, target_type, text, text.try_cast(target_type))

@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
-from lakecdc.ingest.sources.database import constants, full_load_needed
+from lakecdc.ingest.formats.text_columns import TextColumn
+from lakecdc.ingest.sources.database import defaults, full_load_needed
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.reading import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
+from lakecdc.ingest.sources.postgres.texts import Texts
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
 if TYPE_CHECKING:
     import psycopg
-    from pyspark.sql import SparkSession
 
 
 @dataclass
@@ -127,9 +126,7 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
     return tuple(names.get(of, name) for of, name in zip(feed.key_numbers, feed.table.key, strict=True))
 
 
-def with_fill(
-    spark: SparkSession, session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog
-) -> tuple[Column, ...]:
+def with_fill(session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
     """Return the columns with what rows older than them show, in the columns' types."""
     texts = missing_values(session, feed.table.oid)
     wanted = [c for c in feed.columns if c.name in texts]
@@ -142,9 +139,8 @@ def with_fill(
     ).fetchone()
     assert row is not None
     kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
-    wanted = [c for c in wanted if c.name in kinds]
-    values = [types.typed(F.lit(texts[c.name]), kinds[c.name], c) for c in wanted]
-    fills = constants(spark, values, feed.table.target.table)
+    of = [TextColumn(c.name, types.base_name(kinds[c.name]), c.type) for c in wanted if c.name in kinds]
+    fills = defaults(of, texts, Texts(types.infinity), feed.table.target.table)
     return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
 

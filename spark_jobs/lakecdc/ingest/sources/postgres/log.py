@@ -1,7 +1,4 @@
-"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events.
-
-What is plain is typed and folded by tasks of the native engine, the rest in the JVM.
-"""
+"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events."""
 
 from __future__ import annotations
 
@@ -11,27 +8,22 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.ingest.formats.native.log import LogColumn, LogLayout
+from lakecdc.ingest.formats.native.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres import pgoutput
-from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.ingest.sources.postgres.pgoutput import Decoder
 from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, Summary, Wanted
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
+from lakecdc.ingest.sources.postgres.texts import Texts
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
-from lakecdc.ingest.sources.text_values import TextValue, by_version, judgement, named_values
-from lakecdc.model.order import order_sql
 from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakecdc.contract.sources.postgres import PostgresSource
     from lakecdc.ingest.change import Column
@@ -41,8 +33,6 @@ COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_ls
   'proto_version', '1', 'publication_names', {publication})) TO STDOUT (FORMAT binary)
 """
 _IN_USE_SECONDS = 60.0
-# what one task sorts in memory when it folds
-_EVENTS_PER_TASK, _BYTES_PER_TASK = 100_000, 64 * 1024 * 1024
 # binary COPY: a header of 19 bytes, then per row a count of fields and a length before the one value
 _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 
@@ -190,90 +180,30 @@ class TableEvents:
     types: TypeCatalog
     renamed: Mapping[int, Mapping[str, str]]
 
-    def changes(self, epoch: int, *, judged: bool = False) -> DataFrame:
-        """Return the change frame.
-
-        :param epoch: of the order keys.
-        :param judged: values that do not fit do not stop it, see ``Rows``.
-        """
-        key, renamed = self.key, self.renamed
-        described = self.log_round.relations(self.oid)
-        relations = [_with_names(relation, renamed.get(relation.version, {})) for relation in described]
-        of_row = {c.name: _value("new", c, relations, self.types) for c in self.columns}
-        of_key = {c.name: _value("old", c, relations, self.types) for c in self.columns if c.name in key}
-        new, old = (named_values(values, judged=judged) for values in (of_row, of_key))
-        gone, moved = F.col("kind") == "d", F.coalesce("moved", F.lit(False))
-        new_key, old_key = (F.struct(*[values[k] for k in key]) for values in (new, old))
-        order = order_sql(str(epoch), "commit_lsn", "ordinal", "8", "commit_micros div 1000")
-        frame = self.log_round.of_table(self.oid).select(
-            F.col("kind").alias("op"),
-            F.when(gone, old_key).otherwise(new_key).alias("key"),
-            F.when(~gone, F.struct(*new.values())).alias("row"),
-            _open(renamed).alias("open"),
-            F.when(F.col("moved"), old_key).alias("old_key"),
-            F.expr(order).alias("order"),
-            F.timestamp_micros("commit_micros").alias("source_time"),
-            *(judgement(of_row, of_key, key, gone, moved) if judged else ()),
-        )
-        tasks = self.log_round.size(self.oid).tasks(_EVENTS_PER_TASK, _BYTES_PER_TASK)
-        # one task has read them all, and would sort them all by key to fold them
-        return frame.repartition(tasks, "key") if key and tasks > 1 else frame
-
-    def layout(self, *, overtaken: bool) -> LogLayout | str:
-        """Return how tasks of the native engine take the events, or why they are the JVM's.
+    def layout(self, *, overtaken: bool) -> LogLayout:
+        """Return how the events tell the table's rows.
 
         :param overtaken: a full load may have read rows that are newer than the events.
         """
-        log_round, columns = self.log_round, self.columns
-        relations = log_round.relations(self.oid)
-        # a parked round does not tell which tables have such updates
-        if overtaken and (log_round.parked is not None or self.oid in log_round.summary.open):
-            return "an update from before its row was loaded leaves values out"
-        if len(relations) > 1 or any(self.renamed.values()):
-            return "the source has altered the table"
-        (relation,) = relations
-        places = {column.name: place for place, column in enumerate(relation.columns)}
-        missing = [c.name for c in columns if c.name not in places]
-        if missing:
-            return f"the log has no column {missing[0]!r}"
-        if odd := self.types.odd_for_arrow(relation.columns, columns):
-            return odd
-        oids = {column.name: column.type_oid for column in relation.columns}
-        wanted = tuple(LogColumn(c.name, places[c.name], self.types.base_name(oids[c.name]), c.type) for c in columns)
-        names = [column.name for column in wanted]
-        places_of_key = tuple((names.index(k), places[k]) for k in self.key)
-        return LogLayout(wanted, places_of_key, converted, log_round.place, "commit_micros", 1, log_round.end)
+        log_round = self.log_round
+        # such an update may not be filled from the load's row; a parked round does not tell which tables have any
+        leaves_out = log_round.parked is not None or self.oid in log_round.summary.open
+        return LogLayout(
+            tuple(self._version(relation) for relation in log_round.relations(self.oid)),
+            tuple(self.columns),
+            tuple(self.key),
+            Texts(self.types.infinity),
+            log_round.place,
+            "commit_micros",
+            1,
+            log_round.end,
+            folds=not (overtaken and leaves_out),
+        )
 
-
-def _with_names(relation: Relation, names: Mapping[str, str]) -> Relation:
-    columns = tuple(replace(c, name=names.get(c.name, c.name)) for c in relation.columns)
-    return replace(relation, columns=columns)
-
-
-def _open(renamed: Mapping[int, Mapping[str, str]]) -> Expression:
-    """Return the names of unchanged columns, as they are now."""
-    found = F.col("open")
-    for version, names in renamed.items():
-        if names:
-            new = F.create_map(*[F.lit(x) for pair in names.items() for x in pair])
-            there = _now(new)
-            found = F.when(F.col("version") == version, there).otherwise(found)
-    return found
-
-
-def _now(names: Expression) -> Expression:
-    return F.transform("open", lambda name: F.coalesce(F.try_element_at(names, name), name))
-
-
-def _value(field: str, column: Column, relations: Sequence[Relation], types: TypeCatalog) -> TextValue:
-    """Return a column's value, wherever it stands in each version of the table.
-
-    In versions from before the column it is what the source shows in such rows now.
-    """
-    found = [
-        (relation.version, types.typed(F.get(field, F.lit(place)), candidate.type_oid, column))
-        for relation in relations
-        for place, candidate in enumerate(relation.columns)
-        if candidate.name == column.name
-    ]
-    return by_version(column, found, len(relations))
+    def _version(self, relation: Relation) -> LogVersion:
+        renamed = self.renamed.get(relation.version, {})
+        texts = {
+            renamed.get(column.name, column.name): LogText(place, self.types.base_name(column.type_oid))
+            for place, column in enumerate(relation.columns)
+        }
+        return LogVersion(relation.version, texts, {name: texts[name] for name in self.key}, renamed)

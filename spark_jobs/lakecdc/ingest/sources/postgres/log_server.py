@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
@@ -288,7 +287,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         at = LsnPosition(max(summary.end_lsn, end.at.number))
         return LogRead(found, LogEnd(at, end.time), at_log_end=not repeated)
 
-    def take(self, read: LogRead[wal.Round], feed: Feed, relation: int, epoch: int) -> TableChanges:
+    def take(self, read: LogRead[wal.Round], feed: Feed, relation: int) -> TableChanges:
         found, table, to = read.round, feed.table, read.end.at.number
         relations = found.relations(relation)
         if feed.storage:
@@ -297,7 +296,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         key = key_names(feed, relations, numbers)
         if relations:
             feed.columns = target_columns(table.target, key, relations[-1].columns, self._types)
-        columns = with_fill(self.spark, self._session, feed, self._types)
+        columns = with_fill(self._session, feed, self._types)
         named = bool(relations) or settle_quiet_names(feed, to)
         if not named:
             columns = without_new_names(self._session, feed, columns)
@@ -309,8 +308,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         return TableChanges(
             key=key,
             columns=columns,
-            changes=partial(events.changes, epoch),
-            layout=partial(events.layout, overtaken=bool(feed.ahead)),
+            layout=events.layout(overtaken=bool(feed.ahead)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts=table.facts,
         )

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.change import OddValueError
-from lakecdc.ingest.sources.database import LoadMark, arrow_rows, loaded, string_schema
+from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
+from lakecdc.ingest.sources.database import LoadMark, load_rows, string_schema
 from lakecdc.ingest.sources.postgres import slots
-from lakecdc.ingest.sources.postgres.arrow_values import converted
 from lakecdc.ingest.sources.postgres.connect import Address, connect
+from lakecdc.ingest.sources.postgres.texts import Texts, is_read_by_arrow
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
-from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -300,44 +300,45 @@ def parse(
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`.
-
-    :param types: Spark SQL types of the columns, each of which the source's text is exactly.
-    """
+    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`."""
 
     copy: CopyChunks
-    types: tuple[str, ...]
+    columns: tuple[TextColumn, ...]
+    convert: Texts
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
         """Copy a share and parse it.
 
-        :raises OddValueError: telling the column.
+        :raises OddValueError: a value does not fit.
         """
         import pyarrow as pa
 
-        names = [f"c{i}" for i in range(len(self.types))]
-        kinds = [pa.string() if kind == "binary" else arrow_type(kind) for kind in self.types]
+        names = [f"c{i}" for i in range(len(self.columns))]
+        # what Arrow reads as well is no text in between
+        read = [is_read_by_arrow(c.base, c.type) for c in self.columns]
+        kinds = [arrow_type(c.type) if known else pa.string() for c, known in zip(self.columns, read, strict=True)]
         for block in self.copy.blocks(number):
             try:
-                for batch in parse(block, names, kinds):
-                    yield self._with_bytes(pa.Table.from_batches([batch]))
-            except pa.ArrowInvalid as error:
-                raise OddValueError(self._named(str(error))) from error
+                batches = parse(block, names, kinds)
+            except pa.ArrowInvalid:
+                # Arrow refuses some that fit, such as an infinite date where the source says what it means
+                batches, read = parse(block, names), [False] * len(names)
+            for batch in batches:
+                yield self._typed(pa.Table.from_batches([batch]), read)
 
-    def _with_bytes(self, table: pa.Table) -> pa.Table:
-        """Return a table whose binary columns are texts yet."""
-        for place, kind in enumerate(self.types):
-            if kind == "binary":
-                values = converted(table.column(place).chunk(0), "bytea", kind, self.copy.columns[place])
-                table = table.set_column(place, table.column_names[place], values)
+    def _typed(self, table: pa.Table, read: Sequence[bool]) -> pa.Table:
+        """Return a table with values in the place of texts.
+
+        :param read: whether a column has values already.
+        """
+        for place, column in enumerate(self.columns):
+            if read[place]:
+                continue
+            values, misfits = self.convert(table.column(place).chunk(0), column.base, column.type)
+            if misfits:
+                raise OddValueError(f"a value does not fit into column {column.name!r} ({column.type})")
+            table = table.set_column(place, table.column_names[place], values)
         return table
-
-    def _named(self, text: str) -> str:
-        """Arrow's message with the column's name and without the value."""
-        found = _IN_COLUMN.match(text)
-        if found is None:
-            return without_values(text)
-        return f"column {self.copy.columns[int(found[1])]!r}: {without_values(text[found.end() :])}"
 
 
 def rows(
@@ -355,6 +356,5 @@ def rows(
     """
     tasks = len(copy.shares)
     texts = spark.range(0, tasks, 1, tasks).mapInArrow(copy, string_schema(copy.columns))
-    changes = partial(loaded, texts, table.key, columns, types.values(table.columns, columns), mark)
-    read = ReadTables(copy, tuple(column.type for column in columns))
-    return arrow_rows(changes, read, tasks, mark, types.odd_for_arrow(table.columns, columns))
+    rows = TypeRows(types.text_columns(table.columns, columns), table.key, Texts(types.infinity))
+    return load_rows(texts, rows, ReadTables(copy, rows.columns, Texts(types.infinity)), tasks, mark)

@@ -23,35 +23,26 @@ domains                                           as their base type
 ================================================  =======================================================
 
 Everything else (geometric, range, composite, tsvector, money, interval, oid, hstore and other extension types) stops
-the table with an error, unless the target's ``columns`` names a type for it, into which its text is cast, or
-``exclude_columns`` leaves it out. An event with a value that its type cannot hold, such as the date ``infinity``, a
-year BC or the numeric ``NaN``, goes to the quarantine; the value never becomes null.
+the table with an error, unless the target's ``columns`` names a type for it, as which its text is read, or
+``exclude_columns`` leaves it out. A value is read exactly or not at all: an event with one that its type cannot hold,
+such as the date ``infinity``, a year BC or the numeric ``NaN``, goes to the quarantine; the value never becomes null.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
-from lakecdc.ingest.sources.text_values import TextValue, finite
-from lakecdc.model.columns import arrow_type
-from lakecdc.sql import quoted_column
+from lakecdc.ingest.formats.text_columns import TextColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import psycopg
-    from pyspark.sql import Column as Expression
 
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.postgres.catalog import SourceColumn
-    from lakecdc.ingest.sources.postgres.reading import RelationColumn
 
 MAX_PRECISION = 38
-_DATED = ("date", "timestamp", "timestamptz")
 _STRINGS = (
     *("text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"),
     *("inet", "cidr", "macaddr", "macaddr8", "bit", "varbit", "time", "timetz"),
@@ -93,11 +84,11 @@ class TypeCatalog:
     """Looks types up at the source, each once.
 
     :param session: a session of the driver.
-    :param infinity: option of the source, see :func:`finite`.
+    :param infinity: option of the source, see :class:`lakecdc.ingest.sources.postgres.texts.Texts`.
     """
 
     def __init__(self, session: psycopg.Connection[tuple[Any, ...]], infinity: str = "quarantine") -> None:
-        self._session, self._infinity = session, infinity
+        self._session, self.infinity = session, infinity
         self._known: dict[int, PgType | None] = {}
 
     def find(self, oid: int) -> PgType | None:
@@ -135,38 +126,13 @@ class TypeCatalog:
         found = self.find(oid)
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
-    def odd_for_arrow(self, source: Iterable[SourceColumn | RelationColumn], columns: Iterable[Column]) -> str | None:
-        """Return the first column whose text Arrow might read otherwise than :func:`typed` does; None if none is.
-
-        Where the target gives a type of its own, a value may need rounding or bounds that Arrow does not keep.
+    def text_columns(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> tuple[TextColumn, ...]:
+        """Return the target's columns with the types that their texts have at the source.
 
         :param source: the source's columns.
-        :param columns: the target's.
-        """
-        own = {c.name: self.spark_type(c.type_oid, c.type_modifier) for c in source}
-        for c in columns:
-            exact = c.type == own[c.name] and arrow_type(c.type) is not None
-            if c.type != "string" and not exact:
-                return f"column {c.name!r} is {c.type}, made of {own[c.name] or 'its text'}"
-        return None
-
-    def values(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> dict[str, TextValue]:
-        """Return the values of a full load, by column, of columns that hold their texts.
-
-        :param source: the source's columns.
-        :param columns: the target's.
         """
         oids = {c.name: c.type_oid for c in source}
-        return {c.name: self.typed(F.col(quoted_column(c.name)), oids[c.name], c) for c in columns}
-
-    def typed(self, text: Expression, oid: int, column: Column) -> TextValue:
-        """Type a value's text for a column of the target.
-
-        :param oid: of its type at the source.
-        """
-        base = self.base_name(oid)
-        text = finite(text, column.type, self._infinity) if base in _DATED else text
-        return typed(text, base, column.type, column.name)
+        return tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
 
     def _array(self, found: PgType) -> str | None:
         is_array = found.category == "A" and found.element
@@ -183,25 +149,3 @@ def numeric(modifier: int) -> str:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
     return f"decimal({precision},{scale})" if precision <= MAX_PRECISION else "string"
-
-
-def typed(text: Expression, source_type: str, target_type: str, column: str) -> TextValue:
-    """Type a value's text.
-
-    :param text: string column with the output function's text under the settings of ``connect``.
-    :param source_type: name of the Postgres type, a domain's base.
-    :param target_type: Spark SQL type.
-    :param column: name of the target's column.
-    """
-    plain = partial(TextValue, column, target_type, text, may_misfit=False)
-    if target_type == "string":
-        return plain(text)
-    if target_type == "binary":
-        return plain(F.unhex(F.substr(text, F.lit(3))) if source_type == "bytea" else text.cast("binary"))
-    if target_type == "boolean" and source_type == "bool":
-        return plain(text == "t")
-    readable = text
-    if target_type in ("date", "timestamp", "timestamp_ntz"):
-        # Spark would read a year BC as one AD
-        readable = F.when(~F.endswith(text, F.lit("BC")), text)
-    return TextValue(column, target_type, text, readable.try_cast(target_type))

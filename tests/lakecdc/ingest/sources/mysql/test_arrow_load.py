@@ -98,21 +98,19 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
     ("kind", "value", "settings", "why"),
     [
         # a date that the calendar has not
-        ("date", "'2024-02-31'), (3, '2024-01-00'", {}, "column 'v': Failed to parse string: …"),
-        ("blob", "'x'", {"columns": {"v": "string"}}, "column 'v' is string, made of blob"),
-        ("int", "5", {"columns": {"v": "decimal(3,1)"}}, "column 'v' is decimal(3,1), made of int(11)"),
+        ("date", "'2024-02-31'), (3, '2024-01-00'", {}, None),
+        ("blob", "'x'", {"columns": {"v": "string"}}, None),
+        ("int", "5", {"columns": {"v": "decimal(3,1)"}}, None),
         ("text", "'x'", {"clean": {"rename": {"v": "w"}}}, "the rows are cleaned on the way"),
     ],
 )
-def test_what_arrow_does_not_take_is_for_spark(
-    shop: Shop, kind: str, value: str, settings: dict[str, Any], why: str
-) -> None:
+def test_odd_types_and_values(shop: Shop, kind: str, value: str, settings: dict[str, Any], why: str | None) -> None:
     shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, v {kind})")
     shop.sql("SET sql_mode = 'ALLOW_INVALID_DATES'", f"INSERT INTO s.t VALUES (1, null), (2, {value})")
     report = load(shop, "odd", **settings)
     assert report.outcome == "done", report.reason
-    assert report.metrics["full_load_engine"].startswith(f"jvm: {why}")
+    assert report.metrics["full_load_engine"] == (f"jvm: {why}" if why else "native")
     assert shop.lake.sql(f"SELECT count(*) FROM lake.{shop.schema}.odd").first()[0] == (3 if kind == "date" else 2)
     assert report.metrics.get("zero_dates", 0) == (kind == "date"), "what is read twice is counted once"
     data = Path(shop.lake.table(f"{shop.schema}.odd").location.removeprefix("file:")) / "data"
-    assert not list(data.glob("lakecdc-*/load-*")), "what the tasks had written was left"
+    assert bool(list(data.glob("lakecdc-*/load-*"))) == (why is None), "what the tasks had written was left"

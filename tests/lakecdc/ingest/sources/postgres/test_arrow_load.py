@@ -102,23 +102,24 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("kind", "value", "settings", "why", "rows"),
     [
-        ("date", "10000-01-01", {}, "column 'v': CSV conversion error to date32[day]: invalid value", 2),
+        ("date", "10000-01-01", {}, "values do not fit their columns", 1),
         ("timestamp", "infinity", {}, "values do not fit their columns", 1),
         ("numeric(5,2)", "NaN", {}, "values do not fit their columns", 1),
-        ("text", "x", {"columns": {"v": "binary"}}, "column 'v' is binary, made of string", 2),
-        ("numeric", "1.25", {"columns": {"v": "decimal(3,1)"}}, "column 'v' is decimal(3,1), made of string", 2),
+        ("text", "x", {"columns": {"v": "binary"}}, None, 2),
+        ("numeric", "1.20", {"columns": {"v": "decimal(3,1)"}}, None, 2),
+        ("numeric", "1.25", {"columns": {"v": "decimal(3,1)"}}, "values do not fit their columns", 1),
         ("text", "x", {"clean": {"rename": {"v": "w"}}}, "the rows are cleaned on the way", 2),
     ],
 )
-def test_what_arrow_does_not_take_is_for_spark(
-    shop: Shop, kind: str, value: str, settings: dict[str, Any], why: str, rows: int
+def test_odd_types_and_values(
+    shop: Shop, kind: str, value: str, settings: dict[str, Any], why: str | None, rows: int
 ) -> None:
     shop.sql(f"CREATE TABLE s.t (id int PRIMARY KEY, v {kind})")
     shop.sql(f"INSERT INTO s.t VALUES (1, null), (2, '{value}')")
     report = load(shop, "odd", **settings)
     assert report.outcome == "done", report.reason
-    assert report.metrics["full_load_engine"].startswith(f"jvm: {why}")
+    assert report.metrics["full_load_engine"] == (f"jvm: {why}" if why else "native")
     assert shop.lake.sql(f"SELECT count(*) FROM lake.{shop.schema}.odd").first()[0] == rows
     assert report.metrics.get("quarantined", 0) == 2 - rows
     data = Path(shop.lake.table(f"{shop.schema}.odd").location.removeprefix("file:")) / "data"
-    assert not list(data.glob("lakecdc-*/load-*")), "what the tasks had written was left"
+    assert bool(list(data.glob("lakecdc-*/load-*"))) == (why is None), "what the tasks had written was left"

@@ -91,7 +91,7 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     shop.sql("UPDATE s.t SET day = '03.01.2024', doc = 'new', big = 'new' WHERE id = 3")
     shop.sql("UPDATE s.t SET day = '2024-01-04', doc = repeat('e', 3000) WHERE id = 1")
     shop.sql("UPDATE s.t SET day = '2024-01-06', doc = '', big = '', id = 60 WHERE id = 6")
-    assert fed.run().metrics["decoded_by"].startswith("native" if engine == "tasks" else "jvm")
+    assert fed.run().outcome == "done"
     # these leave out what the quarantine has of their rows
     shop.sql("UPDATE s.t SET day = '05.01.2024', n = n + 5 WHERE id IN (1, 5)")
     fed.run()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakecdc.ingest.fold import fold
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres.reading import Bounds
@@ -149,25 +148,6 @@ def test_batches_end_where_their_bytes_do(shop: Shop) -> None:
     shop.run(max_batch_bytes=18_000)
     assert [len(events) for _batch, events in shop.model.batches[before:]] == [20, 20, 0]
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
-
-
-def test_many_events_are_folded_by_several_tasks(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(wal, "_EVENTS_PER_TASK", 40)
-    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)")
-    name = shop.target("t")
-    shop.run()
-    shop.sql("INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 100) i")
-    shop.sql("UPDATE s.t SET v = 1 WHERE id % 2 = 0; DELETE FROM s.t WHERE id % 3 = 0")
-    shop.run()
-    assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
-    rows = shop.model.batches[-1][0].rows
-    assert rows is not None
-    fold(rows.frame).explain()
-    # what spreads the events is all that the fold needs
-    plan = capsys.readouterr().out
-    assert plan.count("Exchange hashpartitioning") == plan.count(", 5), REPARTITION_BY_NUM") == 1
 
 
 def test_columns_come_and_go_during_the_run(shop: Shop) -> None:

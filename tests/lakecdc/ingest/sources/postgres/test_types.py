@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.sources.postgres.types import numeric, typed
+from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
+from lakecdc.ingest.sources.postgres.texts import Texts
+from lakecdc.ingest.sources.postgres.types import numeric
 
 from .conftest import Shop
 
@@ -101,14 +100,12 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
         ("text", "int", "x"),
     ],
 )
-def test_a_value_without_counterpart_stops_the_table(
-    spark: SparkSession, source_type: str, target_type: str, value: str
-) -> None:
-    found = typed(F.col("v"), source_type, target_type, "odd")
-    frame = spark.createDataFrame([(value,), (None,)], "v string")
-    with pytest.raises(PySparkException, match=re.escape(f"Column 'odd': the value {value} does not fit into")):
-        frame.select(found.or_stop()).collect()
-    assert [row[0] for row in frame.select(found.misfit()).collect()] == [True, False]
+def test_a_value_without_counterpart_stops_the_table(source_type: str, target_type: str, value: str) -> None:
+    rows = TypeRows((TextColumn("odd", source_type, target_type),), (), Texts())
+    (found,) = rows([pa.RecordBatch.from_pydict({"t0": [value, None]})])
+    assert str(found["unfit"][0]).startswith(f"Column 'odd': the value {value} does not fit into {target_type}")
+    assert found["unfit"][1].as_py() is None
+    assert found["misfits"].to_pylist() == [["odd"], []]
 
 
 def test_such_a_value_can_be_kept_as_text(shop: Shop) -> None:

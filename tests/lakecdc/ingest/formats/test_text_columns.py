@@ -1,0 +1,126 @@
+"""Texts of databases are read exactly: Arrow makes of many at once what the parser of the type makes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows, parse
+from lakecdc.ingest.sources.mysql.texts import convert
+from lakecdc.ingest.sources.postgres.texts import Texts
+
+DAYS = st.dates().map(str)
+MOMENTS = st.datetimes().map(lambda moment: moment.isoformat(" "))
+DIGITS = st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-(10**12), max_value=10**12).map(str)
+FLOATS = st.floats(width=32).map(lambda value: str(value).replace("inf", "Infinity").replace("nan", "NaN"))
+INTEGERS = st.integers(-(2**70), 2**70).map(str)
+# what a database writes where the column of the target has no such value
+ODD = st.sampled_from(["infinity", "-infinity", "0044-03-15 BC", "10000-01-01", "NaN", "Infinity"])
+#: types of the source, what their texts are, and types of columns
+POSTGRES = {
+    "int4": (INTEGERS, ("int", "bigint", "decimal(12,2)", "decimal(5,0)")),
+    "numeric": (DIGITS, ("decimal(12,2)", "decimal(20,3)", "int", "bigint", "double")),
+    "float4": (FLOATS, ("float", "double")),
+    "date": (DAYS, ("date", "timestamp_ntz")),
+    "timestamp": (MOMENTS, ("timestamp_ntz", "timestamp", "date")),
+    "timestamptz": (MOMENTS.map(lambda text: f"{text}+00"), ("timestamp", "timestamp_ntz")),
+}
+MYSQL = {
+    "int": (INTEGERS, ("int", "bigint", "decimal(5,0)")),
+    "decimal": (DIGITS, ("decimal(12,2)", "decimal(20,3)", "int")),
+    "double": (FLOATS, ("double",)),
+    "bit": (st.sampled_from(["0", "1"]), ("boolean", "bigint", "int")),
+}
+
+
+def texts_of(types: dict[str, Any]) -> st.SearchStrategy[tuple[str, str, list[str | None]]]:
+    """A type of a source, one of a column, and texts, some of which are of neither."""
+    cases = [
+        st.tuples(st.just(base), st.sampled_from(kinds), st.lists(texts | ODD | st.none(), max_size=6))
+        for base, (texts, kinds) in types.items()
+    ]
+    return st.one_of(cases)
+
+
+def assert_exact(read: Callable[..., Any], base: str, kind: str, texts: list[str | None]) -> None:
+    column = pa.array(texts, pa.string())
+    values, misfits = read(column, base, kind)
+    wanted, unfit = parse(column, kind)
+    assert values.type == wanted.type and str(values.to_pylist()) == str(wanted.to_pylist())
+    assert sorted(misfits) == sorted(unfit)
+    assert all(values[place].as_py() is None for place in misfits)
+
+
+@example(("date", "date", ["infinity", "2024-02-29", None]))
+@given(texts_of(POSTGRES))
+def test_postgres(case: tuple[str, str, list[str | None]]) -> None:
+    assert_exact(Texts(), *case)
+
+
+@given(texts_of(MYSQL))
+def test_mysql(case: tuple[str, str, list[str | None]]) -> None:
+    assert_exact(convert, *case)
+
+
+def test_infinite_times_become_what_the_source_says() -> None:
+    texts = pa.array(["infinity", "-infinity", "2024-01-01", None])
+    for kind in ("date", "timestamp_ntz"):
+        base = kind.removesuffix("_ntz")
+        values, misfits = Texts("null")(texts, base, kind)
+        assert (values.null_count, list(misfits)) == (3, [])
+        values, misfits = Texts("bounds")(texts, base, kind)
+        assert [values[i].as_py().year for i in (0, 1)] == [9999, 1] and not misfits
+        values, misfits = Texts()(texts, base, kind)
+        assert list(misfits) == [0, 1]
+    # text is not a time
+    assert Texts("null")(texts, "text", "string")[0].to_pylist() == texts.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "text", "value"),
+    [
+        ("datetime", "timestamp_ntz", "2024-01-00 00:00:00", None),
+        ("date", "date", "0000-00-00", None),
+        # a calendar has no such day
+        ("date", "date", "2024-02-31", None),
+        ("date", "date", "2024-02-29", date(2024, 2, 29)),
+        ("date", "string", "2024-02-31", "2024-02-31"),
+        ("blob", "string", "C3A9", "é"),
+        ("blob", "binary", "00FF", b"\0\xff"),
+        ("varchar", "binary", "é", "é".encode()),
+        ("bit", "boolean", "1", True),
+        ("year", "string", "2024", "2024"),
+        ("datetime", "timestamp_ntz", "2024-01-02 03:04:05.678901", datetime(2024, 1, 2, 3, 4, 5, 678901)),
+        ("decimal", "decimal(5,1)", "12.30", Decimal("12.3")),
+    ],
+)
+def test_values_of_mysql(base: str, kind: str, text: str, value: Any) -> None:
+    values, misfits = convert(pa.array([text]), base, kind)
+    assert (values.to_pylist(), list(misfits)) == ([value], [])
+
+
+def test_what_mysql_cannot_mean() -> None:
+    for base, kind, text in (("blob", "string", "C3"), ("decimal", "decimal(5,1)", "1.25"), ("text", "int", "seven")):
+        assert list(convert(pa.array([text, None]), base, kind)[1]) == [0], base
+
+
+def test_rows_of_a_full_load_tell_what_does_not_fit() -> None:
+    columns = (TextColumn("id", "int4", "int"), TextColumn("day", "date", "date"), TextColumn("note", "text", "string"))
+    batch = pa.RecordBatch.from_pydict(
+        {"id": ["1", None, "3"], "day": ["2024-01-01", "infinity", None], "note": ["a", "b", None]}
+    )
+    (found,) = TypeRows(columns, ("id",), Texts())([batch])
+    rows = found.to_pylist()
+    assert [row["misfits"] for row in rows] == [[], ["id", "day"], []]
+    assert rows[0]["row"] == {"id": 1, "day": date(2024, 1, 1), "note": "a"}
+    assert rows[1]["row"] == {"id": None, "day": None, "note": "b"}
+    assert rows[1]["texts"] == {"id": None, "day": "infinity", "note": "b"}
+    assert rows[1]["old_texts"] == {"id": None}
+    assert [str(row["unfit"])[:37] for row in rows] == ["None", "Column 'day': the value infinity does", "None"]
