@@ -55,7 +55,7 @@ bench-full-load: setup  ## measure the full load of a Postgres table: ours, dlt 
 bench-reconcile: setup  ## measure a table held against Postgres: ours and a full outer join; JSON on the last line
 	$(BIN)/python -m benchmarks.reconcile $(ARGS)
 
-bench-transaction: setup  ## measure the log of a large transaction: by tasks, by the JVM, and the ceiling; JSON on the last line
+bench-transaction: setup  ## measure the log of a large transaction, and the ceiling; JSON on the last line
 	$(BIN)/python -m benchmarks.transaction $(ARGS)
 
 bench-deletes: setup  ## measure rewrite_delete_files: ours and Iceberg's procedures on one table; JSON on the last line
