@@ -68,7 +68,7 @@ class ColumnsTold:
 
 
 class OddValueError(Exception):
-    """A value that does not fit, or that tasks cannot write."""
+    """Raised for a value that does not fit its column, or that tasks cannot write."""
 
 
 @dataclass(frozen=True, eq=False)

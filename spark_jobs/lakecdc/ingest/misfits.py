@@ -49,11 +49,7 @@ def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
     """
     key = F.col("key")
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
-    bad = misfits.withColumn("lacking", lacking).localCheckpoint()
-    # a change of the key is two events of one place
-    moved = bad.where("old_key IS NOT NULL").select(F.col("order").alias("at"), F.col("old_key").alias("was"))
-    twin = (F.col("op") == "d") & (F.col("order") == F.col("at")) & F.col("key").eqNullSafe(F.col("was"))
-    bad = bad.join(F.broadcast(moved), twin, "left_anti").localCheckpoint()
+    bad = misfits.withColumn("lacking", lacking)
     kinds = bad.select("misfits", "lacking").distinct().collect()
     rejected = reduce(add, [_rejected(batch, bad, kind) for kind in kinds])
     return batch.with_rejected(rejected).with_facts(rows_read=events)

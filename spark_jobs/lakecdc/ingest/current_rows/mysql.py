@@ -22,17 +22,15 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
-from lakecdc.ingest.formats.text_columns import TypeRows
 from lakecdc.ingest.sources.database import LoadMark, deal, loaded
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
-from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns, text_columns
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
-from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition
 
@@ -99,7 +97,7 @@ class Table:
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
         texts = snapshot.texts(database.spark, snapshot.read_chunks(database.where, self.table, shares, names, None))
-        rows = TypeRows(text_columns(self.table, self.columns), self.key, convert)
+        rows = snapshot.type_rows(self.table, self.key, self.columns)
         yield SourceRows(loaded(texts, rows, LoadMark("", datetime.now(UTC))))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
@@ -117,7 +115,7 @@ class Table:
         try:
             at = BinlogPosition.of(position.offsets)
             order = order_key(at.epoch, place.number, 0, RANK_READ)
-            typed = TypeRows(text_columns(feed.table, feed.columns), feed.key, convert)
+            typed = snapshot.type_rows(feed.table, feed.key, feed.columns)
             texts = exact.where(F.col(snapshot.PLACE).isNull())
             rows = changes(loaded(texts, typed, LoadMark(order, time)), order, time)
         finally:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.formats.structs import struct_of, struct_type
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.runtime.worker import settle
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +27,7 @@ OUTERMOST = {
 #: values of texts: from the texts, the name of the source's type and the Spark SQL type of the column; null for texts
 #: that do not fit, whose places are told as well
 Convert = Callable[["pa.Array", str, str], tuple["pa.Array", Collection[int]]]
+Named = Sequence[tuple[str, "pa.Array"]]
 
 
 @dataclass(frozen=True)
@@ -86,42 +87,30 @@ def null_places(values: pa.Array) -> list[int]:
     return np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist() if values.null_count else []
 
 
-def struct_of(columns: Sequence[tuple[str, pa.Array]], count: int, mask: pa.Array | None = None) -> pa.Array:
-    """Return a struct; of no columns one of a null called ``none``, as Spark stores no struct without fields.
-
-    :param mask: where it is null.
-    """
-    import pyarrow as pa
-
-    named = columns or [("none", pa.nulls(count, pa.string()))]
-    return pa.StructArray.from_arrays([values for _, values in named], [name for name, _ in named], mask=mask)
-
-
-def texts_type(names: Sequence[str]) -> str:
-    """Return the Spark SQL type of a struct of texts; see :func:`struct_of`."""
-    return f"struct<{', '.join(f'{quoted_column(name)}: string' for name in names) or 'none: string'}>"
-
-
 @dataclass(frozen=True)
 class TypeRows:
-    """Rows of texts in, rows of values out, with what does not fit as :data:`JUDGED`; runs in a task.
+    """Task that types rows of texts.
 
-    ``unfit`` says so as well, in words, but for keys without a value.
+    It yields the column ``row``, and ``unfit``: which value does not fit, in words; with ``judged`` the columns
+    :data:`JUDGED` in its place, which also tell of keys without a value.
 
     :param columns: in the order of the texts.
-    :param key: names of the key columns, which must have a value.
+    :param key: names of the key columns.
     """
 
     columns: tuple[TextColumn, ...]
     key: tuple[str, ...]
     convert: Convert
+    judged: bool = False
 
     @property
     def schema(self) -> str:
-        """Spark SQL schema of what comes out."""
-        row = ", ".join(f"{quoted_column(c.name)}: {c.type}" for c in self.columns)
-        texts, old_texts = texts_type([c.name for c in self.columns]), texts_type(self.key)
-        return f"row struct<{row}>, unfit string, misfits array<string>, texts {texts}, old_texts {old_texts}"
+        """Spark SQL schema of the rows that it yields."""
+        row = f"row {struct_type({c.name: c.type for c in self.columns})}"
+        if not self.judged:
+            return f"{row}, unfit string"
+        texts, old_texts = (dict.fromkeys(names, "string") for names in ([c.name for c in self.columns], self.key))
+        return f"{row}, misfits array<string>, texts {struct_type(texts)}, old_texts {struct_type(old_texts)}"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Type one batch after another."""
@@ -129,25 +118,34 @@ class TypeRows:
 
         settle()
         for batch in batches:
-            texts = batch.columns[: len(self.columns)]
-            values, misfits = [], []
-            unfit: dict[int, str] = {}
-            for column, own in zip(self.columns, texts, strict=True):
-                converted, wrong = self.convert(own, column.base, column.type)
-                values.append((column.name, converted))
-                misfits.append((column.name, null_places(converted) if column.name in self.key else wrong))
-                for place in wrong:
-                    unfit.setdefault(place, _reason(column, own[place].as_py()))
-            wrong_in = misfits_by_row(misfits)
-            count = len(batch)
-            found = {
-                "row": struct_of(values, count),
-                "unfit": pa.array([unfit.get(i) for i in range(count)], pa.string()),
-                "misfits": pa.array([wrong_in.get(i, []) for i in range(count)], pa.list_(pa.string())),
-                "texts": struct_of([(c.name, own) for c, own in zip(self.columns, texts, strict=True)], count),
-                "old_texts": struct_of([(name, pa.nulls(count, pa.string())) for name in self.key], count),
-            }
-            yield pa.RecordBatch.from_pydict(found)
+            texts = [(c.name, batch.column(i)) for i, c in enumerate(self.columns)]
+            converted = [self.convert(own, c.base, c.type) for c, (_, own) in zip(self.columns, texts, strict=True)]
+            values = [(c.name, values) for c, (values, _) in zip(self.columns, converted, strict=True)]
+            misfits = [places for _, places in converted]
+            row = {"row": struct_of(values, len(batch))}
+            judge = self._judgement if self.judged else self._unfit
+            yield pa.RecordBatch.from_pydict(row | judge(texts, values, misfits))
+
+    def _unfit(self, texts: Named, _values: Named, misfits: Sequence[Collection[int]]) -> dict[str, pa.Array]:
+        import pyarrow as pa
+
+        reasons: dict[int, str] = {}
+        for column, (_, own), places in zip(self.columns, texts, misfits, strict=True):
+            for place in places:
+                reasons.setdefault(place, _reason(column, own[place].as_py()))
+        return {"unfit": pa.array([reasons.get(i) for i in range(len(texts[0][1]))], pa.string())}
+
+    def _judgement(self, texts: Named, values: Named, misfits: Sequence[Collection[int]]) -> dict[str, pa.Array]:
+        import pyarrow as pa
+
+        count = len(texts[0][1])
+        places = [null_places(v) if n in self.key else own for (n, v), own in zip(values, misfits, strict=True)]
+        by_row = misfits_by_row((name, own) for (name, _), own in zip(values, places, strict=True))
+        return {
+            "misfits": pa.array([by_row.get(i, []) for i in range(count)], pa.list_(pa.string())),
+            "texts": struct_of(texts, count),
+            "old_texts": struct_of([(name, pa.nulls(count, pa.string())) for name in self.key], count),
+        }
 
 
 def _reason(column: TextColumn, text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -115,11 +116,10 @@ def full_load_frame(
     :param row: struct of the target's columns.
     :param more: further columns of the rows.
     """
-    told = rows.select(row.alias("row"), *more)
     members = [F.col("row")[name].alias(name) for name in key]
-    # an event has a key before it if it changes the key
+    # null: only an event that changes the key has an old one
     old_key = F.when(F.lit(False), F.struct(*members))
-    return told.select(
+    return rows.select(row.alias("row"), *more).select(
         F.lit("r").alias("op"),
         F.struct(*members).alias("key"),
         "row",
@@ -135,10 +135,11 @@ def loaded(texts: DataFrame, rows: TypeRows, mark: LoadMark, *, judged: bool = F
     """Return the change frame of a full load that reads texts.
 
     :param texts: the rows as string columns.
-    :param rows: what types them.
+    :param rows: the task that types them.
     :param judged: values that do not fit do not stop it, see ``Rows``.
     """
     # Spark takes columns of a task by their names, which may have any characters
+    rows = replace(rows, judged=judged)
     typed = texts.toDF(*(f"t{i}" for i in range(len(texts.columns)))).mapInArrow(rows, rows.schema)
     if judged:
         return full_load_frame(typed, rows.key, F.col("row"), mark, JUDGED)

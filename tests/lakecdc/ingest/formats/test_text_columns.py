@@ -116,11 +116,13 @@ def test_rows_of_a_full_load_tell_what_does_not_fit() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"id": ["1", None, "3"], "day": ["2024-01-01", "infinity", None], "note": ["a", "b", None]}
     )
-    (found,) = TypeRows(columns, ("id",), Texts())([batch])
+    (found,) = TypeRows(columns, ("id",), Texts(), judged=True)([batch])
     rows = found.to_pylist()
     assert [row["misfits"] for row in rows] == [[], ["id", "day"], []]
     assert rows[0]["row"] == {"id": 1, "day": date(2024, 1, 1), "note": "a"}
     assert rows[1]["row"] == {"id": None, "day": None, "note": "b"}
     assert rows[1]["texts"] == {"id": None, "day": "infinity", "note": "b"}
     assert rows[1]["old_texts"] == {"id": None}
-    assert [str(row["unfit"])[:37] for row in rows] == ["None", "Column 'day': the value infinity does", "None"]
+    (found,) = TypeRows(columns, ("id",), Texts())([batch])
+    assert found["row"].to_pylist() == [row["row"] for row in rows]
+    assert [str(text)[:37] for text in found["unfit"]] == ["None", "Column 'day': the value infinity does", "None"]

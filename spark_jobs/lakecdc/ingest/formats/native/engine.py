@@ -21,6 +21,7 @@ from lakecdc.ingest.formats.native.layout import OPS, REJECTED_TYPES
 from lakecdc.ingest.formats.native.packed import Gathered, PackedRows, gathered, unpacked
 from lakecdc.ingest.formats.native.tasks import DecodeTask, Read
 from lakecdc.ingest.formats.native.unpack import rows_of_cells
+from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.model.order import Marks, highest, moment
 
 if TYPE_CHECKING:
@@ -262,9 +263,7 @@ def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFr
     """Return the messages that cannot be applied."""
     types = {f.name: f.type for f in decoding.fields}
     names = {f"k{i}": types[name] for i, name in enumerate(decoding.key)}
-    key = ", ".join(f"{name}: {kind}" for name, kind in names.items()) or "none: string"
-    added = ", ".join(f"`{name}`: {kind}" for name, kind in REJECTED_TYPES.items())
-    more = f"rejected struct<{added}, key: struct<{key}>>"
+    more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
     cells = frame.select("rejected").where("rejected IS NOT NULL")
     if scan is None or scan.keyed:
         found = cells.mapInArrow(rows_of_cells, f"{SCHEMA}, {more}")

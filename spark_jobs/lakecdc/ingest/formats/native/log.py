@@ -120,9 +120,9 @@ class LogSize:
 
 @dataclass(frozen=True)
 class LogRows:
-    """A table's part of a round.
+    """Changes of a table in a round.
 
-    :param rows: its changes that fit.
+    :param rows: those that fit.
     :param misfits: events with values that their columns cannot take, as a change frame with
         :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none.
     :param events: how many there are.
@@ -135,7 +135,7 @@ class LogRows:
 
 @dataclass(frozen=True)
 class LogFold:
-    """What makes changes of the events of a table in a round.
+    """Typing and folding of a table's events in a round.
 
     :param cells: its cells; their columns ``cell`` and ``packed`` are read.
     :param size: how much of the round is the table's.
@@ -160,19 +160,19 @@ class LogFold:
         cleaned_log = bool(target.history_table and target.clean)
         folds = layout.folds and target.keyed and bool(layout.key) and not cleaned_log
         made = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
-        told = made.told
-        if folds and (told.left_out or (told.leaves_out and told.rejected)):
+        facts = made.told
+        if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
             # what an event leaves out may be told by an event of another key, or by one that does not fit
             made.release()
             return replace(self, layout=layout.each()).run()
-        misfits = self._misfits(made) if told.rejected else None
+        misfits = self._misfits(made) if facts.rejected else None
         moves = self._moves(misfits) if misfits is not None and not layout.moves_left_out else frozenset()
         if moves:
             made.release()
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
-        events = sum(told.events[op] for op in OPS)
+        events = sum(facts.events[op] for op in OPS) + facts.rejected
         self.cached.extend(made.kept)
-        return LogRows(self._rows(made), misfits, events + told.rejected)
+        return LogRows(self._rows(made), misfits, events)
 
     def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> Gathered:
         tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells

@@ -1,4 +1,4 @@
-"""How the events of a database's log, which come decoded to texts, tell the rows of a table."""
+"""Type the events of a database's log, whose values are texts, for the columns of a table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.native.decoder import CHECKS
-from lakecdc.ingest.formats.native.layout import COUNTS, order_texts
-from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places, struct_of, texts_type
+from lakecdc.ingest.formats.native.layout import COUNTS, ORDER_PARTS, order_texts
+from lakecdc.ingest.formats.structs import struct_of, struct_type
+from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_CHANGE
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogText:
-    """Where a value's text stands in an event.
+    """Position of a value's text in an event.
 
     :param place: among the texts of the row, or of its old key.
     :param base: name of the value's type at the source.
@@ -32,11 +32,11 @@ class LogText:
 
 @dataclass(frozen=True)
 class LogVersion:
-    """How the events tell rows while the source's table has certain columns.
+    """Positions of the columns' texts in the events of one version of the source's table.
 
     :param number: what the events have in ``version``.
     :param texts: of the target's columns, by name; those that are missing are younger than the events.
-    :param old: of the row before the event: of the key's columns, or of all where there is no key.
+    :param old: of the old row: the key's columns, or all columns of a table without a key.
     :param renamed: names that columns have by now, by those that they had.
     """
 
@@ -48,7 +48,7 @@ class LogVersion:
 
 @dataclass(frozen=True)
 class LogLayout:
-    """How the decoded events of a table tell its rows.
+    """Layout of a table's events, and the columns that they are typed for.
 
     :param versions: one for each state of the source's table in the round.
     :param columns: of the target; a row that is older than a column has its ``fill``.
@@ -78,12 +78,11 @@ class LogLayout:
     def misfit_schema(self) -> str:
         """Spark SQL schema of the events that do not fit, see :meth:`typed`."""
         types = {c.name: c.type for c in self.columns}
-        key = f"struct<{', '.join(f'{quoted_column(k)}: {types[k]}' for k in self.key) or 'none: string'}>"
-        row = f"struct<{', '.join(f'{quoted_column(name)}: {kind}' for name, kind in types.items())}>"
+        key = struct_type({name: types[name] for name in self.key})
+        texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (types, self.key))
         return (
-            f"op string, key {key}, row {row}, open array<string>, old_key {key}, time_us bigint, "
-            f"misfits array<string>, texts {texts_type([*types])}, old_texts {texts_type(self.key)}, "
-            "rejected struct<order: string>"
+            f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, time_us bigint, "
+            f"misfits array<string>, texts {texts}, old_texts {old_texts}, rejected struct<order: string>"
         )
 
     def typed(self, table: pa.Table, epoch: int) -> pa.Table:
@@ -110,12 +109,12 @@ class LogLayout:
         import pyarrow.compute as pc
 
         texts = _Texts(self, version, table)
-        found = {f"c{i}": texts.row[c.name] for i, c in enumerate(self.columns)}
+        events = {f"c{i}": texts.row[c.name] for i, c in enumerate(self.columns)}
         for i, name in enumerate(self.key):
-            found |= {f"k{i}": texts.key[name], f"o{i}": texts.old_key(name)}
+            events |= {f"k{i}": texts.key[name], f"o{i}": texts.old_key(name)}
         count, of = table.num_rows, texts.of
         times = pc.multiply(of[self.time], self.unit)
-        found |= {
+        events |= {
             "op": of["kind"],
             "open": texts.open,
             "moved": texts.moved,
@@ -131,7 +130,7 @@ class LogLayout:
             **dict.fromkeys(CHECKS, pa.nulls(count)),
             "source_table": pa.nulls(count, pa.string()),
         }
-        typed = pa.table(found | texts.rejected(found, epoch))
+        typed = pa.table(events | texts.rejected(events, epoch))
         return self._without_moves(typed) if self.moves_left_out else typed
 
     def _without_moves(self, typed: pa.Table) -> pa.Table:
@@ -155,12 +154,12 @@ class LogLayout:
         return batch.filter(pc.or_(later, batch.column("rejected").is_valid()))
 
     def each(self) -> LogLayout:
-        """Return the layout of events none of which stands for another."""
+        """Return the layout with every event handed on, none of them folded."""
         return replace(self, folds=False)
 
 
 class _Texts:
-    """The events of one version of a table, and their values.
+    """Typed values of the events of one version of a table.
 
     :ivar row: values of the row by column, of a delete those that it tells.
     :ivar key: values of the key that the event is about.
@@ -187,16 +186,14 @@ class _Texts:
         """Names of the columns that events leave out, as they are called by now."""
         import pyarrow as pa
 
-        found = self.of.get("open")
-        if found is None:
+        lists = self.of.get("open")
+        if lists is None:
             return pa.nulls(self._count, pa.list_(pa.string()))
-        if not self._version.renamed or found.null_count == len(found):
-            return found
+        if not self._version.renamed or lists.null_count == len(lists):
+            return lists
         now = self._version.renamed
-        return pa.array(
-            [None if names is None else [now.get(name, name) for name in names] for names in found.to_pylist()],
-            pa.list_(pa.string()),
-        )
+        renamed = [None if names is None else [now.get(name, name) for name in names] for names in lists.to_pylist()]
+        return pa.array(renamed, pa.list_(pa.string()))
 
     def old_key(self, name: str) -> pa.Array:
         """Values of a column of the key that rows had before the event changed it."""
@@ -267,19 +264,19 @@ class _Texts:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = misfits_by_row(self._misfits)
-        if not found:
+        misfits = misfits_by_row(self._misfits)
+        if not misfits:
             return {}
         order = {c.name: i for i, c in enumerate(self._layout.columns)}
-        places = pa.array(sorted(found), pa.int64())
-        count, misfits = len(places), [sorted(found[i], key=order.__getitem__) for i in sorted(found)]
+        places, count = pa.array(sorted(misfits), pa.int64()), len(misfits)
+        in_order = [sorted(misfits[i], key=order.__getitem__) for i in sorted(misfits)]
         at = {name: values.take(places) for name, values in typed.items()}
-        gone = at["op"].to_numpy(zero_copy_only=False) == "d"
+        gone = pc.equal(at["op"], "d")
         names = [c.name for c in self._layout.columns]
         of_row = [(name, self._text("new", name)[0].take(places)) for name in names]
         of_old = {name: self._text("old", name)[0].take(places) for name in self._version.old}
         nothing = pa.nulls(count, pa.string())
-        texts = [(name, pc.if_else(pa.array(gone), of_old.get(name, nothing), text)) for name, text in of_row]
+        texts = [(name, pc.if_else(gone, of_old.get(name, nothing), text)) for name, text in of_row]
         key = self._layout.key
         old_key = [(name, at[f"o{i}"]) for i, name in enumerate(key)]
         message = {
@@ -289,11 +286,11 @@ class _Texts:
             "open": at["open"],
             "old_key": struct_of(old_key, count, pc.invert(at["moved"])),
             "time_us": at["time_us"],
-            "misfits": pa.array(misfits, pa.list_(pa.string())),
+            "misfits": pa.array(in_order, pa.list_(pa.string())),
             "texts": struct_of(texts, count),
             "old_texts": struct_of([(name, of_old[name]) for name in key], count),
         }
-        parts = (at[name].to_numpy() for name in ("pos", "ord", "rank", "time_ms", "arrival"))
+        parts = (at[name].to_numpy() for name in ORDER_PARTS)
         orders = struct_of([("order", order_texts(epoch, *parts))], count)
         index = np.full(self._count, -1)
         index[places.to_numpy()] = np.arange(count)

@@ -17,8 +17,8 @@ from lakecdc.ingest.formats.native.grouping import Grouping
 from lakecdc.ingest.formats.native.layout import COUNTS, OPS
 from lakecdc.ingest.formats.native.tasks import EVERY, FoldTask
 from lakecdc.ingest.formats.native.unpack import UnpackTask
+from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.model.order import Marks
-from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -199,12 +199,10 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
     :param only: ops that are wanted.
     """
     types = {f.name: f.type for f in fields}
-    # Spark stores no struct without fields
-    key = ", ".join(f"{quoted_column(k)}: {types[k]}" for k in keys) or "none: string"
-    row = ", ".join(f"{quoted_column(f.name)}: {f.type}" for f in fields)
+    key = struct_type({k: types[k] for k in keys})
     counts = ", ".join(f"{count} int" for count in COUNTS)
     schema = (
-        f"op string, key struct<{key}>, row struct<{row}>, open array<string>, old_key struct<{key}>, "
+        f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, "
         f"`order` string, time_us bigint, partition string, {counts}"
     )
     return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)

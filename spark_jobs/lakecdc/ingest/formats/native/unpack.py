@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.layout import COUNTS
+from lakecdc.ingest.formats.structs import struct_of
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -63,16 +64,13 @@ class UnpackTask:
         of = {name: batch.column(name) for name in batch.schema.names}
         # a delete has its key alone, but where there is none
         gone = pc.is_in(of["op"], pa.array(["d", "x"] if self.key else ["x"]))
-        row = pa.StructArray.from_arrays([of[f"c{i}"] for i in range(len(self.names))], list(self.names), mask=gone)
-        keys, stayed, nothing = range(len(self.key)), pc.invert(of["moved"]), [pa.nulls(len(batch), pa.string())]
+        count, stayed = len(batch), pc.invert(of["moved"])
         columns = {
             "op": of["op"],
-            "key": pa.StructArray.from_arrays([of[f"k{i}"] for i in keys] or nothing, list(self.key) or ["none"]),
-            "row": row,
+            "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(self.key)], count),
+            "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(self.names)], count, gone),
             "open": of["open"],
-            "old_key": pa.StructArray.from_arrays(
-                [of[f"o{i}"] for i in keys] or nothing, list(self.key) or ["none"], mask=stayed
-            ),
+            "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(self.key)], count, stayed),
             **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -11,7 +11,6 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.text_columns import TextColumn
 from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
 from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
@@ -215,12 +214,6 @@ def target_columns(
 def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
     """Return the table's columns as they are now, in the form of :func:`target_columns`."""
     return [(c.name, c.base, c.named.type.spark if c.named.type else None) for c in table.columns]
-
-
-def text_columns(table: SourceTable, columns: Iterable[Column]) -> tuple[TextColumn, ...]:
-    """Return the target's columns with the types that their texts have at the source."""
-    known = {column.name: column.base for column in table.columns}
-    return tuple(TextColumn(c.name, known[c.name], c.type) for c in columns)
 
 
 def bases(table: SourceTable, relations: Iterable[Relation]) -> dict[str, str]:

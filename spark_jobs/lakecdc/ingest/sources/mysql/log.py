@@ -182,39 +182,26 @@ def named(relation: Relation, names: Mapping[int, str]) -> Relation:
     return replace(relation, columns=columns)
 
 
-@dataclass(frozen=True)
-class TableEvents:
-    """Read the events of one table from a round of the log.
+def layout(
+    log_round: Round,
+    relations: Sequence[Relation],
+    key: Sequence[str],
+    columns: Sequence[Column],
+    bases: Mapping[str, str],
+) -> LogLayout:
+    """Return the layout of a table's events in a round.
 
-    :param table: the table's number.
     :param relations: the table's descriptions, under the names of ``columns``.
-    :param columns: the target's columns.
+    :param columns: the target's.
     :param bases: see ``MysqlType.base``, by column.
     """
+    old_key = {name: LogText(place, bases[name]) for place, name in enumerate(key)}
+    versions = tuple(_version(relation, old_key) for relation in relations)
+    place = log_round.place
+    return LogLayout(versions, tuple(columns), tuple(key), convert, place, "seconds", 1_000_000, log_round.end)
 
-    log_round: Round
-    table: int
-    relations: Sequence[Relation]
-    key: Sequence[str]
-    columns: Sequence[Column]
-    bases: Mapping[str, str]
 
-    def layout(self) -> LogLayout:
-        """Return how the events tell the table's rows."""
-        log_round = self.log_round
-        return LogLayout(
-            tuple(map(self._version, self.relations)),
-            tuple(self.columns),
-            tuple(self.key),
-            convert,
-            log_round.place,
-            "seconds",
-            1_000_000,
-            log_round.end,
-        )
-
-    def _version(self, relation: Relation) -> LogVersion:
-        texts = {name: LogText(place, base) for place, (name, base, _type) in enumerate(relation.columns) if name}
-        # without a key, all there is tells a row that goes
-        old = {name: LogText(place, self.bases[name]) for place, name in enumerate(self.key)} or texts
-        return LogVersion(relation.version, texts, old)
+def _version(relation: Relation, old_key: Mapping[str, LogText]) -> LogVersion:
+    texts = {name: LogText(place, base) for place, (name, base, _type) in enumerate(relation.columns) if name}
+    # without a key, a delete has the whole row
+    return LogVersion(relation.version, texts, old_key or texts)

@@ -13,14 +13,13 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ColumnsTold, LoadRows
-from lakecdc.ingest.formats.text_columns import TypeRows
 from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, load_rows
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table, text_columns
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table
 from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.feed import Feed
@@ -28,7 +27,6 @@ from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
 from lakecdc.ingest.sources.mysql.reading import Limits, Wanted
 from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
-from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
@@ -185,12 +183,10 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             fills = checked_fills(self._session, feed.table, columns, added)
             columns = with_fills(columns, fills)
         feed.zero_dates += summary.zero_dates.get(relation, 0)
-        known = bases(feed.table, relations)
-        events = binlog.TableEvents(found, relation, relations, feed.key, columns, known)
         return TableChanges(
             key=feed.key,
             columns=columns,
-            layout=events.layout(),
+            layout=binlog.layout(found, relations, feed.key, columns, bases(feed.table, relations)),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=self._zero_date_facts(feed),
@@ -279,7 +275,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
 
         :param order: their order key, below that of every change behind their place in the log.
         """
-        rows = TypeRows(text_columns(feed.table, feed.columns), feed.key, convert)
+        rows = snapshot.type_rows(feed.table, feed.key, feed.columns)
         read = snapshot.ReadTables(by_tasks, rows.columns)
         return load_rows(texts, rows, read, len(by_tasks.shares), LoadMark(order, self._begin_time))
 

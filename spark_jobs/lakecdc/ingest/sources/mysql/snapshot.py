@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.change import OddValueError
-from lakecdc.ingest.formats.text_columns import TextColumn
+from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
 from lakecdc.ingest.sources.database import cause, string_schema
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.mysql.connect import Session
 
 _ROWS = 10_000
@@ -235,6 +236,15 @@ class ReadExactly:
             pa.array([json.dumps([place.file, place.pos])]),
         ]
         yield pa.RecordBatch.from_arrays(last, names=names)
+
+
+def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column]) -> TypeRows:
+    """Return the task that types the rows of a table, which :func:`texts` reads.
+
+    :param columns: the target's.
+    """
+    known = {column.name: column.base for column in table.columns}
+    return TypeRows(tuple(TextColumn(c.name, known[c.name], c.type) for c in columns), key, convert)
 
 
 def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:

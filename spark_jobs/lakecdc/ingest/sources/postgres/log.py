@@ -166,30 +166,28 @@ def publication_list(name: str) -> str:
 
 @dataclass(frozen=True)
 class TableEvents:
-    """Read the events of one table from a round of the log.
+    """Columns of the table that the events of a round are typed for.
 
-    :param oid: the table's.
-    :param columns: the target's columns.
-    :param renamed: for versions of the table, columns that have another name now: the new one by the old one.
+    :param key: names of the key columns.
+    :param columns: the target's.
+    :param renamed: for versions of the source's table, columns that have another name now: the new one by the old one.
     """
 
-    log_round: Round
-    oid: int
     key: Sequence[str]
     columns: Sequence[Column]
     types: TypeCatalog
     renamed: Mapping[int, Mapping[str, str]]
 
-    def layout(self, *, overtaken: bool) -> LogLayout:
-        """Return how the events tell the table's rows.
+    def layout(self, log_round: Round, oid: int, *, overtaken: bool) -> LogLayout:
+        """Return the layout of the events.
 
+        :param oid: the source table's.
         :param overtaken: a full load may have read rows that are newer than the events.
         """
-        log_round = self.log_round
         # such an update may not be filled from the load's row; a parked round does not tell which tables have any
-        leaves_out = log_round.parked is not None or self.oid in log_round.summary.open
+        leaves_out = log_round.parked is not None or oid in log_round.summary.open
         return LogLayout(
-            tuple(self._version(relation) for relation in log_round.relations(self.oid)),
+            tuple(self._version(relation) for relation in log_round.relations(oid)),
             tuple(self.columns),
             tuple(self.key),
             Texts(self.types.infinity),

@@ -304,11 +304,11 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         if found.events(relation):
             renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
         feed.numbers = numbers[-1] if numbers else feed.numbers
-        events = wal.TableEvents(found, relation, key, columns, self._types, renamed)
+        events = wal.TableEvents(key, columns, self._types, renamed)
         return TableChanges(
             key=key,
             columns=columns,
-            layout=events.layout(overtaken=bool(feed.ahead)),
+            layout=events.layout(found, relation, overtaken=bool(feed.ahead)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts=table.facts,
         )

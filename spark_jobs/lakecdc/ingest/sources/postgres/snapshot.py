@@ -314,25 +314,23 @@ class ReadTables:
         import pyarrow as pa
 
         names = [f"c{i}" for i in range(len(self.columns))]
-        # what Arrow reads as well is no text in between
-        read = [is_read_by_arrow(c.base, c.type) for c in self.columns]
-        kinds = [arrow_type(c.type) if known else pa.string() for c, known in zip(self.columns, read, strict=True)]
+        # Arrow parses these columns to values at once
+        kinds = [arrow_type(c.type) if is_read_by_arrow(c.base, c.type) else pa.string() for c in self.columns]
         for block in self.copy.blocks(number):
             try:
                 batches = parse(block, names, kinds)
             except pa.ArrowInvalid:
-                # Arrow refuses some that fit, such as an infinite date where the source says what it means
-                batches, read = parse(block, names), [False] * len(names)
+                # Arrow refuses texts that may fit, such as an infinite date where the source says what it means
+                batches = parse(block, names)
             for batch in batches:
-                yield self._typed(pa.Table.from_batches([batch]), read)
+                yield self._typed(pa.Table.from_batches([batch]))
 
-    def _typed(self, table: pa.Table, read: Sequence[bool]) -> pa.Table:
-        """Return a table with values in the place of texts.
+    def _typed(self, table: pa.Table) -> pa.Table:
+        """Return a table with values in the place of texts."""
+        import pyarrow as pa
 
-        :param read: whether a column has values already.
-        """
         for place, column in enumerate(self.columns):
-            if read[place]:
+            if not pa.types.is_string(table.column(place).type):
                 continue
             values, misfits = self.convert(table.column(place).chunk(0), column.base, column.type)
             if misfits:

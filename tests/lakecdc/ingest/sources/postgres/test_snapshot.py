@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import date
+from types import SimpleNamespace
+
+import pytest
+
+from lakecdc.ingest.change import OddValueError
+from lakecdc.ingest.formats.text_columns import TextColumn
 from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import snapshot
 from lakecdc.ingest.sources.postgres.log import values
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, blocks, parse
+from lakecdc.ingest.sources.postgres.texts import Texts
 
 
 def test_null_and_the_empty_string_differ() -> None:
@@ -48,3 +56,20 @@ def test_binary_copy_is_unwrapped() -> None:
     for sent, found in ((rows, [b"ab", b"c"]), ([header + b"\xff\xff"], [])):
         left = iter([*[(len(row), row) for row in sent], (-1, b"")])
         assert list(values(lambda left=left: next(left))) == found  # type: ignore[misc]
+
+
+def test_a_block_that_arrow_refuses_leaves_the_next_one_as_it_was() -> None:
+    columns = (
+        TextColumn("day", "date", "date"),
+        TextColumn("ok", "bool", "boolean"),
+        TextColumn("n", "text", "string"),
+    )
+    copied = [b"infinity,t,a\n", b"2024-01-02,f,\n"]
+    copy = SimpleNamespace(blocks=lambda _number: map(bytearray, copied))
+    found = [table.to_pylist() for table in snapshot.ReadTables(copy, columns, Texts("bounds"))(0)]  # type: ignore[arg-type]
+    assert found == [
+        [{"c0": date(9999, 12, 31), "c1": True, "c2": "a"}],
+        [{"c0": date(2024, 1, 2), "c1": False, "c2": None}],
+    ]
+    with pytest.raises(OddValueError, match="'day'"):
+        list(snapshot.ReadTables(copy, columns, Texts())(0))  # type: ignore[arg-type]

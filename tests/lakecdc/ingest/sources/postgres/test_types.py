@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -102,9 +103,11 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
 )
 def test_a_value_without_counterpart_stops_the_table(source_type: str, target_type: str, value: str) -> None:
     rows = TypeRows((TextColumn("odd", source_type, target_type),), (), Texts())
-    (found,) = rows([pa.RecordBatch.from_pydict({"t0": [value, None]})])
+    batch = pa.RecordBatch.from_pydict({"t0": [value, None]})
+    (found,) = rows([batch])
     assert str(found["unfit"][0]).startswith(f"Column 'odd': the value {value} does not fit into {target_type}")
     assert found["unfit"][1].as_py() is None
+    (found,) = replace(rows, judged=True)([batch])
     assert found["misfits"].to_pylist() == [["odd"], []]
 
 
