@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 #: a JSON object, its members as int, text, :class:`Number`, bool, None, lists and objects
 Object = dict[str, Any]
 _QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b'":\\ -0'
+#: texts that are looked through together, so that a processor's cache holds them
+TOGETHER = 512
+#: what a decoder raises for a text that it cannot decode
+NOT_DECODED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # bytes that may stand between a value and what follows it, and those behind a zero that make it another number
 _NAME_END = re.compile(rb"[ \t\r\n]*:")
-_BEFORE_NUMBER, _IN_NUMBER = tuple(b":,[ \t\r\n"), tuple(b"0123456789.eE")
+_BEFORE_NUMBER, _IN_NUMBER = (bytes(byte in some for byte in range(256)) for some in (b":,[ \t\r\n", b"0123456789.eE"))
 _MOST_DIGITS = 19
 # levels of nesting that plain Python follows by calling itself however deep it is already, and that are read at most
 _SHALLOW, _DEEPEST = 100, 1000
@@ -78,42 +82,75 @@ def try_parse_json(data: bytes | str | None) -> Any:
         return None
 
 
+class Texts:
+    """JSON texts, looked through together and parsed one by one.
+
+    :param values: of type binary or string.
+    :ivar texts: each of them; None for null.
+    """
+
+    def __init__(self, values: pa.Array) -> None:
+        import pyarrow as pa
+
+        self._values = values.cast(pa.binary())
+        self.texts: list[bytes | None] = self._values.to_pylist()
+        self._members: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def members(self, place: int) -> int:
+        """Return how many members the objects of a text have, one that comes twice counted twice.
+
+        :return: -1 if it is to be parsed exactly.
+        """
+        start = place - place % TOGETHER
+        known = self._members.get(start)
+        if known is None:
+            letters, edges = _letters(self._values.slice(start, TOGETHER))
+            known = self._members[start] = _count_members(letters, edges)
+        return known[place - start]
+
+    def members_together(self, start: int) -> int:
+        """Return how many members the objects of :data:`TOGETHER` texts have.
+
+        :param start: the first of them.
+        :return: -1 if any of them may have to be parsed exactly.
+        """
+        return _count_together(_letters(self._values.slice(start, TOGETHER))[0])
+
+    def parsed(self, place: int) -> Any:
+        """Parse a text; return None for null, and an :class:`UnreadableError` for what cannot be parsed."""
+        text = self.texts[place]
+        return None if text is None else _parse(text, self.members(place))
+
+
 def parse_each(values: pa.Array) -> Iterator[Any]:
     """Parse each of many values; yield None for null, and an :class:`UnreadableError` for one that cannot be parsed.
 
     :param values: of type binary or string.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    if not (pa.types.is_binary(values.type) or pa.types.is_string(values.type)):
-        values = values.cast(pa.binary())
-    _, bounds, letters = values.buffers()
-    count = len(values)
-    if letters is None:
-        yield from [None] * count
-        return
-    edges = np.frombuffer(bounds, np.int32)[values.offset : values.offset + count + 1]
-    data = memoryview(letters)[edges[0] : edges[-1]].tobytes()
-    edges = edges - edges[0]
-    members, doubtful = _count_members(np.frombuffer(data, np.uint8), data, edges)
-    valid = values.is_valid().to_pylist() if values.null_count else [True] * count
-    places = edges.tolist()
-    for begin, end, expected, doubt, is_valid in zip(
-        places[:-1], places[1:], members.tolist(), doubtful.tolist(), valid, strict=True
-    ):
-        yield _parse(data[begin:end], expected, doubt) if is_valid else None
+    texts = Texts(values)
+    return map(texts.parsed, range(len(texts)))
 
 
-def _parse(data: bytes, members: int, doubtful: bool) -> Any:
-    if not doubtful:
+def decoder(of: Any = Any) -> msgspec.json.Decoder[Any]:
+    """Return what decodes texts that need not be parsed exactly, and whose members are still to be counted.
+
+    :param of: type of msgspec.
+    """
+    return msgspec.json.Decoder(of, float_hook=Number)
+
+
+def _parse(data: bytes, members: int) -> Any:
+    if members >= 0:
         try:
             value = _QUICK.decode(data)
             if _has_members(value, members) and (
                 members < _SHALLOW > data.count(b"[") or not _is_deep(value, _SHALLOW)
             ):
                 return value
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except NOT_DECODED:
             pass
     try:
         return parse_json(data)
@@ -148,31 +185,63 @@ def _members(value: Any) -> int:
     return sum(map(_members, value)) if isinstance(value, list) else 0
 
 
-def _count_members(letters: Numbers, data: bytes, edges: Numbers) -> tuple[Numbers, Numbers]:
-    """Count the members of objects in each text, without parsing it, and find those to be parsed exactly anyway.
+def _letters(values: pa.Array) -> tuple[Numbers, Numbers]:
+    """Return the bytes of some texts, and where each begins and the last one ends."""
+    import numpy as np
+
+    _, bounds, letters = values.buffers()
+    if letters is None:
+        return np.zeros(0, np.uint8), np.zeros(len(values) + 1, np.int32)
+    edges = np.frombuffer(bounds, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(letters, np.uint8)[edges[0] : edges[-1]], edges - edges[0]
+
+
+def _count_members(letters: Numbers, edges: Numbers) -> list[int]:
+    """Count the members of objects in each text, without parsing it; -1 for a text to be parsed exactly anyway.
 
     A quote in front of a colon ends the name of a member, unless it is escaped.
     """
     import numpy as np
 
-    count = len(edges) - 1
-    doubtful = np.zeros(count, np.bool_)
     if len(letters) < 3:
-        return np.zeros(count, np.int64), doubtful
-    quotes = np.flatnonzero(letters[:-1] == _QUOTE)
-    after = letters[quotes + 1]
-    escaped = letters[quotes - 1] == _BACKSLASH
-    twice = escaped & (letters[quotes - 2] == _BACKSLASH)
-    ends_name = after == _COLON
-    found = np.searchsorted(quotes[ends_name & ~escaped], edges)
-    unclear = quotes[ends_name & twice]
-    spaced = quotes[(after <= _SPACE) & (~escaped | twice)]
-    spaced = spaced[[_NAME_END.match(data, place + 1) is not None for place in spaced.tolist()]]
+        return [0] * (len(edges) - 1)
+    is_quote, after = letters[:-1] == _QUOTE, letters[1:]
+    ends = np.flatnonzero(is_quote & (after == _COLON))
+    escaped = letters[ends - 1] == _BACKSLASH
+    unclear = ends[escaped & (letters[ends - 2] == _BACKSLASH)]
+    counts = np.diff(np.searchsorted(ends[~escaped], edges))
+    spaced = np.flatnonzero(is_quote & (after <= _SPACE))
+    spaced = spaced[(letters[spaced - 1] != _BACKSLASH) | (letters[spaced - 2] == _BACKSLASH)]
+    if len(spaced):
+        data = letters.tobytes()
+        spaced = spaced[[_NAME_END.match(data, place + 1) is not None for place in spaced.tolist()]]
+    begins, goes_on = (np.frombuffer(table, np.bool_) for table in (_BEFORE_NUMBER, _IN_NUMBER))
     zeros = np.flatnonzero((letters[1:-2] == _MINUS) & (letters[2:-1] == _ZERO)) + 1
-    zeros = zeros[np.isin(letters[zeros - 1], _BEFORE_NUMBER) & ~np.isin(letters[zeros + 2], _IN_NUMBER)]
+    zeros = zeros[begins[letters[zeros - 1]] & ~goes_on[letters[zeros + 2]]]
     for places in (unclear, spaced, zeros):
-        doubtful[np.searchsorted(edges, places, side="right") - 1] = True
-    return np.diff(found), doubtful
+        counts[np.searchsorted(edges, places, side="right") - 1] = -1
+    found: list[int] = counts.tolist()
+    return found
+
+
+def _count_together(letters: Numbers) -> int:
+    """Count the members of objects in all texts; -1 if any of them may have to be parsed exactly."""
+    import numpy as np
+
+    if len(letters) < 3:
+        return 0
+    is_quote, ends = letters[:-1] == _QUOTE, letters[1:] == _COLON
+    ends &= is_quote
+    odd = letters[:-2] == _BACKSLASH
+    odd &= ends[1:]
+    is_quote &= letters[1:] <= _SPACE
+    odd |= is_quote[1:]
+    zeros = letters[1:-1] == _MINUS
+    zeros &= letters[2:] == _ZERO
+    # behind a digit it is a part of a date
+    zeros &= letters[:-2] - _ZERO > 9
+    odd |= zeros
+    return -1 if odd.any() else int(np.count_nonzero(ends))
 
 
 def _reason(error: Exception) -> str:
@@ -198,4 +267,4 @@ def _refuse_constant(text: str) -> Any:
 _EXACT = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=Number, parse_constant=_refuse_constant
 )
-_QUICK = msgspec.json.Decoder(float_hook=Number)
+_QUICK = decoder()

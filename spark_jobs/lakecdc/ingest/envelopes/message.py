@@ -13,7 +13,9 @@ from lakecdc.model.columns import parse_number, parse_timestamp
 from lakecdc.model.order import LAST_TIME, RANK_CHANGE, order_key
 from lakecdc.model.tokens import MisfitError, Number, to_text
 
-_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+_LOWEST = -(2**63)
+#: bound of whole numbers of 64 bits
+HIGHEST = 2**63 - 1
 #: microseconds since 1970 that are moments of the years 1 to 9999
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, LAST_TIME * 1000 + 999
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
@@ -150,14 +152,14 @@ def integer(value: Any, *path: str) -> int | None:
 def as_integer(value: Any) -> int | None:
     """Return a value that is a whole number of 64 bits, or text that spells one; else None."""
     if type(value) is int:
-        return value if _LOWEST <= value <= _HIGHEST else None
+        return value if _LOWEST <= value <= HIGHEST else None
     if isinstance(value, Number):
         try:
             # such as 1.7e12
             number = int(parse_number(value))
         except MisfitError:
             return None
-        return number if _LOWEST <= number <= _HIGHEST else None
+        return number if _LOWEST <= number <= HIGHEST else None
     return None if value is None else whole((as_text(value) or "").strip())
 
 
@@ -166,7 +168,7 @@ def whole(digits: str | None) -> int | None:
     if digits is None or not _INTEGER.fullmatch(digits):
         return None
     number = int(digits)
-    return number if _LOWEST <= number <= _HIGHEST else None
+    return number if _LOWEST <= number <= HIGHEST else None
 
 
 def last_digits(name: str | None) -> int | None:
@@ -179,7 +181,7 @@ def times(number: int | None, factor: int, more: int | None = 0) -> int | None:
     if number is None or more is None:
         return None
     product = number * factor + more
-    return product if _LOWEST <= product <= _HIGHEST else None
+    return product if _LOWEST <= product <= HIGHEST else None
 
 
 def instant(moment: str | None) -> int | None:

@@ -32,6 +32,15 @@ def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
     ]
 
 
+def record_keys(messages: pa.RecordBatch, *, texts: bool) -> list[Keys | None]:
+    """Return the keys of messages whose headers tell no other.
+
+    :param texts: they stand beside them as JSON.
+    """
+    keys = _texts(messages.column("key_text" if texts else "key"))
+    return [None if key is None else Keys(key, unwrapped=unwrapped) for key in keys]
+
+
 def has_old_key(messages: pa.RecordBatch) -> pa.Array:
     """Check which messages have a header that tells the key that the row had before."""
     import pyarrow as pa

@@ -7,7 +7,7 @@ import json
 import re
 import uuid
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,13 +86,15 @@ def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
     return (text, encoded, raw.hex(), *written, *(f'{{"scale":{s},"value":"{encoded}"}}' for s in (0,)))
 
 
-def find_placeholders(values: Sequence[Any], shapes: Collection[str]) -> list[int]:
+def find_placeholders(values: Sequence[Any], shapes: frozenset[str]) -> list[int]:
     """Return the places of values that stand for "unchanged".
 
     :param values: as JSON is parsed.
     :param shapes: texts that do, see :func:`placeholder_shapes`.
     """
     try:
+        if shapes.isdisjoint(values):
+            return []
         return [place for place, value in enumerate(values) if value in shapes]
     except TypeError:
         return [place for place, value in enumerate(map(as_token, values)) if value in shapes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
@@ -50,21 +50,20 @@ class Decoder:
         self._reader = JudgedReader(judged) if judged else QuickReader(decoding)
         self._other_cases = [(k, re.compile(rf'"((?i:{re.escape(k)}))"\s*:')) for k in decoding.key]
 
-    def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
-        """Return the values of messages without their schemas, and which had the table's; None if none has one."""
-        return self._reader.payloads(messages)
-
-    def decode(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> pa.Table:
-        """Return the events of messages in the engine's layout, with :data:`CHECKS`.
+    def decode(self, messages: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Yield the events of messages in the engine's layout, with :data:`CHECKS`.
 
         An update that changes the key is two: the delete of the row under its old key, and the update.
-
-        :param values: see :meth:`payloads`, as for ``expected``.
         """
+        for events in self._reader.read(messages):
+            if events.ops:
+                yield self._typed(events, messages)
+
+    def _typed(self, events: Events, messages: pa.RecordBatch) -> pa.Table:
+        """Return events with their values in columns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        events = self._reader.read(messages, values, expected)
         ops = pa.array(events.ops, pa.string())
         keys, tokens = self._keys(events, messages)
         columns = {"op": ops, **keys, **self._values(events), **self._order(events, messages)}
@@ -92,21 +91,6 @@ class Decoder:
         checks = {"odd": pa.string(), "rejected": pa.struct(list(rejected.items())), "message": message}
         checks["source_table"] = pa.string()
         return pa.schema([*events_schema(kinds, self._of.key), *checks.items()])
-
-    def complete(self, events: pa.Table, messages: pa.RecordBatch) -> pa.Table:
-        """Return events that leave nothing out, moved no key and fit, with the columns of all others."""
-        import pyarrow as pa
-
-        layout, count = self.layout(messages), events.num_rows
-        columns = []
-        for one in layout:
-            if one.name == "moved":
-                columns.append(pa.repeat(False, count))
-            elif one.name in events.column_names:
-                columns.append(events[one.name].cast(one.type))
-            else:
-                columns.append(pa.nulls(count, one.type))
-        return pa.table(columns, schema=layout)
 
     def _convert(self, name: str, tokens: Sequence[Any], events: Events) -> tuple[pa.Array, list[int]]:
         """Return a column of values, and the places of those that do not fit."""
@@ -153,7 +137,7 @@ class Decoder:
                 last_names(messages, events.messages[place]) if op == "x" else events.source_tables[place]
                 for place, op in enumerate(events.ops)
             ]
-        tokens = [image.get(name) for image in events.key_images]
+        tokens = events.key_images.values(name)
         if None in tokens:
             for place, token in enumerate(tokens):
                 if token is None:
@@ -192,21 +176,25 @@ class Decoder:
 
     def _moved(self, events: Events, tokens: Mapping[str, Sequence[Any]]) -> dict[int, list[Any]]:
         """Return the updates that changed the key, each with its old key."""
-        told = [(name, tokens[name]) for name in self._of.key if name != self._of.source_column]
+        befores = {name: events.befores.values(name) for name in self._of.key if name != self._of.source_column}
+        differ = {
+            place
+            for name, olds in befores.items()
+            for place, (old, new) in enumerate(zip(olds, tokens[name], strict=True))
+            if old is not None and old != new
+        }
         found = {}
-        for place, before in enumerate(events.befores):
-            if not before or all(before.get(name) in (None, values[place]) for name, values in told):
-                continue
+        for place in sorted(differ):
             now = [tokens[name][place] for name in self._of.key]
-            was = [self._before(name, before, value) for name, value in zip(self._of.key, now, strict=True)]
+            olds = [befores[name][place] if name in befores else None for name in self._of.key]
+            was = [self._before(*each) for each in zip(self._of.key, olds, now, strict=True)]
             applies = place not in events.odd and place not in events.rejected
             if applies and any(old is not new for old, new in zip(was, now, strict=True)):
                 found[place] = was
         return found
 
-    def _before(self, name: str, before: Object, now: Any) -> Any:
+    def _before(self, name: str, was: Any, now: Any) -> Any:
         """Return the value that a key column had: the new one itself unless the row before tells another."""
-        was = None if name == self._of.source_column else before.get(name)
         if was is None:
             return now
         parse = self._columns[name].type.parser()
@@ -222,6 +210,9 @@ class Decoder:
 
         count = len(events.ops)
         linked = self._linked(events)
+        if not moved and not linked:
+            nothing = {f"o{i}": pa.nulls(count, self._columns[name].arrow) for i, name in enumerate(self._of.key)}
+            return {**nothing, "moved": pa.repeat(False, count)}
         is_moved = [place in moved or place in linked for place in range(count)]
         columns: dict[str, pa.Array] = {}
         for i, name in enumerate(self._of.key):
@@ -240,7 +231,7 @@ class Decoder:
     def _linked(self, events: Events) -> dict[int, Object]:
         """Return the old keys that message headers have; empty for a table without a key."""
         found: dict[int, Object] = {}
-        for place, keys in enumerate(events.keys if self._of.key else ()):
+        for place, keys in enumerate(events.keys if self._of.key and self._of.keyed else ()):
             if keys is not None and keys.old is not None and events.ops[place] in _IS_ROW:
                 image = keys.old_key()
                 if image is not None or self._of.judged is None:
@@ -278,7 +269,7 @@ class Decoder:
             if name == self._of.source_column:
                 columns[f"c{i}"] = pa.array(events.source_tables, pa.string())
                 continue
-            tokens = [image.get(name) for image in events.images]
+            tokens = events.images.values(name)
             placeholders = find_placeholders(tokens, self._placeholders) if name in self._large else []
             for place in placeholders:
                 left_out.setdefault(place, []).append(name)
@@ -304,12 +295,12 @@ class Decoder:
 
         gone = np.array([op == "x" for op in events.ops], np.bool_)
         places = pa.array(events.messages, pa.int64())
-        told = pa.array([place.time_us for place in events.places], pa.int64())
+        told = events.places.times
         times = told.fill_null(0).to_numpy(zero_copy_only=False)
         parts = {
-            "pos": np.where(gone, 0, np.array([place.position for place in events.places], np.uint64)),
-            "ord": np.where(gone, 0, np.array([place.ordinal for place in events.places], np.int64)),
-            "rank": np.where(gone, -1, np.array([place.rank for place in events.places], np.int8)),
+            "pos": np.where(gone, 0, events.places.positions),
+            "ord": np.where(gone, 0, events.places.ordinals),
+            "rank": np.where(gone, -1, events.places.ranks),
             "time_ms": np.clip(times // 1000, 0, LAST_TIME),
             "arrival": np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False)),
         }

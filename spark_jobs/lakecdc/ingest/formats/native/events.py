@@ -7,14 +7,25 @@ message, or a message of another table (:class:`JudgedReader`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from lakecdc.ingest.envelopes import find_rows
-from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each
+from lakecdc.ingest.envelopes import debezium, find_rows
+from lakecdc.ingest.envelopes.json_values import Object, Texts, UnreadableError
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.message_columns import PLACED, agrees, read_messages
+from lakecdc.ingest.formats.message_columns import (
+    PLACED,
+    agrees,
+    has_key_of,
+    has_old_key,
+    read_messages,
+    record_keys,
+)
+from lakecdc.ingest.formats.native import alike
+from lakecdc.ingest.formats.native.alike import Alike, Shape, can_be_alike
+from lakecdc.ingest.formats.native.places import Places
 from lakecdc.ingest.formats.native.schemas import OTHER_SCHEMA, SchemaCheck
 
 if TYPE_CHECKING:
@@ -27,34 +38,78 @@ ODD = "odd"
 NO_ROW: Object = {}
 _NO_JSON, _NO_ROW_EVENT = "text that is no JSON", "a message that is no plain row event"
 _ROWS = ("r", "c", "u", "d")
+# messages among which one that the others may be like is looked for, and the part that may be unlike it
+_LOOKED_AT, _MOST_LEFT = 100, 0.7
 _OF_FILE, _GONE, _NO_PLACE = Message(b""), Message(None), Place()
 
 # message's place, op, row (empty for deletes), image that has the key, row before an update, keys, place in the log,
 # source table
-_Event = tuple[int, str, Object, Object, Object | None, Keys | None, Place, str | None]
+_Event = tuple[int, str, Object, Object, Object, Keys | None, Place, str | None]
 
 
+class Images(Protocol):
+    """Row images of some events."""
+
+    def values(self, name: str) -> list[Any]:
+        """Return the values of a column, as JSON is parsed; None for those that an image lacks."""
+
+
+class Objects:
+    """Row images that are objects."""
+
+    def __init__(self, images: Sequence[Object]) -> None:
+        self._images = images
+
+    def values(self, name: str) -> list[Any]:
+        """See :class:`Images`."""
+        return [image.get(name) for image in self._images]
+
+
+class Columns:
+    """Row images as columns."""
+
+    def __init__(self, columns: Mapping[str, list[Any]]) -> None:
+        self._columns = columns
+
+    def values(self, name: str) -> list[Any]:
+        """See :class:`Images`."""
+        return self._columns[name].copy()
+
+
+@dataclass
 class Events:
     """The events of some messages, one sequence a part.
 
+    :param messages: places of their messages.
+    :param images: rows; those of deletes have no values.
+    :param key_images: images that have the keys.
+    :param befores: rows before updates; those of other events have no values.
     :param odd: why an event is set aside, by its place here.
     :param rejected: rule and reason why it cannot be applied, by its place here.
     :param schemas: texts of the rows' schemas, where schemas write columns in different ways.
     :param placed: order keys of tombstones that are deletes, by their places here.
     """
 
-    def __init__(
-        self,
-        events: Sequence[_Event],
-        odd: dict[int, str],
-        rejected: dict[int, tuple[str, str]],
-        schemas: Sequence[str | None] | None = None,
-        placed: dict[int, str] | None = None,
-    ) -> None:
+    messages: Sequence[int]
+    ops: Sequence[str]
+    images: Images
+    key_images: Images
+    befores: Images
+    keys: Sequence[Keys | None]
+    places: Places
+    source_tables: Sequence[str | None]
+    odd: dict[int, str] = field(default_factory=dict)
+    rejected: dict[int, tuple[str, str]] = field(default_factory=dict)
+    schemas: Sequence[str | None] | None = None
+    placed: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Sequence[_Event]) -> Events:
+        """Return events that are tuples of their parts."""
         parts: Sequence[Sequence[Any]] = list(zip(*events, strict=True)) or [()] * 8
-        self.messages, self.ops, self.images, self.key_images = parts[:4]
-        self.befores, self.keys, self.places, self.source_tables = parts[4:]
-        self.odd, self.rejected, self.schemas, self.placed = odd, rejected, schemas, placed or {}
+        messages, ops, images, key_images, befores, keys, places, tables = parts
+        objects = Objects(images), Objects(key_images), Objects(befores)
+        return cls(messages, ops, *objects, keys, Places.of(places), tables)
 
     def set_aside(self, places: Iterable[int], reason: str) -> None:
         """Set row events aside, unless there is a reason already."""
@@ -74,23 +129,96 @@ class QuickReader:
         self._key = frozenset(decoding.key) if decoding.tells_key else None
         self._has_row_keys = find_format(decoding.format).row_keys
         self._own: dict[tuple[str | None, str | None], bool] = {}
+        self._shape: Shape | None = None
 
-    def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
-        """Return the values of messages without their schemas, and which had the table's; None if none has one."""
-        return self._schemas.payloads(messages)
+    def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
+        """Yield the events of messages: those that are alike, and all others."""
+        values, expected = self._schemas.payloads(messages)
+        texts, left = Texts(values), [*range(len(values))]
+        if self._of.format in alike.FORMATS:
+            candidates = self._candidates(messages, values, expected)
+            shape = self._shape or self._find_shape(messages, texts, candidates)
+            if shape is not None:
+                events, left = self._read_alike(messages, texts, shape, candidates)
+                yield events
+            is_worth_it = len(left) <= _MOST_LEFT * len(values)
+            self._shape = shape if is_worth_it else None
+        yield self._read_each(messages, texts, expected, left)
 
-    def read(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> Events:
-        """Return the events of messages.
+    def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
+        """Return the places of messages that can be alike: rows of one schema, which tell no other key than theirs."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        :param values: see :meth:`payloads`, as for ``expected``.
-        """
-        of = read_messages(messages, texts=self._of.texts) if self._of.keyed else None
+        found = values.is_valid()
+        if self._of.keyed:
+            found = pc.and_(found, pc.invert(has_old_key(messages)))
+            if self._key is not None:
+                found = pc.and_(found, has_key_of(messages, self._key))
+        if expected is not None:
+            found = pc.and_(found, pa.array(expected, pa.bool_()))
+        places: list[int] = np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist()
+        return places
+
+    def _find_shape(self, messages: pa.RecordBatch, texts: Texts, candidates: Sequence[int]) -> Shape | None:
+        """Return the members of the first event with a row; None if there is none."""
+        topics = self._topics(messages)
+        found = before = None
+        for place in candidates[:_LOOKED_AT]:
+            value, message = texts.parsed(place), Message(b"", topic=topics[place])
+            for envelope in debezium.read(message, value) if isinstance(value, dict) else ():
+                event, odd = self._event(place, message, envelope)
+                if event is None or odd is not None:
+                    continue
+                found = found or (value if can_be_alike(value) else None)
+                before = before or envelope.before
+            if found and before:
+                break
+        return None if found is None else Shape(found, before, self._known)
+
+    def _read_alike(
+        self, messages: pa.RecordBatch, texts: Texts, shape: Shape, candidates: Sequence[int]
+    ) -> tuple[Events, list[int]]:
+        """Return the events that are alike, and the places of the messages that are left."""
+        topics, of, table = self._topics(messages), self._of, shape.source_table
+        if not all(self._is_own(table, topic) for topic in {*topics}):
+            candidates = [place for place in candidates if self._is_own(table, topics[place])]
+        names, key = ([n for n in some if n != of.source_column] for some in ([f.name for f in of.fields], of.key))
+        found = Alike(shape, names, key)
+        found.read(texts, candidates)
+        keys: Sequence[Keys | None] = [None] * len(found.messages)
+        if of.keyed:
+            records = record_keys(messages, texts=of.texts)
+            keys = [records[place] for place in found.messages]
+        images = Columns(found.rows), Columns(found.keys), Columns(found.befores)
+        tables = [table] * len(keys)
+        read, count = {*found.messages}, len(messages)
+        left = [] if len(read) == count else [place for place in range(count) if place not in read]
+        return Events(found.messages, found.ops, *images, keys, found.places(), tables), left
+
+    def _topics(self, messages: pa.RecordBatch) -> list[str | None]:
+        topics: list[str | None] = [None] * len(messages)
+        return messages.column("topic").to_pylist() if self._of.keyed else topics
+
+    def _read_each(
+        self, messages: pa.RecordBatch, texts: Texts, expected: Sequence[bool] | None, places: Sequence[int]
+    ) -> Events:
+        """Return the events of messages at some places."""
+        import pyarrow as pa
+
+        messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
         gone = messages.column("value").is_null().to_pylist()
+        of = (
+            read_messages(messages, texts=self._of.texts)
+            if self._of.keyed
+            else [_GONE if is_gone else _OF_FILE for is_gone in gone]
+        )
         events: list[_Event] = []
         odd: dict[int, str] = {}
-        for place, value in enumerate(parse_each(values)):
-            message = of[place] if of else _GONE if gone[place] else _OF_FILE
-            reason = None if expected is None or expected[place] or gone[place] else OTHER_SCHEMA
+        for place, message, is_gone in zip(places, of, gone, strict=True):
+            reason = None if expected is None or expected[place] or is_gone else OTHER_SCHEMA
+            value = texts.parsed(place)
             try:
                 if type(value) is UnreadableError:
                     raise value
@@ -103,7 +231,9 @@ class QuickReader:
             except UnreadableError as error:
                 odd[len(events)] = _reason(error.rule)
                 events.append(_unread(place))
-        return Events(events, odd, {})
+        found = Events.of(events)
+        found.odd = odd
+        return found
 
     def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
         """Return an event of the table, and why it is set aside whatever its values are."""
@@ -115,18 +245,18 @@ class QuickReader:
                 return None, None
             return _unread(place), odd
         if op == "x":
-            return (place, op, NO_ROW, NO_ROW, None, envelope.keys, envelope.place, None), odd
+            return (place, op, NO_ROW, NO_ROW, NO_ROW, envelope.keys, envelope.place, None), odd
         if not self._is_own(table, message.topic):
             return None, None
         if self._key is not None and odd is None:
             odd = self._another_key(envelope, self._key)
         if op == "d":
-            return (place, op, NO_ROW, before or NO_ROW, None, envelope.keys, envelope.place, table), odd
+            return (place, op, NO_ROW, before or NO_ROW, NO_ROW, envelope.keys, envelope.place, table), odd
         if op == "t":
             op, odd = ODD, odd or _NO_ROW_EVENT
         elif odd is None and not after.keys() <= self._known:
             odd = self._new_column(envelope)
-        was = before if op == "u" else None
+        was = (before or NO_ROW) if op == "u" else NO_ROW
         return (place, op, after, after, was, envelope.keys, envelope.place, table), odd
 
     def _judge(self, envelope: Envelope) -> str | None:
@@ -163,12 +293,8 @@ class JudgedReader:
     def __init__(self, judged: Judged) -> None:
         self._of = judged
 
-    def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
-        """Return the values of messages, which are taken out of their schemas as they are read."""
-        return messages.column("value"), None
-
-    def read(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> Events:
-        """Return the events of messages, and the messages of the table that cannot be read."""
+    def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
+        """Yield the events of messages, and the messages of the table that cannot be read."""
         orders = messages.column(PLACED).to_pylist() if PLACED in messages.schema.names else None
         events: list[_Event] = []
         rejected: dict[int, tuple[str, str]] = {}
@@ -184,7 +310,10 @@ class JudgedReader:
                 rejected[len(events)] = read.envelope.problem
             schemas.append(read.schema)
             events.append(_judged_event(read.place, read.envelope, is_placed=order is not None))
-        return Events(events, {}, rejected, schemas if self._of.encoded else None, placed)
+        found = Events.of(events)
+        found.rejected, found.placed = rejected, placed
+        found.schemas = schemas if self._of.encoded else None
+        yield found
 
     def _is_own(self, envelope: Envelope) -> bool:
         is_row = envelope.op in _ROWS or envelope.problem is not None
@@ -196,12 +325,13 @@ def _judged_event(place: int, one: Envelope, *, is_placed: bool) -> _Event:
     image = one.after or NO_ROW
     key_image = one.before or NO_ROW if op == "d" else image
     row = NO_ROW if op in ("d", ODD) else image
-    return place, op, row, key_image, one.before if op == "u" else None, one.keys, one.place, one.source_table
+    was = (one.before or NO_ROW) if op == "u" else NO_ROW
+    return place, op, row, key_image, was, one.keys, one.place, one.source_table
 
 
 def _unread(place: int) -> _Event:
     """Return what stands for a message that is not read as a row event."""
-    return place, ODD, NO_ROW, NO_ROW, None, None, _NO_PLACE, None
+    return place, ODD, NO_ROW, NO_ROW, NO_ROW, None, _NO_PLACE, None
 
 
 def _reason(rule: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.native.exact import text_literal
 from lakecdc.ingest.formats.native.fold import ORDER, columns, last_places, sorted_by_key, taken
 from lakecdc.ingest.formats.native.layout import COUNTS, ORDER_PARTS
 
@@ -98,7 +97,7 @@ def _filled(
 
     left_out = set(pc.unique(pc.list_flatten(rows["open"])).to_pylist())
     opened = [name for name in names if name in left_out]
-    has = [f"coalesce(NOT list_contains(open, {text_literal(name)}), true)" for name in opened]
+    has = [f"coalesce(NOT list_contains(open, {_literal(name)}), true)" for name in opened]
     sources = ", ".join(f"coalesce(arg_max(place, {ORDER}) FILTER ({sql}), -1)" for sql in has)
     last = ", ".join(f"NOT arg_max({sql}, {ORDER})" for sql in has)
     _register(connection, table)
@@ -122,6 +121,10 @@ def _filled(
     still = is_open & ~known
     rows = rows.set_column(rows.column_names.index("open"), "open", _lists(opened, still, at, rows.num_rows))
     return rows, int((~still.any(axis=0)).sum())
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa.Array:

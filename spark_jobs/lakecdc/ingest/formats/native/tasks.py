@@ -94,7 +94,7 @@ class DecodeTask:
             if schema is not None:
                 decoding = decoding.with_schema(schema)
             decoding = decoding.with_names(first)
-        with duckdb_of_its_own() as connection, connection.cursor() as beside:
+        with duckdb_of_its_own() as connection:
             holding = Holding(
                 self.grouping,
                 decoding.epoch,
@@ -105,7 +105,7 @@ class DecodeTask:
                 marks=self.marks if decoding.large_fields else None,
             )
             held = holders(holding, connection, every=self.every)
-            decoder = PartDecoder(decoding, beside)
+            decoder = PartDecoder(decoding)
             for batch in decoder.decode(chain([first], stream)):
                 odd = batch.column("odd")
                 if odd.null_count < len(odd) and not decoding.sets_aside:

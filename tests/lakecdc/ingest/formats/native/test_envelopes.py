@@ -13,7 +13,6 @@ from lakecdc.ingest.formats.native.decoding import Decoding
 from lakecdc.ingest.formats.native.layout import ORDER_PARTS
 from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.values import Field
-from lakecdc.runtime.worker import duckdb_of_its_own
 
 Row = dict[str, Any]
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))
@@ -25,8 +24,7 @@ def run(name: str, messages: list[Any], **rest: Any) -> list[Row]:
     decoding = Decoding(fields, ("id",), "t", 1, "__gone", ignored, False, name, **rest)
     lines = [m if isinstance(m, str) else json.dumps(m) for m in messages]
     table = pa.table({"value": lines, "arrival": pa.array(range(len(lines)), pa.int64())})
-    with duckdb_of_its_own() as connection:
-        batches = list(PartDecoder(decoding, connection).decode(table.to_batches()))
+    batches = list(PartDecoder(decoding).decode(table.to_batches()))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -20,7 +20,6 @@ from lakecdc.ingest.formats.native.layout import ORDER_PARTS
 from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import order_key
-from lakecdc.runtime.worker import duckdb_of_its_own
 
 Row = dict[str, Any]
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(12,3)", "decimal_bytes", 2))
@@ -70,8 +69,7 @@ def decode(
             encoded.setdefault("n", {})[text] = replace(told, type="decimal(12,3)", scale=told.scale)
     judged = Judged(reader.read, frozenset(tables), encoded)
     decoding = Decoding(tuple(fields), ("id",), "t", 1, "__gone", rejects=True, judged=judged)
-    with duckdb_of_its_own() as connection:
-        batches = list(PartDecoder(decoding, connection).decode(table.to_batches()))
+    batches = list(PartDecoder(decoding).decode(table.to_batches()))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert all(row["odd"] is None for row in rows)
     return rows

@@ -141,12 +141,12 @@ def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
     assert len(found) == 50 and told.events["c"] == 50 and len({row["order"] for row in found}) == 50
 
 
-def test_plain_events_are_decoded_as_all_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_are_alike_are_read_as_all_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(n, "cud"[n % 3], {"id": n % 7, "v": f"[{n}", "n": n}) for n in range(60)]
     events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
     numbers = files(tmp_path, events)
     plain = run(numbers, 1)
-    monkeypatch.setattr("lakecdc.ingest.formats.native.plain.FORMATS", ())
+    monkeypatch.setattr("lakecdc.ingest.formats.native.alike.FORMATS", ())
     assert run(numbers, 1) == plain and plain[1].odd is None
 
 

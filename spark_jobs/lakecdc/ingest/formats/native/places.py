@@ -1,0 +1,82 @@
+"""Places of events in their source's log, a column a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.ingest.envelopes import debezium
+from lakecdc.ingest.envelopes.message import Place
+from lakecdc.model.order import RANK_CHANGE, RANK_READ
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Numbers = np.ndarray[Any, Any]
+
+# what stands in front of the number in Postgres' ``sequence``, and as many digits as 63 bits always hold
+_COMMIT_LSN = r'^\["0*(?P<lsn>[0-9]{1,18})"'
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places of events, see :class:`~lakecdc.ingest.envelopes.message.Place`.
+
+    :param times: microseconds since 1970, null where an event does not tell.
+    """
+
+    positions: Numbers
+    ordinals: Numbers
+    ranks: Numbers
+    times: pa.Array
+
+    @classmethod
+    def of(cls, places: Sequence[Place]) -> Places:
+        """Return places as columns."""
+        import numpy as np
+        import pyarrow as pa
+
+        return cls(
+            np.array([place.position for place in places], np.uint64),
+            np.array([place.ordinal for place in places], np.int64),
+            np.array([place.rank for place in places], np.int8),
+            pa.array([place.time_us for place in places], pa.int64()),
+        )
+
+    @classmethod
+    def of_lsns(
+        cls, lsns: Sequence[int], commits: Sequence[str] | None, reads: Sequence[bool], times: pa.Array
+    ) -> Places:
+        """Return the places of Postgres' events, as :func:`debezium.place` does.
+
+        :param lsns: of 63 bits.
+        :param commits: ``sequence`` of each event; None if they have none.
+        :param reads: whether a snapshot has read the row.
+        """
+        import numpy as np
+
+        ordinals = np.array(lsns, np.int64)
+        ranks = np.where(reads, RANK_READ, RANK_CHANGE).astype(np.int8)
+        positions = ordinals if commits is None else _commits(commits, ordinals)
+        return cls(positions.astype(np.uint64), ordinals, ranks, times)
+
+    def __getitem__(self, number: int) -> Place:
+        time = self.times[number].as_py()
+        return Place(int(self.positions[number]), int(self.ordinals[number]), int(self.ranks[number]), time)
+
+
+def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
+    """Return the positions of commits, those of the events where none is told."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)
+    told = pc.struct_field(found, "lsn").cast(pa.int64())
+    positions: Numbers = told.fill_null(0).to_numpy(zero_copy_only=False).copy()
+    for number in np.flatnonzero(~told.is_valid().to_numpy(zero_copy_only=False)).tolist():
+        position = debezium.commit_lsn(sequences[number])
+        positions[number] = lsns[number] if position is None else position
+    return positions
