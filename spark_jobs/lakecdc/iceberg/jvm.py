@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
@@ -177,6 +178,16 @@ def listed(collection: Any) -> list[Any]:
 def mapping(java_map: Any) -> dict[str, Any]:
     """Convert a Java ``Map`` with text keys; values other than text and numbers stay Java objects."""
     return {str(entry.getKey()): entry.getValue() for entry in listed(java_map.entrySet())}
+
+
+def text_mapping(spark: SparkSession, java_map: Any) -> dict[str, str]:
+    """Convert a Java ``Map`` of texts in one call, where each of its entries would take four."""
+    return dict(json.loads(_json_mapper(jvm(spark)).writeValueAsString(java_map)))
+
+
+@lru_cache(maxsize=2)
+def _json_mapper(names: Names) -> Any:
+    return names.com.fasterxml.jackson.databind.ObjectMapper()
 
 
 def iterate(closeable: Any) -> Iterator[Any]:

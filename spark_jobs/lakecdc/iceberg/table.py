@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_deletes
-from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
+from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, nearest_carrier
 from lakecdc.sql import quoted
@@ -144,7 +144,7 @@ class IcebergTable:
     @property
     def properties(self) -> dict[str, str]:
         """Return the table properties."""
-        return mapping(self.java.properties())
+        return text_mapping(self.spark, self.java.properties())
 
     @property
     def fields(self) -> list[Field]:

@@ -124,7 +124,7 @@ def _log_pages(spark: SparkSession) -> None:
     context = spark.sparkContext
     if address := context.uiWebUrl:
         log.info("%s%s", SPARK_UI, address)
-    if context.getConf().get("spark.eventLog.enabled", "false") == "true":
+    if spark.conf.get("spark.eventLog.enabled", "false") == "true":
         log.info("%s%s", EVENT_LOG, context.applicationId)
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+#: returns a setting of an application, or else what it is given
+Setting = Callable[[str, str], str]
 
 _SETTINGS = {
     "spark.sql.extensions": runtime.EXTENSIONS,
@@ -86,7 +89,11 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         import pyspark.testing.utils  # noqa: F401
     spark = builder.getOrCreate()
     know_pyspark_names(spark)
-    spark.sparkContext.environment[TASK_MEMORY] = str(task_memory(spark.sparkContext.getConf()))
+
+    def setting(name: str, unless_given: str) -> str:
+        return str(spark.conf.get(name, unless_given))
+
+    spark.sparkContext.environment[TASK_MEMORY] = str(task_memory(setting))
     if not conf.contains(_LISTING):
         # a task per file costs more than reading the file's status
         spark.conf.set(_LISTING, str(4 * spark.sparkContext.defaultParallelism))
@@ -134,33 +141,33 @@ def delete_cache(conf: SparkConf) -> dict[str, str]:
 
     :param conf: settings of spark-submit; its own settings of the cache win.
     """
-    heap = _heap(conf)
+    heap = _heap(conf.get)
     limits = {"max-entry-size": max(1, heap // 64), "max-total-size": max(1, heap // 32)}
     names = {f"spark.sql.iceberg.executor-cache.{name}": size * 1024**2 for name, size in limits.items()}
     return {name: str(size) for name, size in names.items() if not conf.contains(name)}
 
 
-def task_memory(conf: SparkConf) -> int:
+def task_memory(setting: Setting) -> int:
     """Return the memory of a Python task beside the heap, in MiB: its executor's memory, shared by the cores.
 
-    :param conf: of the application.
+    :param setting: those of the application.
     """
-    master, machine = conf.get("spark.master", "local"), os.cpu_count() or 1
+    master, machine = setting("spark.master", "local"), os.cpu_count() or 1
     local = _LOCAL_CORES.fullmatch(master)
     if local:
         running = machine if local[1] == "*" else int(local[1] or 1)
     else:
         # a standalone executor uses all cores of a machine, assumed to be like this one
         unless_given = machine if master.startswith("spark://") else 1
-        running = int(conf.get("spark.executor.cores", str(unless_given))) // int(conf.get("spark.task.cpus", "1"))
-    python = conf.get("spark.executor.pyspark.memory")
-    return (_mebibytes(python) if python else _heap(conf)) // max(1, running)
+        running = int(setting("spark.executor.cores", str(unless_given))) // int(setting("spark.task.cpus", "1"))
+    python = setting("spark.executor.pyspark.memory", "")
+    return (_mebibytes(python) if python else _heap(setting)) // max(1, running)
 
 
-def _heap(conf: SparkConf) -> int:
+def _heap(setting: Setting) -> int:
     """Return an executor's heap in MiB."""
-    local = conf.get("spark.master", "local").startswith("local")
-    return _mebibytes(conf.get("spark.driver.memory" if local else "spark.executor.memory", "1g"))
+    local = setting("spark.master", "local").startswith("local")
+    return _mebibytes(setting("spark.driver.memory" if local else "spark.executor.memory", "1g"))
 
 
 def _mebibytes(memory: str) -> int:

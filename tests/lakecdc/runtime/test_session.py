@@ -68,7 +68,7 @@ def test_a_catalog_in_a_folder_that_is_not_there_is_bad_input(lake: Lake, tmp_pa
 )
 def test_a_task_has_its_share_of_the_executors_memory(master: str, settings: dict[str, str], share: int) -> None:
     conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
-    assert task_memory(conf) == share
+    assert task_memory(conf.get) == share
 
 
 @pytest.mark.parametrize("name", ["spark.python.daemon.module", "spark.executorEnv.PYTHONPATH"])

@@ -38,7 +38,7 @@ def test_a_task_keeps_to_its_share_on_sparks_disks(lake: Lake) -> None:
     columns = ", ".join(f"{name} string" for name in (*SETTINGS, *EXTENSIONS, "disks"))
     row = lake.spark.range(1).coalesce(1).mapInArrow(settings_of_a_task, columns).first()
     assert row is not None
-    share = task_memory(lake.spark.sparkContext.getConf())
+    share = task_memory(lake.spark.sparkContext.getConf().get)
     size, unit = row["memory_limit"].split()
     assert float(size) * {"MiB": 1, "GiB": 1024}[unit] == max(256, share)
     assert any(row["temp_directory"].startswith(f"{disk}/duckdb-") for disk in row["disks"].split(","))
