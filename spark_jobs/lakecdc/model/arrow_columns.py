@@ -31,6 +31,7 @@ _REFUSED = (pa.ArrowException, OverflowError, TypeError, ValueError)
 # years 0001 to 9999
 _DATE = r"(?:\d{3}[1-9]|\d\d[1-9]\d|\d[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
 _MOMENT = rf"^{_DATE}[T ](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{{1,6}})?"
+_WHOLE = r"^(?:0|-?[1-9]\d{0,17})$"
 _MICROS = {"epoch_millis": 1_000, "epoch_micros": 1}
 # doubles hold each whole number up to this one
 _EXACT_INTEGERS = 1 << 53
@@ -106,7 +107,9 @@ def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
         return _octets
     if column.encoding != "plain":
         return _none
-    if column.sql_type in INTEGER_BYTES or column.sql_type in ("string", "boolean"):
+    if column.sql_type in INTEGER_BYTES:
+        return _integers(arrow)
+    if column.sql_type in ("string", "boolean"):
         return lambda values: pa.array(values, arrow)
     if decimal:
         return _decimals(arrow, int(decimal[1]), int(decimal[2]))
@@ -123,6 +126,17 @@ def _none(values: Sequence[Any]) -> None:
 def _texts(values: Sequence[Any]) -> pa.Array:
     """Return texts, and numbers as their text; refuse bool, lists and objects."""
     return pa.array([str(value) if type(value) is int else value for value in values], pa.string())
+
+
+def _integers(arrow: pa.DataType) -> Quick:
+    def quick(values: Sequence[Any]) -> pa.Array | None:
+        try:
+            return pa.array(values, arrow)
+        except _REFUSED:
+            texts = _texts(values)
+            return texts.cast(arrow) if _all(pc.match_substring_regex(texts, _WHOLE)) else None
+
+    return quick
 
 
 def _matching(pattern: str, arrow: pa.DataType) -> Quick:

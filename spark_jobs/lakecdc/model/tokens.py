@@ -14,6 +14,9 @@ import msgspec
 _DEEP_CALLS = 20_000
 
 
+_ENCODED = json.JSONEncoder(ensure_ascii=False).encode
+
+
 class Number(str):
     """The text of a bare JSON number; a whole one may come as int."""
 
@@ -80,8 +83,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        members = (f"{json.dumps(name, ensure_ascii=False)}:{_text(each)}" for name, each in value.items())
+        members = (f"{_ENCODED(name)}:{_text(each)}" for name, each in value.items())
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return _ENCODED(value)

@@ -12,26 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lakecdc.ingest.envelopes.debezium import commit_lsn, keys, unwrapped
-from lakecdc.ingest.envelopes.json_values import UnreadableError
-from lakecdc.ingest.envelopes.lsn import Lsn
-from lakecdc.ingest.envelopes.message import (
-    Envelope,
-    Message,
-    Place,
-    dotted,
-    first,
-    integer,
-    last_digits,
-    member,
-    placed,
-    text,
-    times,
-)
-from lakecdc.model.order import RANK_CHANGE, RANK_READ
+from lakecdc.ingest.envelopes.debezium import keys, place, unwrapped
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError
+from lakecdc.ingest.envelopes.message import Envelope, Message, as_text, dotted, member, text
 
 #: members of this prefix tell of the change and are not columns
 PREFIX = "__"
+# members of Debezium's source that tell an event's place, each with the names that ``add.fields`` gives it
+_PLACED = {
+    name: (f"__{name}", f"__source_{name}")
+    for name in (
+        *("lsn", "sequence", "file", "pos", "row", "commit_lsn", "change_lsn", "event_serial_no", "ts_ms"),
+        *("schema", "db", "table"),
+    )
+}
 
 
 def read(message: Message, value: Any) -> Iterator[Envelope]:
@@ -45,38 +39,32 @@ def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
         return Envelope("x", keys=linked, schema=schema)
     if not isinstance(event, dict):
         raise UnreadableError("unknown-message", "the value is not a JSON object")
-    if text(event, "op") == "m" and text(event, "source", "connector") is not None:
+    if "op" in event and text(event, "op") == "m" and text(event, "source", "connector") is not None:
         return Envelope(None, schema=schema)
-    told = text(event, "__op") or "u"
-    op = "d" if text(event, "__deleted") == "true" else told if told in ("r", "c", "u", "d", "t") else None
-    problem = None if op else ("unknown-message", "its __op is not one of Debezium's")
+    told = as_text(event.get("__op")) or "u"
+    op = "d" if as_text(event.get("__deleted")) == "true" else told if told in ("r", "c", "u", "d", "t") else None
     row = {name: value for name, value in event.items() if not name.startswith(PREFIX)}
+    source = _source(event)
+    schema_name, table = (as_text(source.get(name)) for name in ("schema", "table"))
     return Envelope(
-        op if problem is None else None,
-        _place(event, told),
-        dotted(_either(event, "schema") or _either(event, "db"), _either(event, "table")) or message.topic,
+        op,
+        place(source, told),
+        dotted(schema_name or as_text(source.get("db")), table) or message.topic,
         before=row if op == "d" else None,
         after=row if op != "d" else None,
         keys=linked,
         schema=schema,
-        problem=problem,
+        problem=None if op else ("unknown-message", "its __op is not one of Debezium's"),
     )
 
 
-def _either(event: Any, name: str) -> str | None:
-    """Return a member that ``add.fields`` names with or without ``source.``."""
-    found = text(event, f"__{name}")
-    return found if found is not None else text(event, f"__source_{name}")
-
-
-def _number(event: Any, name: str) -> int | None:
-    return first(integer(event, f"__{name}"), integer(event, f"__source_{name}"))
-
-
-def _place(event: Any, op: str) -> Place:
-    lsn = Lsn(_either(event, "commit_lsn"), _either(event, "change_lsn"), _number(event, "event_serial_no"))
-    binlog = times(last_digits(_either(event, "file")), 1 << 32, _number(event, "pos"))
-    position = first(binlog, commit_lsn(_either(event, "sequence")), _number(event, "lsn"), lsn.position)
-    ordinal = first(_number(event, "row"), _number(event, "lsn"), lsn.ordinal)
-    rank = RANK_READ if op == "r" else RANK_CHANGE
-    return Place(placed(position), placed(ordinal), rank, times(_number(event, "ts_ms"), 1000))
+def _source(event: Object) -> Object:
+    """Return what Debezium's source would tell; a binlog counts whatever the connector, which is not told."""
+    source: Object = {"connector": "mysql"}
+    for name, (own, prefixed) in _PLACED.items():
+        value = event.get(own)
+        if value is None:
+            value = event.get(prefixed)
+        if value is not None:
+            source[name] = value
+    return source

@@ -176,6 +176,8 @@ def _has_members(value: Any, expected: int) -> bool:
     for each in value.values():
         if type(each) is dict:
             found += len(each)
+        elif type(each) is list:
+            found += sum(len(one) for one in each if type(one) is dict)
     return found == expected or _members(value) == expected
 
 

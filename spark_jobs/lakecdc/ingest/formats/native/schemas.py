@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -94,12 +94,19 @@ class SchemaCheck:
             return None
         if not self._of.tells_types:
             return OTHER_SCHEMA
-        return self._judge_types(to_text(envelope.schema))
+        try:
+            return self._judge_types(tuple(envelope.schema.items()))
+        except TypeError:
+            # a type that is no text
+            return self._compare_types(tuple(envelope.schema.items()))
 
-    def _compare_types(self, text: str) -> str | None:
-        """Return why the columns cannot stay as they are with the types that a message tells."""
-        read = find_format(self._of.format)
-        if not {*json.loads(text)} <= self._known:
+    def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:
+        """Return why the columns cannot stay as they are with the types that a message tells.
+
+        :param types: by column.
+        """
+        read, text = find_format(self._of.format), to_text(dict(types))
+        if not {name for name, _ in types} <= self._known:
             return "other columns"
         fields = read.columns_of(text)
         if not fields or read.doubted_of(text, self._of.fixed) is not None:
