@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.ingest.fold import is_suspect
 from lakecdc.sql import quoted_column, sql_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     import pyarrow as pa
@@ -36,21 +36,44 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
 def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
     """Return the table's visible rows between the bounds of some keys, and more in their files.
 
-    The bounds are pushed down as literals, so that Iceberg opens only files that can hold one of the keys.
-
     :param keys: and the others: see :func:`read_keys`.
     """
-    types = sql_types(keys)
-    ends = keys.agg(*[f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS])
-    bounds = ends.select(*[plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]).first()
-    assert bounds is not None
-    rows = _rows_at(table, snapshot_id)
-    for index, name in enumerate(key):
-        low, high = bounds[2 * index], bounds[2 * index + 1]
-        if low is not None:
-            column, kind = F.col(quoted_column(name)), types[name]
-            rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
-    return rows
+    return KeyBounds.of(keys, key).read(table, snapshot_id)
+
+
+@dataclass(frozen=True)
+class KeyBounds:
+    """How many keys there are, and the lowest and the highest value of each of their columns.
+
+    :param ends: by column, as :func:`plain` has them; None without keys.
+    :param types: Spark SQL types of the columns.
+    """
+
+    count: int
+    ends: Mapping[str, tuple[Any, Any]]
+    types: Mapping[str, str]
+
+    @classmethod
+    def of(cls, keys: DataFrame, key: Sequence[str]) -> KeyBounds:
+        """Look through keys, columns as in ``key``."""
+        types = sql_types(keys)
+        ends = [f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS]
+        found = keys.agg(F.count(F.lit(1)).alias("count"), *ends)
+        plain_ends = [plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]
+        (row,) = found.select("count", *plain_ends).collect()
+        return cls(row[0], {k: (row[2 * i + 1], row[2 * i + 2]) for i, k in enumerate(key)}, types)
+
+    def read(self, table: IcebergTable, snapshot_id: int | None = None) -> DataFrame:
+        """Return the table's visible rows between the bounds, and more in their files.
+
+        The bounds are pushed down as literals, so that Iceberg opens only files that can hold one of the keys.
+        """
+        rows = _rows_at(table, snapshot_id)
+        for name, (low, high) in self.ends.items():
+            if low is not None:
+                column, kind = F.col(quoted_column(name)), self.types[name]
+                rows = rows.where((column >= _literal(low, kind)) & (column <= _literal(high, kind)))
+        return rows
 
 
 def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
@@ -93,23 +116,3 @@ def _literal(value: Any, sql_type: str) -> Column:
     if sql_type == "timestamp":
         return F.timestamp_micros(F.lit(value))
     return F.lit(value).cast(sql_type) if sql_type in _AS_TEXT else F.lit(value)
-
-
-def drop_older(folded: DataFrame, table: IcebergTable, key: Sequence[str], mark: str) -> tuple[DataFrame, int, int]:
-    """Leave out folded rows that are older than what the table holds.
-
-    Only *suspects* are looked up: a row that is late in its own source partition and whose order key does not lie above
-    the highest one applied so far.
-    "Not older" wins: a row with the stored order key is applied again, which changes nothing.
-
-    :param folded: result of ``fold``.
-    :param mark: highest order key applied to the table.
-    :return: the rows that remain, the number of suspects, and how many of them were older.
-    """
-    suspects = folded.where(is_suspect(mark)).select("key", "order").localCheckpoint()
-    count = suspects.count()
-    if not count:
-        return folded, 0, 0
-    held = held_orders(table, suspects.select("key.*").distinct(), key)
-    older = suspects.join(held, "key").where(F.col("held") > F.col("order")).select("key").localCheckpoint()
-    return folded.join(F.broadcast(older), "key", "left_anti"), count, older.count()

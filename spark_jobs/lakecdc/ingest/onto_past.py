@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import current_spec_id, live_spec_ids
-from lakecdc.ingest import tombstones, truncate
 from lakecdc.ingest.apply.merge import merge_into
 from lakecdc.ingest.apply.upsert import stage_changes
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import fold, stats, without_void
-from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.stale import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 
 if TYPE_CHECKING:
@@ -81,12 +80,9 @@ def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) 
 
 def _newer(past: Past, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
     """Drop folded rows older than the branch or than a delete before its moment."""
-    mark, truncated = past.position.high_order, past.position.truncate_order
-    if mark is None or low_order is None or low_order > mark:
-        return folded
-    rows, _, _ = drop_older(folded, past.branch, batch.key, mark)
-    rows, _ = tombstones.drop_deleted(past.branch, rows, batch.key, mark, truncated, past.until)
-    return truncate.drop_emptied(rows, truncated)[0] if truncated else rows
+    position = past.position
+    compared = Compared(position.high_order, low_order, position.truncate_order, until=past.until)
+    return drop_stale(folded, past.branch, batch.key, compared).frame
 
 
 def _whole(past: Past, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest import tombstones, truncate
+from lakecdc.ingest import tombstones
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.formats.native import PackedRows
-from lakecdc.ingest.lookup import drop_older
+from lakecdc.ingest.stale import Compared, drop_stale
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ class Reconciliation:
         :param folded: the batch, one row per key.
         """
         batch, measured, table = self.batch, self.measured, self.feed.existing
-        rows, dropped = self._without_older(folded)
+        rows, dropped = self._without_stale(folded)
         if measured.open_keys:
             rows = rows.with_frame(outside(table.spark, rows.frame, batch))
         if measured.open_keys or measured.filled_keys:
@@ -63,24 +63,18 @@ class Reconciliation:
                 self._remember_waited_for(rows)
         return rows
 
-    def _without_older(self, folded: Rows) -> tuple[Rows, int]:
-        """Drop rows that are older than the table's, or than a delete or TRUNCATE; count them."""
-        feed, batch, mark, lowest = self.feed, self.batch, self.mark, self.measured.low_order
-        if not (batch.may_be_held and mark and lowest and lowest <= mark):
-            return folded, 0
-        rows = folded.frame
-        suspects = older = deleted = 0
+    def _without_stale(self, folded: Rows) -> tuple[Rows, int]:
+        """Drop rows that are older than what the table has; count them."""
+        feed, batch, measured = self.feed, self.batch, self.measured
         truncated = feed.position.truncate_order if feed.position else None
         # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
-        if self.mode != "merge" or self.measured.open_keys:
-            rows, suspects, older = drop_older(rows, feed.existing, batch.key, mark)
-        if not batch.source.in_order:
-            rows, deleted = tombstones.drop_deleted(feed.existing, rows, batch.key, mark, truncated)
-        if truncated and lowest < truncated:
-            rows, gone = truncate.drop_emptied(rows, truncated)
-            deleted += gone
-        feed.add(suspects=suspects, older_dropped=older + deleted)
-        return folded.with_frame(rows), older + deleted
+        rows = self.mode != "merge" or bool(measured.open_keys)
+        compared = Compared(self.mark, measured.low_order, truncated, rows=rows, deletes=not batch.source.in_order)
+        if not batch.may_be_held or not compared.may_be_newer:
+            return folded, 0
+        kept = drop_stale(folded.frame, feed.existing, batch.key, compared)
+        feed.add(suspects=kept.suspects, older_dropped=kept.dropped)
+        return folded.with_frame(kept.frame) if kept.dropped else folded, kept.dropped
 
     def _complete(self, rows: Rows) -> Rows:
         """Fill placeholders, by the table alone where the events tell no more."""

@@ -6,7 +6,6 @@ It is written before the target. A replay may write a tombstone twice; only the 
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -21,18 +20,12 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.apply.packed import stage_remembered
-from lakecdc.ingest.erased import erased_keys
-from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.formats.native import PackedRows
-from lakecdc.ingest.lookup import read_keys
 from lakecdc.model.order import order_key
-from lakecdc.sql import quoted_column
 from lakecdc.writer.parquet import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column
 
     from lakecdc.ingest.change import Rows
     from lakecdc.metadata.positions import Position
@@ -89,46 +82,6 @@ def append_remembered(table: IcebergTable, files: list[Any]) -> None:
         raise
 
 
-def drop_deleted(
-    target: IcebergTable,
-    rows: DataFrame,
-    key: Sequence[str],
-    mark: str,
-    truncated: str | None = None,
-    until: Column | None = None,
-) -> tuple[DataFrame, int]:
-    """Leave out suspects that a remembered delete is newer than, or whose key was erased after them.
-
-    :param rows: folded rows.
-    :param mark: highest order key applied; rows above it are no suspects.
-    :param truncated: order key of the last TRUNCATE applied; deletes before it say nothing of rows that came after.
-    :param until: deletes with a later source time do not count, those without one do; default: all do.
-    :return: the rows that remain and how many were left out.
-    """
-    table, late = _open(target), rows.where(is_suspect(mark)).select("op", "key", "order")
-    suspects, voids = late.where("op != 'd'"), list[DataFrame]()
-    if table is not None and not suspects.isEmpty():
-        voids.append(_deleted(table, suspects, key, truncated, until))
-    # late deletes too, which would note the key
-    if (erased := erased_keys(target, late, key)) is not None:
-        voids.append(erased)
-    if not voids:
-        return rows, 0
-    void = reduce(DataFrame.union, voids).distinct().localCheckpoint()
-    return rows.join(F.broadcast(void), "key", "left_anti"), void.count()
-
-
-def _deleted(
-    table: IcebergTable, suspects: DataFrame, key: Sequence[str], truncated: str | None, until: Column | None
-) -> DataFrame:
-    """Keys of suspects that a remembered delete is newer than."""
-    held = read_keys(table, suspects.select("key.*").distinct(), key).where(F.col(ORDER_COLUMN) >= (truncated or ""))
-    held = held if until is None else held.where(F.coalesce(F.col(TIME_COLUMN) <= until, F.lit(True)))
-    named = [quoted_column(k) for k in key]
-    newest = held.groupBy(*named).agg(F.max(ORDER_COLUMN).alias("held")).select(F.struct(*named).alias("key"), "held")
-    return suspects.join(newest, "key").where(F.col("held") > F.col("order")).select("key")
-
-
 def oldest_to_come(position: Position | None, before: Sequence[Position]) -> str | None:
     """Order key that the source has no event below which can still come; None if that cannot be told.
 
@@ -149,13 +102,14 @@ def _void_below(position: Position) -> str:
     return max(position.truncate_order or "", order_key(int(position.offsets.get("epoch", 0)), 0))
 
 
-def _open(target: IcebergTable) -> IcebergTable | None:
+def open_remembered(target: IcebergTable) -> IcebergTable | None:
+    """Open the table of a target's remembered deletes; None if there is none."""
     return open_if_there(target.spark, target.catalog, target.name + SUFFIX)
 
 
 def _made(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
     """Return the table of remembered deletes, whose key has the types that the target's has by now."""
-    table = _open(target)
+    table = open_remembered(target)
     if table is None:
         return _create(target, key)
     types, there = definition.spark_types(target), set(table.column_names)

@@ -13,6 +13,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.reading import Summary
+from lakecdc.ingest.stale import Compared, drop_stale
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position
@@ -80,7 +81,8 @@ def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_b
     nothing = F.lit(None).cast("timestamp")
     tombstones.append_deletes(table, gone.rows.frame.withColumn("source_time", nothing), ["id"])
     rows = late.rows.frame.withColumn("late", F.lit(True))
-    assert tombstones.drop_deleted(table, rows, ["id"], "0050", until=F.current_timestamp())[0].isEmpty()
+    compared = Compared("0050", "0035", rows=False, until=F.current_timestamp())
+    assert drop_stale(rows, table, ["id"], compared).frame.isEmpty()
 
 
 def test_rounds_that_are_parked_keep_their_moments_from_being_told(lake: Lake) -> None:
