@@ -76,7 +76,7 @@ class Columns:
         return self._columns[name].copy()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Events:
     """The events of some messages, one sequence a part.
 
@@ -104,12 +104,12 @@ class Events:
     placed: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Sequence[_Event]) -> Events:
-        """Return events that are tuples of their parts."""
+    def of(cls, events: Sequence[_Event], **told: Any) -> Events:
+        """Return events that are tuples of their parts, with what else is told of them."""
         parts: Sequence[Sequence[Any]] = list(zip(*events, strict=True)) or [()] * 8
         messages, ops, images, key_images, befores, keys, places, tables = parts
         objects = Objects(images), Objects(key_images), Objects(befores)
-        return cls(messages, ops, *objects, keys, Places.of(places), tables)
+        return cls(messages, ops, *objects, keys, Places.of(places), tables, **told)
 
     def set_aside(self, places: Iterable[int], reason: str) -> None:
         """Set row events aside, unless there is a reason already."""
@@ -141,8 +141,8 @@ class QuickReader:
             if shape is not None:
                 events, left = self._read_alike(messages, texts, shape, candidates)
                 yield events
-            is_worth_it = len(left) <= _MOST_LEFT * len(values)
-            self._shape = shape if is_worth_it else None
+            # where most are unlike it, another one is looked for
+            self._shape = shape if len(left) <= _MOST_LEFT * len(values) else None
         yield self._read_each(messages, texts, expected, left)
 
     def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
@@ -231,9 +231,7 @@ class QuickReader:
             except UnreadableError as error:
                 odd[len(events)] = _reason(error.rule)
                 events.append(_unread(place))
-        found = Events.of(events)
-        found.odd = odd
-        return found
+        return Events.of(events, odd=odd)
 
     def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
         """Return an event of the table, and why it is set aside whatever its values are."""
@@ -310,10 +308,7 @@ class JudgedReader:
                 rejected[len(events)] = read.envelope.problem
             schemas.append(read.schema)
             events.append(_judged_event(read.place, read.envelope, is_placed=order is not None))
-        found = Events.of(events)
-        found.rejected, found.placed = rejected, placed
-        found.schemas = schemas if self._of.encoded else None
-        yield found
+        yield Events.of(events, rejected=rejected, placed=placed, schemas=schemas if self._of.encoded else None)
 
     def _is_own(self, envelope: Envelope) -> bool:
         is_row = envelope.op in _ROWS or envelope.problem is not None
