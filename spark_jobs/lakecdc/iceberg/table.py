@@ -118,6 +118,9 @@ class IcebergTable:
         if (ids := str(schemas.keySet())) == self._known_schemas:
             return
         self._known_schemas, to_json = ids, jvm(self.spark).org.apache.iceberg.SchemaParser.toJson
+        if schemas.size() == 1:
+            # no column has another type in an older one
+            return
         if has_promoted_column(json.loads(to_json(schema)) for schema in mapping(schemas).values()):
             stop_sharing_deletes(self.spark)
 
