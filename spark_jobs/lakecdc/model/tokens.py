@@ -13,8 +13,7 @@ import msgspec
 # of a thousand levels, with room for each level's calls
 _DEEP_CALLS = 20_000
 
-
-_ENCODED = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Number(str):
@@ -83,8 +82,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        members = (f"{_ENCODED(name)}:{_text(each)}" for name, each in value.items())
+        members = (f"{_encode(name)}:{_text(each)}" for name, each in value.items())
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
-    return _ENCODED(value)
+    return _encode(value)

@@ -11,10 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from lakecdc.ingest.envelopes.json_values import Object
 from lakecdc.ingest.envelopes.lsn import Lsn
 from lakecdc.ingest.envelopes.message import (
-    HIGHEST,
     Envelope,
     Keys,
     Message,
@@ -27,8 +25,10 @@ from lakecdc.ingest.envelopes.message import (
     integer,
     last_digits,
     member,
+    placed,
     text,
     times,
+    whole,
 )
 from lakecdc.model.order import RANK_CHANGE, RANK_READ
 
@@ -39,7 +39,7 @@ _OPS = (*ROW_OPS, "t")
 _NO_SNAPSHOT = (None, "false", "incremental")
 #: connectors that read a binlog
 BINLOG = ("mysql", "mariadb")
-_COMMIT_LSN = re.compile(r'\["0*([0-9]{1,19})"')
+_COMMIT_LSN = re.compile(r'\["([0-9]+)"')
 
 
 def read(message: Message, value: Any) -> Iterable[Envelope]:
@@ -62,11 +62,11 @@ def envelope(message: Message, event: Any, schema: Any) -> Envelope:
     problem = None
     if known is None and not _is_no_row_event(event, op):
         problem = "unknown-message", "its op is not one of Debezium's"
-    told = source_table(source)
+    table = source_table(source)
     return Envelope(
         known,
         place(source, op),
-        told or (message.topic if known or problem else None),
+        table or (message.topic if known or problem else None),
         as_object(event.get("before")),
         as_object(event.get("after")),
         linked,
@@ -89,10 +89,7 @@ def unwrapped(value: Any) -> Any:
 def commit_lsn(sequence: str | None) -> int | None:
     """Return the position of the last commit in Postgres' ``sequence``, ``["24023119","24023128"]``."""
     match = _COMMIT_LSN.match(sequence or "")
-    if match is None:
-        return None
-    number = int(match[1])
-    return number if number <= HIGHEST else None
+    return whole(match[1]) if match else None
 
 
 def _is_no_row_event(event: Any, op: str | None) -> bool:
@@ -118,50 +115,27 @@ def place(source: Any, op: str | None) -> Place:
     if type(source) is not dict:
         return Place(rank=RANK_READ if op == "r" else RANK_CHANGE)
     get = source.get
-    lsn, sequence, position = as_integer(get("lsn")), get("sequence"), None
-    ordinal = lsn
-    if sequence is not None:
-        position = commit_lsn(as_text(sequence))
-    if lsn is None:
-        position, ordinal = _place_without_lsn(source, position)
-    elif get("connector") in BINLOG:
-        position, ordinal = first(_binlog(source), position), first(as_integer(get("row")), lsn)
+    connector, lsn, sequence = get("connector"), as_integer(get("lsn")), get("sequence")
+    position, ordinal = None if sequence is None else commit_lsn(as_text(sequence)), lsn
+    if connector in BINLOG:
+        # the file's number and the position in it share one 64-bit coordinate
+        binlog = times(last_digits(as_text(get("file"))), 1 << 32, as_integer(get("pos")))
+        position, ordinal = first(binlog, position), first(as_integer(get("row")), lsn)
+    if lsn is None and (position is None or ordinal is None):
+        change = as_text(get("change_lsn")), as_integer(get("event_serial_no"))
+        numbers = Lsn(as_text(get("commit_lsn")), *change, as_text(connector))
+        position = first(position, as_integer(get("commit_scn")), numbers.position)
+        ordinal = first(ordinal, as_integer(get("scn")), numbers.ordinal)
     time_us = as_integer(get("ts_us"))
     if time_us is None:
         time_us = times(as_integer(get("ts_ms")), 1000)
-    if position is None:
-        position = lsn
-    return Place(
-        position if position and position > 0 else 0,
-        ordinal if ordinal and ordinal > 0 else 0,
-        RANK_READ if op == "r" or is_snapshot(get("snapshot")) else RANK_CHANGE,
-        time_us,
-    )
+    rank = RANK_READ if op == "r" or is_snapshot(get("snapshot")) else RANK_CHANGE
+    return Place(placed(lsn if position is None else position), placed(ordinal), rank, time_us)
 
 
-def is_snapshot(told: Any) -> bool:
-    """Check for ``snapshot`` of a row that one has read; an incremental one's reads stand among the changes."""
-    return told not in _NO_SNAPSHOT and as_text(told) not in _NO_SNAPSHOT
+def is_snapshot(snapshot: Any) -> bool:
+    """Check for a row that a snapshot has read; the reads of an incremental one stand among the changes.
 
-
-def _place_without_lsn(source: Object, position: int | None) -> tuple[int | None, int | None]:
-    """Return position and ordinal of an event of another database than Postgres.
-
-    :param position: that ``sequence`` tells.
+    :param snapshot: member of the event's source.
     """
-    get, connector = source.get, source.get("connector")
-    if connector in BINLOG:
-        position, ordinal = first(_binlog(source), position), as_integer(get("row"))
-        if position is not None and ordinal is not None:
-            return position, ordinal
-    else:
-        ordinal = None
-    change = as_text(get("change_lsn")), as_integer(get("event_serial_no"))
-    numbers = Lsn(as_text(get("commit_lsn")), *change, as_text(connector))
-    position = first(position, as_integer(get("commit_scn")), numbers.position)
-    return position, first(ordinal, as_integer(get("scn")), numbers.ordinal)
-
-
-def _binlog(source: Object) -> int | None:
-    """Return a binlog file's number and the position in it, which share one 64-bit coordinate."""
-    return times(last_digits(as_text(source.get("file"))), 1 << 32, as_integer(source.get("pos")))
+    return snapshot not in _NO_SNAPSHOT and as_text(snapshot) not in _NO_SNAPSHOT

@@ -39,16 +39,16 @@ def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
         return Envelope("x", keys=linked, schema=schema)
     if not isinstance(event, dict):
         raise UnreadableError("unknown-message", "the value is not a JSON object")
-    if "op" in event and text(event, "op") == "m" and text(event, "source", "connector") is not None:
+    if text(event, "op") == "m" and text(event, "source", "connector") is not None:
         return Envelope(None, schema=schema)
-    told = as_text(event.get("__op")) or "u"
-    op = "d" if as_text(event.get("__deleted")) == "true" else told if told in ("r", "c", "u", "d", "t") else None
+    code = as_text(event.get("__op")) or "u"
+    op = "d" if as_text(event.get("__deleted")) == "true" else code if code in ("r", "c", "u", "d", "t") else None
     row = {name: value for name, value in event.items() if not name.startswith(PREFIX)}
     source = _source(event)
     schema_name, table = (as_text(source.get(name)) for name in ("schema", "table"))
     return Envelope(
         op,
-        place(source, told),
+        place(source, code),
         dotted(schema_name or as_text(source.get("db")), table) or message.topic,
         before=row if op == "d" else None,
         after=row if op != "d" else None,

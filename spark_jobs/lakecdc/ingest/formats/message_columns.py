@@ -57,9 +57,8 @@ def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
     """
     import pyarrow as pa
 
-    column = "key_text" if "key_text" in messages.schema.names else "key"
-    keys = (Keys(text, unwrapped=unwrapped).record_key() for text in _texts(messages.column(column)))
-    return pa.array([agrees(record_key, key) for record_key in keys], pa.bool_())
+    keys = record_keys(messages, texts="key_text" in messages.schema.names)
+    return pa.array([agrees(None if one is None else one.record_key(), key) for one in keys], pa.bool_())
 
 
 def agrees(names: Iterable[str] | None, key: Set[str]) -> bool:

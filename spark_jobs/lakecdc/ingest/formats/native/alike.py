@@ -1,7 +1,7 @@
-"""Read Debezium's events that are alike as structs of msgspec, at half of what others cost.
+"""Read Debezium events that have the same members as msgspec structs, at half the cost of reading each by itself.
 
-Events are alike if they have the members of the first event of their table, in its order. All others, and those with a
-member that comes twice, are left; what events mean is told by :mod:`lakecdc.ingest.envelopes.debezium`.
+The first event of a table gives the shape: its members, in their order. Events of another shape, and those with a
+member that comes twice, are left; :mod:`lakecdc.ingest.envelopes.debezium` says what events mean.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TEXTS, _TEXT = ("sequence", "snapshot"), (str, type(None))
 
 
 def can_be_alike(event: Object) -> bool:
-    """Check whether an event tells what others of its table may share: a row, and whose it is."""
+    """Check that an event can give the shape: it has a row, a source table and names that structs can have."""
     source, after = event.get("source"), event.get("after")
     if debezium.unwrapped(event) is not event or type(source) is not dict or type(after) is not dict:
         return False
@@ -51,12 +51,13 @@ def _source_kind(name: str, value: Any) -> Any:
     return str if name in _TEXTS and type(value) is str else Any
 
 
-def _time(source: Object) -> str | None:
-    """Return the member that tells the time; None if it is not told in the usual way."""
-    for name in _TIMES:
-        if source.get(name) is not None:
-            return name if type(source[name]) is int else None
-    return None
+def _time_beside_lsn(source: Object) -> str | None:
+    """Return the member that has the time of an event whose place is an LSN, as Postgres' are; None for any other."""
+    is_lsn = type(source.get("lsn")) is int and source.get("connector") not in debezium.BINLOG
+    if not is_lsn or any(type(source.get(name)) not in _TEXT for name in _TEXTS):
+        return None
+    name = next((name for name in _TIMES if source.get(name) is not None), "")
+    return name if type(source.get(name)) is int else None
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,13 @@ class Chunk:
 
 
 class Shape:
-    """The members that the events of a table have.
+    """Structs for the events of one table that have the same members.
 
     :param event: one with a row after the change, parsed.
     :param before: the row before the change of one that has it; None if none is known.
     :param known: columns that may have values.
     :ivar source_table: whose events have it.
-    :ivar told_by: members of the source that tell an event's place.
+    :ivar place_members: members of the source that an event's place is made of.
     """
 
     def __init__(self, event: Object, before: Object | None, known: Iterable[str]) -> None:
@@ -100,11 +101,10 @@ class Shape:
         }
         self._event = Members(event, kinds, (name for name in ("after", "before") if name not in event))
         self._decode = decoder(self._event.struct).decode
-        self._time = _time(source)
-        has_lsn = type(source.get("lsn")) is int and all(type(source.get(name)) in _TEXT for name in _TEXTS)
-        self._is_usual = has_lsn and self._time is not None and source.get("connector") not in debezium.BINLOG
-        usual = ("lsn", *_TEXTS, self._time)
-        self.told_by = [name for name in source if name in usual or not self._is_usual]
+        # None where places are read one by one
+        self._time = _time_beside_lsn(source)
+        beside = ("lsn", *_TEXTS, self._time)
+        self.place_members = [name for name in source if self._time is None or name in beside]
 
     def chunk(self, texts: Texts, places: Sequence[int]) -> Chunk:
         """Return the events that have these members.
@@ -119,16 +119,16 @@ class Shape:
             except NOT_DECODED:
                 odd.add(place)
         decoded = [place for place in places if place not in odd] if odd else places
-        found = Chunk(decoded, *(self._event.values(name, events) for name in ("op", "source", "after", "before")))
-        counts = self._counts(events, found)
+        chunk = Chunk(decoded, *(self._event.values(name, events) for name in ("op", "source", "after", "before")))
+        counts = self._counts(events, chunk)
         start = places[0] - places[0] % TOGETHER
         # deletes, and they alone, have no row after the change
-        fits = [(op == "d") is (after is None) for op, after in zip(found.ops, found.afters, strict=True)]
+        fits = [(op == "d") is (after is None) for op, after in zip(chunk.ops, chunk.afters, strict=True)]
         is_whole = len(events) == len(all_texts[start : start + TOGETHER])
         if is_whole and all(fits) and sum(counts) == texts.members_together(start):
-            return found
-        told = zip(decoded, counts, fits, strict=True)
-        return found.chosen([fit and count == texts.members(place) for place, count, fit in told])
+            return chunk
+        each = zip(decoded, counts, fits, strict=True)
+        return chunk.chosen([fit and count == texts.members(place) for place, count, fit in each])
 
     def _counts(self, events: Sequence[Any], chunk: Chunk) -> list[int]:
         """Return how many members each event has, those within it included."""
@@ -148,7 +148,7 @@ class Shape:
         import numpy as np
         import pyarrow as pa
 
-        if not ops or not self._is_usual or self._time is None:
+        if not ops or self._time is None:
             rows = (dict(zip(sources, values, strict=True)) for values in zip(*sources.values(), strict=True))
             return Places.of([debezium.place(source, op) for source, op in zip(rows, ops, strict=True)])
         times = pa.array(np.array(sources[self._time], np.int64) * _TIMES[self._time])
@@ -176,7 +176,7 @@ class Alike:
         self.rows: dict[str, list[Any]] = {name: [] for name in names}
         self.keys: dict[str, list[Any]] = {name: [] for name in key}
         self.befores: dict[str, list[Any]] = {name: [] for name in key}
-        self._sources: dict[str, list[Any]] = {name: [] for name in shape.told_by}
+        self._sources: dict[str, list[Any]] = {name: [] for name in shape.place_members}
 
     def places(self) -> Places:
         """Return the events' places in their source's log."""

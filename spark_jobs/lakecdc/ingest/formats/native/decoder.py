@@ -295,8 +295,8 @@ class Decoder:
 
         gone = np.array([op == "x" for op in events.ops], np.bool_)
         places = pa.array(events.messages, pa.int64())
-        told = events.places.times
-        times = told.fill_null(0).to_numpy(zero_copy_only=False)
+        known_times = events.places.times
+        times = known_times.fill_null(0).to_numpy(zero_copy_only=False)
         parts = {
             "pos": np.where(gone, 0, events.places.positions),
             "ord": np.where(gone, 0, events.places.ordinals),
@@ -307,7 +307,7 @@ class Decoder:
         for place, order in events.placed.items():
             for name, number in order_parts(order).items():
                 parts[name][place] = number
-        without_time = gone | ~told.is_valid().to_numpy(zero_copy_only=False)
+        without_time = gone | ~known_times.is_valid().to_numpy(zero_copy_only=False)
         without_time |= (times < FIRST_MOMENT) | (times > LAST_MOMENT)
         schema = events_schema({}, ())
         return {

@@ -73,7 +73,7 @@ class Columns:
 
     def values(self, name: str) -> list[Any]:
         """See :class:`Images`."""
-        return self._columns[name].copy()
+        return self._columns[name]
 
 
 @dataclass(frozen=True)
@@ -151,31 +151,31 @@ class QuickReader:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = values.is_valid()
+        is_candidate = values.is_valid()
         if self._of.keyed:
-            found = pc.and_(found, pc.invert(has_old_key(messages)))
+            is_candidate = pc.and_(is_candidate, pc.invert(has_old_key(messages)))
             if self._key is not None:
-                found = pc.and_(found, has_key_of(messages, self._key))
+                is_candidate = pc.and_(is_candidate, has_key_of(messages, self._key))
         if expected is not None:
-            found = pc.and_(found, pa.array(expected, pa.bool_()))
-        places: list[int] = np.flatnonzero(found.to_numpy(zero_copy_only=False)).tolist()
+            is_candidate = pc.and_(is_candidate, pa.array(expected, pa.bool_()))
+        places: list[int] = np.flatnonzero(is_candidate.to_numpy(zero_copy_only=False)).tolist()
         return places
 
     def _find_shape(self, messages: pa.RecordBatch, texts: Texts, candidates: Sequence[int]) -> Shape | None:
-        """Return the members of the first event with a row; None if there is none."""
+        """Return the shape of the first event with a row; None if there is none."""
         topics = self._topics(messages)
-        found = before = None
+        sample = before = None
         for place in candidates[:_LOOKED_AT]:
             value, message = texts.parsed(place), Message(b"", topic=topics[place])
             for envelope in debezium.read(message, value) if isinstance(value, dict) else ():
                 event, odd = self._event(place, message, envelope)
                 if event is None or odd is not None:
                     continue
-                found = found or (value if can_be_alike(value) else None)
+                sample = sample or (value if can_be_alike(value) else None)
                 before = before or envelope.before
-            if found and before:
+            if sample and before:
                 break
-        return None if found is None else Shape(found, before, self._known)
+        return None if sample is None else Shape(sample, before, self._known)
 
     def _read_alike(
         self, messages: pa.RecordBatch, texts: Texts, shape: Shape, candidates: Sequence[int]
@@ -185,17 +185,17 @@ class QuickReader:
         if not all(self._is_own(table, topic) for topic in {*topics}):
             candidates = [place for place in candidates if self._is_own(table, topics[place])]
         names, key = ([n for n in some if n != of.source_column] for some in ([f.name for f in of.fields], of.key))
-        found = Alike(shape, names, key)
-        found.read(texts, candidates)
-        keys: Sequence[Keys | None] = [None] * len(found.messages)
+        events = Alike(shape, names, key)
+        events.read(texts, candidates)
+        count = len(events.messages)
+        keys: Sequence[Keys | None] = [None] * count
         if of.keyed:
             records = record_keys(messages, texts=of.texts)
-            keys = [records[place] for place in found.messages]
-        images = Columns(found.rows), Columns(found.keys), Columns(found.befores)
-        tables = [table] * len(keys)
-        read, count = {*found.messages}, len(messages)
-        left = [] if len(read) == count else [place for place in range(count) if place not in read]
-        return Events(found.messages, found.ops, *images, keys, found.places(), tables), left
+            keys = [records[place] for place in events.messages]
+        images = Columns(events.rows), Columns(events.keys), Columns(events.befores)
+        read = {*events.messages}
+        left = [place for place in range(len(messages)) if place not in read]
+        return Events(events.messages, events.ops, *images, keys, events.places(), [table] * count), left
 
     def _topics(self, messages: pa.RecordBatch) -> list[str | None]:
         topics: list[str | None] = [None] * len(messages)

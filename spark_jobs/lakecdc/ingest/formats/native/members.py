@@ -1,4 +1,4 @@
-"""The members of JSON objects that are alike, as structs of msgspec have them."""
+"""Define msgspec structs for JSON objects that have the same members."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 
-# what msgspec finds in no name
+# characters that msgspec refuses in names
 _NO_NAME = re.compile(r'[\x00-\x1f"\\]')
 
 
 def are_names(names: Iterable[str]) -> bool:
-    """Check whether members of such names can be those of a struct."""
+    """Check that msgspec takes all names as those of fields."""
     return _NO_NAME.search("".join(names)) is None
 
 
 class Members:
-    """The members of an object, in its order.
+    """A struct type with a field for each member of a sample, in its order.
 
     :param sample: an object that has them all, parsed.
     :param kinds: types of msgspec, by member; others have values of any kind.

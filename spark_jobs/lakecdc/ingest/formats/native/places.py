@@ -1,4 +1,4 @@
-"""Places of events in their source's log, a column a part."""
+"""Hold the places of events in their source's log as columns."""
 
 from __future__ import annotations
 

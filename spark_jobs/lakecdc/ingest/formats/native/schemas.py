@@ -94,11 +94,12 @@ class SchemaCheck:
             return None
         if not self._of.tells_types:
             return OTHER_SCHEMA
+        types = tuple(envelope.schema.items())
         try:
-            return self._judge_types(tuple(envelope.schema.items()))
+            return self._judge_types(types)
         except TypeError:
-            # a type that is no text
-            return self._compare_types(tuple(envelope.schema.items()))
+            # a type that is no text has no hash
+            return self._compare_types(types)
 
     def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:
         """Return why the columns cannot stay as they are with the types that a message tells.
