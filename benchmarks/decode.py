@@ -104,7 +104,7 @@ KINDS: dict[str, tuple[Callable[[int, dict[str, Any]], None], int]] = {
     "columns": (_columns, 100),
     "schemas": (_schema, 100),
 }
-FORMATS = tuple(name for name in ENCODINGS if name != "debezium-json")
+FORMATS = tuple(name for name in ENCODINGS if name.endswith("json") and name != "debezium-json")
 
 
 def written(kind: str, count: int) -> list[bytes]:
@@ -136,7 +136,7 @@ def decoding(kind: str) -> Decoding:
     if kind not in FORMATS:
         return found
     return replace(
-        found, format=kind, order_by=dict(ENCODINGS[kind].settings).get("order_by"), tells_key=kind == "canal-json"
+        found, format=kind, order_by=ENCODINGS[kind].settings.get("order_by"), tells_key=kind == "canal-json"
     )
 
 

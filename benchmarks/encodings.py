@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 _MILLISECONDS = 1_750_000_000_000
 _TABLE = '"database":"shop","table":"orders"'
@@ -34,6 +35,7 @@ class Encoding:
     :param deletes: whether an event can be a delete.
     :param text: values are written as text.
     :param settings: of the source.
+    :param rows: SQL of a relation of the events, ``{files}`` and ``{columns}`` filled in.
     """
 
     line: Callable[[int, str, str, str], str]
@@ -44,7 +46,8 @@ class Encoding:
     is_delete: str
     deletes: bool = True
     text: bool = False
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: str = "read_ndjson('{files}', columns = {{{columns}}})"
 
 
 def _debezium(number: int, op: str, before: str, after: str) -> str:
@@ -79,6 +82,15 @@ def _canal(number: int, op: str, before: str, after: str) -> str:
     old = f"[{_changed(before)}]" if kind == "UPDATE" else "null"
     facts = f'"pkNames":["id"],"sql":"","ts":{_MILLISECONDS + number},"type":"{kind}"'
     return f'{{"data":[{before if op == "d" else after}],{_TABLE},{place},"old":{old},{facts}}}\n'
+
+
+def _csv(number: int, op: str, before: str, after: str) -> str:
+    return ",".join(map(str, json.loads(after).values())) + "\n"
+
+
+def _xml(number: int, op: str, before: str, after: str) -> str:
+    members = "".join(f"<{name}>{value}</{name}>" for name, value in json.loads(after).items())
+    return f"<order>{members}</order>\n"
 
 
 def _changed(before: str) -> str:
@@ -129,6 +141,29 @@ ENCODINGS = {
         "version",
         "false",
         deletes=False,
-        settings=(("order_by", "version"),),
+        settings={"order_by": "version"},
+    ),
+    "csv": Encoding(
+        _csv,
+        f"names = {list(_MYSQL)}",
+        "id",
+        "version",
+        "version",
+        "false",
+        deletes=False,
+        settings={"order_by": "version", "csv": {"header": False, "names": list(_MYSQL)}},
+        rows="read_csv('{files}', header = false, {columns})",
+    ),
+    "xml": Encoding(
+        _xml,
+        "",
+        "id",
+        "version",
+        "version",
+        "false",
+        deletes=False,
+        settings={"order_by": "version", "xml": {"row_tag": "order"}},
+        rows="(SELECT unnest(regexp_extract_all(content, '<id>([0-9]+)<', 1))::BIGINT AS id, "
+        "unnest(regexp_extract_all(content, '<version>([0-9]+)<', 1))::BIGINT AS version FROM read_text('{files}'))",
     ),
 }

@@ -129,11 +129,11 @@ def final_state(files: str, format_name: str = "debezium-json") -> tuple[int, in
     import duckdb
 
     read = ENCODINGS[format_name]
+    rows = read.rows.format(files=files, columns=read.columns)
     found = duckdb.execute(
         f"""SELECT count(*), sum(version) FROM (
           SELECT arg_max({read.is_delete}, {read.order}) AS gone, arg_max({read.version}, {read.order}) AS version
-          FROM read_ndjson('{files}', columns = {{{read.columns}}})
-          GROUP BY {read.key}) WHERE NOT gone"""
+          FROM {rows} GROUP BY {read.key}) WHERE NOT gone"""
     ).fetchone()
     assert found is not None
     return int(found[0]), int(found[1])

@@ -127,12 +127,11 @@ class Lake:
 
 
 def _source(files: str, format_name: str) -> dict[str, Any]:
-    return {"type": "files", "path": files, "format": format_name, **dict(ENCODINGS[format_name].settings)}
+    return {"type": "files", "path": files, "format": format_name, **ENCODINGS[format_name].settings}
 
 
 def _target(table: str, partition_by: str) -> dict[str, Any]:
-    target: dict[str, Any] = {"table": table, "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
-    return {**target, "partition_by": [partition_by]}
+    return {"table": table, "key": ["id"], "columns": events.COLUMNS, "partition_by": [partition_by]}
 
 
 def _race(lake: Lake, contender: str) -> Taken:

@@ -18,12 +18,11 @@ from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
-from lakecdc.ingest.formats.decoded import Decoded
 from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_reading
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
-from lakecdc.ingest.sources.message_batches import known_types
+from lakecdc.ingest.sources.message_batches import known_of
 from lakecdc.local_relation import local_relation
 from lakecdc.sql import quoted_column
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.current_rows.key_ranges import KeyCondition
+    from lakecdc.ingest.formats.decoded import Decoded, Known
     from lakecdc.metadata.positions import Position
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -51,8 +51,9 @@ class Jdbc:
 
     def open(self, target: Target, table: IcebergTable) -> Table:
         """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
-        known = known_types(table, target)
-        source_table = SourceTable(self.database, target, known)
+        # rows are compared and applied by themselves: nothing is to be folded
+        known = replace(known_of(table, target), folds=False)
+        source_table = SourceTable(self.database, target, known.types)
         key, label = source_table.key(), ".".join(source_table.label)
         if not key:
             raise InputError(
@@ -62,7 +63,7 @@ class Jdbc:
             )
         check_named_columns(target, label, key, {c.name for c in source_table.columns})
         included = [c for c in source_table.columns if c.name not in target.exclude_columns]
-        return Table(source_table, known, key, stored_columns(included, target, known))
+        return Table(source_table, known, key, stored_columns(included, target, known.types))
 
     def close(self) -> None:
         """Do nothing: Spark closes its connections itself."""
@@ -72,11 +73,11 @@ class Jdbc:
 class Table:
     """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`.
 
-    :param known: types of the target's columns by the source's names.
+    :param known: what is known of the target's table.
     """
 
     table: SourceTable
-    known: dict[str, str]
+    known: Known
     key: tuple[str, ...]
     columns: tuple[Column, ...]
 
@@ -127,8 +128,8 @@ class Table:
         spec, database = self.table.target, self.table.database
         check_cursor(target.name, position, database.source)
         # the comparison may have taken long: read the current columns
-        known = known_types(target, spec)
-        now = replace(self, table=SourceTable(database, spec, known), known=known)
+        known = replace(known_of(target, spec), folds=False)
+        now = replace(self, table=SourceTable(database, spec, known.types), known=known)
         check_kind(now.table, position)
         time = now.now()
         decoded = now._decoded(condition)

@@ -13,11 +13,11 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
 from lakecdc.ingest import change
-from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.native import Scan, pieces
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.ingest.formats.rows.columnar import typed_cells
 from lakecdc.local_relation import local_relation
 from lakecdc.sql import quoted_column, sql_types
 
@@ -59,7 +59,7 @@ def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] 
     """
     _refuse_long_lines(spark, files or list(numbers))
     text = spark.read.text(_paths(files or list(numbers))).select(F.col("value"), *_where())
-    return _arranged(spark, text.where("length(trim(value)) > 0"), numbers)
+    return _placed(spark, text.where("length(trim(value)) > 0"), numbers)
 
 
 def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ def stretches(
     found = F.when(F.is_valid_utf8("value"), found).otherwise(F.array("value"))
     stretch = text.select(F.input_file_name().alias("file"), F.lit(0).alias("split"), F.posexplode(found))
     named = stretch.select("file", "split", F.col("pos").cast("bigint").alias("record"), F.col("col").alias("value"))
-    return _arranged(spark, named.where("length(trim(value)) > 0"), numbers)
+    return _placed(spark, named.where("length(trim(value)) > 0"), numbers)
 
 
 def container_records(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str], schema: str) -> DataFrame:
@@ -121,7 +121,7 @@ def container_records(spark: SparkSession, numbers: Mapping[str, int], files: Se
     rows = spark.read.format("avro").option("avroSchema", schema).load(_paths(files))
     record = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("content")
     placed = rows.select(record, *_where()).withColumn("value", F.to_json("content", {"ignoreNullFields": "false"}))
-    return _arranged(spark, placed, numbers, "content")
+    return _placed(spark, placed, numbers, "content")
 
 
 def cells_of_files(
@@ -189,11 +189,8 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
             "max_files_per_run of their own.",
         ) from error
     cells = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("cells")
-    placed = rows.select(cells, *_where())
-    placed = _arranged(spark, placed.withColumn("value", F.to_json("cells")), numbers, "cells")
-    problem = "CAST(NULL AS string) AS problem"
-    messages = from_values(placed, "cells").selectExpr(*MESSAGE, "arrival", "cells", problem)
-    return Cells(messages, tuple(change.Column(name, kind) for name, kind in sql_types(rows).items()))
+    placed = _arranged(spark, rows.select(cells, *_where()), numbers, "cells", "file AS source")
+    return typed_cells(placed, tuple(change.Column(name, kind) for name, kind in sql_types(rows).items()))
 
 
 def _refuse_damaged(spark: SparkSession, name: str) -> None:
@@ -218,12 +215,17 @@ def _where() -> list[Column]:
     return [F.input_file_name().alias("file"), split.alias("split"), record.alias("record")]
 
 
+def _placed(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
+    return _arranged(spark, records, numbers, "file", "value", _PLACE, *more)
+
+
 def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
+    """Return records with ``arrival``, and what is named."""
     arrival = (
         f"shiftleft(number, {_SPLIT_BITS + _RECORD_BITS}) + shiftleft(CAST(split AS bigint), {_RECORD_BITS}) "
         f"+ (record & {(1 << _RECORD_BITS) - 1}L) AS arrival"
     )
-    return records.join(_numbered(spark, numbers), "file").selectExpr("file", "value", arrival, _PLACE, *more)
+    return records.join(_numbered(spark, numbers), "file").selectExpr(arrival, *more)
 
 
 def _numbered(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:

@@ -12,22 +12,16 @@ from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.decode import decode
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.formats.native.pieces import Lines, long_line
-from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.formats.rows.changes import decode_cells
+from lakecdc.ingest.formats.rows.record_task import RowReading
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
 from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_lines
-from lakecdc.ingest.sources.message_batches import (
-    known_key,
-    known_types,
-    partition_transforms,
-    table_batch,
-    with_read_through,
-)
+from lakecdc.ingest.sources.message_batches import known_of, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.decoded import Decoded, Known
 
 _EPOCH = 1
 _IDENTITY = "files"
@@ -220,14 +215,7 @@ class Files:
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._feeds[target.table].position
         high = position.high_order if position else None
-        table = open_target(self.spark, self.spec.catalog.name, target.table)
-        partition_by = partition_transforms(table, target)
-        known = Known(
-            known_types(table, target),
-            high_order=high,
-            partition_by=partition_by,
-            key=known_key(table, target),
-        )
+        known = replace(self._known(target), high_order=high)
         name = self.source.format
         if name == "debezium-avro":
             # records of container files come as what they say in JSON
@@ -255,9 +243,12 @@ class Files:
         return from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
 
     def _rows(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
-        cells = cells_of_files(self.spark, numbers, self.source, known)
+        known = self._known(target)
+        cells = cells_of_files(self.spark, numbers, self.source, known.types)
         return decode_cells(cells, target, known, row_reading(self.source))
+
+    def _known(self, target: Target) -> Known:
+        return known_of(open_target(self.spark, self.spec.catalog.name, target.table), target)
 
 
 def row_reading(source: FilesSource) -> RowReading:

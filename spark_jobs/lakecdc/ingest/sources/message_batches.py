@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg import definition
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.cleaning import known_source_types
+from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.tables import own_columns
 
 if TYPE_CHECKING:
@@ -32,9 +33,14 @@ def known_types(table: IcebergTable | None, target: Target) -> dict[str, str]:
     return known_source_types(target, types)
 
 
-def known_key(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
-    """Return a table's key columns by the source's names; empty if there is no table yet, or it has no key."""
+def _key(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
+    """Return a table's key columns by the source's names."""
     return tuple(known_source_types(target, dict.fromkeys(table.identifier_columns, ""))) if table else ()
+
+
+def known_of(table: IcebergTable | None, target: Target) -> Known:
+    """Return what a target's table tells of a batch for it, but for how far its source has come."""
+    return Known(known_types(table, target), partition_by=partition_transforms(table, target), key=_key(table, target))
 
 
 def partition_transforms(table: IcebergTable | None, target: Target) -> tuple[str, ...]:

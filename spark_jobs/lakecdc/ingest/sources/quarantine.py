@@ -19,14 +19,13 @@ from lakecdc.ingest import quarantine
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import decode
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
 from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.formats.rows.changes import decode_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
-from lakecdc.ingest.sources.message_batches import known_key, known_types, table_batch
+from lakecdc.ingest.sources.message_batches import known_of, table_batch
 from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.ingest.formats.decoded import Decoded
     from lakecdc.metadata.positions import Position
 
 
@@ -135,15 +135,15 @@ class Quarantine:
         table = open_target(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
         infinity = getattr(self.spec.source, "infinity", TableNow.infinity)
-        now = TableNow(known_types(table, target), known_key(table, target), remembered(table), infinity)
+        known = known_of(table, target)
+        now = TableNow(known.types, known.key, remembered(table), infinity)
         return decode_kept(rows, target, now)
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
-        table = open_target(self.spark, self.spec.catalog.name, target.table)
-        types = known_types(table, target)
+        known = known_of(open_target(self.spark, self.spec.catalog.name, target.table), target)
         if isinstance(source, FilesSource) and source.has_rows:
-            return decode_cells(read_cells(messages, source, types), target, types, row_reading(source))
+            return decode_cells(read_cells(messages, source, known.types), target, known, row_reading(source))
         order_by = getattr(source, "order_by", None)
         reading = Reading(
             int(epoch, 16) if epoch else int(position.offsets.get("epoch", 1)),
@@ -152,7 +152,7 @@ class Quarantine:
             self._registry,
             routed=isinstance(source, KafkaSource),
         )
-        known = Known(types, high_order=position.high_order, key=known_key(table, target))
+        known = replace(known, high_order=position.high_order)
         name: str = source.format  # type: ignore[union-attr]
         if name == "debezium-avro" and self._registry is None:
             # records of container files are kept as what they say in JSON

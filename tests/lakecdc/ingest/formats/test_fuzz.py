@@ -25,7 +25,8 @@ from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_values
-from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.formats.rows.changes import decode_cells
+from lakecdc.ingest.formats.rows.record_task import RowReading
 from lakecdc.ingest.sources import file_records
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.model.order import arrival_of
@@ -105,7 +106,7 @@ def test_mutated_lines(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     source = FilesSource(str(path), kind, **settings)  # type: ignore[arg-type]
     target = Target("s.t", key=("id",), columns={"id": "bigint", "weight": "double"})
     cells = file_records.cells_of_files(spark, {path.as_uri(): 0}, source, {})
-    found = decode_cells(cells, target, {}, RowReading(1))
+    found = decode_cells(cells, target, Known({}, folds=False), RowReading(1))
     applied, rejected = places(found)
     assert len(applied | rejected) == len(lines) - (kind == "csv") == len(applied) + len(rejected)
     assert found.rows is not None
@@ -122,7 +123,7 @@ def test_mutated_elements(spark: SparkSession, tmp_path: Path) -> None:
     numbers = {path.as_uri(): 0, (tmp_path / "other.xml").as_uri(): 1}
     source = FilesSource(str(path), "xml", xml=XmlSettings("b"))
     cells = file_records.cells_of_files(spark, numbers, source, {})
-    found = decode_cells(cells, Target("s.t", key=("id",)), {}, RowReading(1))
+    found = decode_cells(cells, Target("s.t", key=("id",)), Known({}, folds=False), RowReading(1))
     assert found.rows is not None and found.rejected is not None
     applied = {row["key"]["id"] for row in found.rows.frame.select("key").collect()}
     kept = b"".join(bytes(row["value"]) for row in found.rejected.messages.select("value").collect())
@@ -163,7 +164,7 @@ def container_of(ids: range, codec: str) -> bytes:
 
 def decode_parquet(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
     cells = file_records.cells_of_files(spark, numbers, FilesSource("unused", "parquet"), {})
-    return decode_cells(cells, Target("s.t", key=("id",)), {}, RowReading(1))
+    return decode_cells(cells, Target("s.t", key=("id",)), Known({}, folds=False), RowReading(1))
 
 
 def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
 from lakecdc.ingest.formats.message_columns import last_names, partitions
 from lakecdc.ingest.formats.native.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
-from lakecdc.ingest.formats.native.layout import COUNTS, ORDER_PARTS, REJECTED_TYPES, events_schema, order_parts
+from lakecdc.ingest.formats.native.layout import (
+    CHECKS,
+    COUNTS,
+    ORDER_PARTS,
+    decoded_schema,
+    events_schema,
+    order_parts,
+)
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
-from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import LAST_TIME
 from lakecdc.model.tokens import MisfitError, as_token
 
@@ -23,9 +29,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.native.decoding import Decoding
     from lakecdc.ingest.formats.values import Field
 
-#: columns of a decoded table besides the layout's: why an event is set aside, why it is rejected, the message of one
-#: that is either, and its source table
-CHECKS = ("odd", "rejected", "message", "source_table")
 _IS_ROW = ("r", "c", "u")
 # columns that the delete of a row under its old key shares with the update that moved it
 _OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
@@ -71,26 +74,15 @@ class Decoder:
         self._reject_keyless(events, messages, tokens)
         moved = self._moved(events, tokens)
         columns |= self._old_keys(events, moved)
-        layout = self.layout(messages)
+        kinds = {name: column.arrow for name, column in self._columns.items()}
+        message = pa.struct([column.with_nullable(True) for column in messages.schema])
+        layout = decoded_schema(kinds, self._of.key, message)
         columns |= self._checks(events, messages, [columns[f"k{i}"] for i in range(len(self._of.key))], layout)
         found = pa.table([columns[name] for name in layout.names], schema=layout)
         # an old key that does not fit has set its update aside
         gone = [place for place in moved if place not in events.odd]
         self.moves += len(gone)
         return pa.concat_tables([self._deletes(found.take(pa.array(gone))), found]) if gone else found
-
-    def layout(self, messages: pa.RecordBatch) -> pa.Schema:
-        """Return the columns that events are decoded into."""
-        import pyarrow as pa
-
-        kinds = {name: column.arrow for name, column in self._columns.items()}
-        # Spark stores no struct without fields
-        key = pa.struct([(f"k{i}", kinds[name]) for i, name in enumerate(self._of.key)] or [("none", pa.string())])
-        rejected = {**{name: arrow_type(kind) for name, kind in REJECTED_TYPES.items()}, "key": key}
-        message = pa.struct([column.with_nullable(True) for column in messages.schema])
-        checks = {"odd": pa.string(), "rejected": pa.struct(list(rejected.items())), "message": message}
-        checks["source_table"] = pa.string()
-        return pa.schema([*events_schema(kinds, self._of.key), *checks.items()])
 
     def _convert(self, name: str, tokens: Sequence[Any], events: Events) -> tuple[pa.Array, list[int]]:
         """Return a column of values, and the places of those that do not fit."""

@@ -240,7 +240,11 @@ class _Run:
         """
         decoding, count = self.decoding, made.told.rejected
         rows = made.rows(decoding.fields, decoding.key, self._groups, self.plan.marks, has_twins=has_twins)
-        rejected = Rejected(_rejected(rows.cells, decoding, self.scan), count) if count else None
+        types = {f.name: f.type for f in decoding.fields}
+        in_tasks = self.scan is not None and not self.scan.keyed
+        carried, messages = (VALUES, self.scan.messages) if in_tasks and self.scan else (SCHEMA, _as_they_are)
+        found = rejected_messages(rows.cells, types, decoding.key, carried, messages) if count else None
+        rejected = Rejected(found, count) if found else None
         return Native(rows, rejected=rejected, kept=made.kept)
 
 
@@ -259,21 +263,33 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
     return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
 
 
-def _rejected(frame: DataFrame, decoding: Decoding, scan: Scan | None) -> DataFrame:
-    """Return the messages that cannot be applied."""
-    types = {f.name: f.type for f in decoding.fields}
-    names = {f"k{i}": types[name] for i, name in enumerate(decoding.key)}
+def rejected_messages(
+    frame: DataFrame,
+    types: Mapping[str, str],
+    key: Sequence[str],
+    carried: str,
+    messages: Callable[..., DataFrame],
+) -> DataFrame:
+    """Return the messages of a packed frame that cannot be applied, ``changes.REJECTED``.
+
+    :param types: Spark SQL types of the row's columns.
+    :param key: names of the key columns.
+    :param carried: Spark SQL schema of what tasks have kept of a message.
+    :param messages: makes the message frame of these, with further columns that are named.
+    """
+    names = {f"k{i}": types[name] for i, name in enumerate(key)}
     more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
     cells = frame.select("rejected").where("rejected IS NOT NULL")
-    if scan is None or scan.keyed:
-        found = cells.mapInArrow(rows_of_cells, f"{SCHEMA}, {more}")
-    else:
-        found = scan.messages(cells.mapInArrow(rows_of_cells, f"{VALUES}, {more}"), "rejected")
+    found = messages(cells.mapInArrow(rows_of_cells, f"{carried}, {more}"), "rejected")
     # a key with a null column names no row
     is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
     values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
     of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
     return found.select(*of_message, values.alias("row_key"))
+
+
+def _as_they_are(messages: DataFrame, *_: str) -> DataFrame:
+    return messages
 
 
 def _reason(made: PackedRows, *, shards: bool) -> str | None:

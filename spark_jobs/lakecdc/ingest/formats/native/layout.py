@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import EVENT_DIGITS, WIDTH
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ REJECTED_TYPES = {
     **dict.fromkeys(("rule", "reason", "source_table", "order"), "string"),
     "source_time": "timestamp",
 }
+#: columns of decoded events besides the layout's: why an event is set aside, why it is rejected, the message of one
+#: that is either, and its source table
+CHECKS = ("odd", "rejected", "message", "source_table")
 # where they end in an order key, behind the epoch
 _ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 
@@ -64,6 +68,22 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
         **dict.fromkeys(COUNTS, pa.int32()),
     }
     return pa.schema(list(fields.items()))
+
+
+def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], message: pa.DataType) -> pa.Schema:
+    """Return the columns that events are decoded into, with :data:`CHECKS`.
+
+    :param columns: of the row, by name.
+    :param key: names of the key columns.
+    :param message: type of a message.
+    """
+    import pyarrow as pa
+
+    # Spark stores no struct without fields
+    of_key = pa.struct([(f"k{i}", columns[name]) for i, name in enumerate(key)] or [("none", pa.string())])
+    rejected = {**{name: arrow_type(kind) for name, kind in REJECTED_TYPES.items()}, "key": of_key}
+    kinds = (pa.string(), pa.struct(list(rejected.items())), message, pa.string())
+    return pa.schema([*events_schema(columns, key), *zip(CHECKS, kinds, strict=True)])
 
 
 def order_parts(order: str) -> dict[str, int]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.native.decoder import CHECKS
-from lakecdc.ingest.formats.native.layout import COUNTS, ORDER_PARTS, order_texts
+from lakecdc.ingest.formats.native.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts
 from lakecdc.ingest.formats.structs import struct_of, struct_type
 from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type

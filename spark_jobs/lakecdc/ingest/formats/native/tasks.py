@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.ingest.formats.native import facts, packing, placeholders
-from lakecdc.ingest.formats.native.decoder import CHECKS
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.fold import last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
-from lakecdc.ingest.formats.native.layout import with_order
+from lakecdc.ingest.formats.native.layout import CHECKS, with_order
 from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.native.pieces import OddTextError
 from lakecdc.ingest.formats.native.placeholders import LeftOutError

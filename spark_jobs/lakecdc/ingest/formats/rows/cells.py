@@ -1,12 +1,13 @@
-"""Cells and what becomes of them: a cell's value in the type of its column, and whether it fits.
+"""Records whose columns are told apart, and what Spark prepares of each cell for the tasks that type it.
 
-As with ``formats.values``: what does not fit is found, never cut, rounded or made null.
+What does not fit is found, never cut, rounded or made null: texts are typed by the parsers of ``model.columns``, and
+Spark only changes types where no value can be lost.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,21 +15,24 @@ from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
 from lakecdc.ingest.formats.messages import json
-from lakecdc.ingest.formats.rows.text_sql import calendar, exact_decimal, more_than_a_day, strange_fraction
+from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import literal, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_NUMBERS = (*_INTEGERS, "float", "double")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
-_NESTED = re.compile(r"(struct|array|map)<")
+_NESTED = re.compile(r"(struct|array|map)<|variant$")
 #: SQL of the problem of a record whose bytes are no text, or null
 NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
 # what Iceberg has no type for
 _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
+# no text of a time in any type begins so
+_OTHER_FORMAT = "not in timestamp_format: "
+
+
+def _as_they_are(records: DataFrame, *more: str) -> DataFrame:
+    return records.select(*MESSAGE, "arrival", *more)
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,28 @@ class Cells:
 
     :param frame: see the package.
     :param columns: the members of ``cells`` with their types in the files.
+    :param carried: columns of the frame that :attr:`messages` needs.
+    :param messages: makes the message frame of these columns, with further columns that are named.
     """
 
     frame: DataFrame
     columns: tuple[Column, ...]
+    carried: tuple[str, ...] = (*MESSAGE, "arrival")
+    messages: Callable[..., DataFrame] = _as_they_are
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What becomes of a cell before its column is typed.
+
+    :param sql: of its value; None if it stays as it is.
+    :param is_text: tasks type it from its text.
+    :param lost: SQL that is true for a cell whose value does not fit; None where tasks tell it.
+    """
+
+    sql: str | None
+    is_text: bool = False
+    lost: str | None = None
 
 
 def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str], problem: str) -> Cells:
@@ -68,66 +90,39 @@ def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
     return own if is_wider(known, own) or _NESTED.match(own) and known != "string" else known
 
 
-def value(cell: Column, sql_type: str, timestamp_format: str | None = None) -> str:
-    """Return SQL of a cell's value in a type; null where it is null or does not fit."""
-    source = f"cells.{quoted_column(cell.name)}"
-    if cell.type == sql_type:
-        return source
-    if cell.type == "string":
-        return from_text(source, sql_type, timestamp_format)
-    if sql_type == "string":
-        return _to_text(source, cell.type)
-    if _is_number(cell.type) and _is_number(sql_type) or (cell.type in _TIMES and sql_type in _TIMES):
-        return f"try_cast({source} AS {sql_type})"
-    return from_text(_to_text(source, cell.type), sql_type, timestamp_format)
+def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> Preparation:
+    """Return what Spark makes of a cell whose column has a type.
 
-
-def misfit(cell: Column, sql_type: str, found: str, pattern: str | None = None) -> str | None:
-    """Return SQL that is true for a cell that does not fit a type; None if every value does.
-
-    :param found: SQL of the value.
-    :param pattern: how times are written in text; default: ISO-8601.
+    :param timestamp_format: how times are written in text; default: ISO-8601.
     """
-    if sql_type in ("string", cell.type):
-        return None
-    source = f"cells.{quoted_column(cell.name)}"
-    there = f"trim({source}) != ''" if cell.type == "string" else f"{source} IS NOT NULL"
-    lost = f"({there} AND {found} IS NULL)"
-    if cell.type == "string" and sql_type in ("float", "double"):
-        return f"({lost} OR {strange_fraction(source, found)})"
-    if cell.type == "string" and sql_type == "date" and not pattern:
-        return f"({lost} OR {more_than_a_day(f'trim({source})')})"
-    if cell.type in _TIMES and sql_type == "date":
-        return f"({lost} OR coalesce(CAST({found} AS {cell.type}) != {source}, false))"
-    if _is_number(cell.type) and _is_number(sql_type) and sql_type != "float":
-        return f"({lost} OR coalesce(try_cast({found} AS {cell.type}) != {source}, false))"
-    return lost
-
-
-def from_text(text: str, sql_type: str, timestamp_format: str | None = None) -> str:
-    """Return SQL of a text's value in a type; an empty text is null, and so is one that does not fit."""
+    source, is_text = f"cells.{quoted_column(cell.name)}", cell.type == "string"
+    text = source if is_text else _text(source, cell.type)
+    if cell.type == sql_type:
+        return Preparation(None)
+    if _NESTED.match(sql_type):
+        parsed = json(f"nullif(trim({text}), '')")
+        found = f"try_variant_get({parsed}, '$', {literal(sql_type)})"
+        return Preparation(found, lost=f"{found} IS NULL AND trim({text}) != ''")
+    if timestamp_format and sql_type in _TIMES and cell.type not in _TIMES:
+        return Preparation(_moment(text, sql_type, timestamp_format), is_text=True)
+    if is_text:
+        return Preparation(None, is_text=True)
     if sql_type == "string":
-        return text
-    trimmed = f"nullif(trim({text}), '')"
-    if sql_type == "binary":
-        return f"try_to_binary({trimmed}, 'base64')"
-    if sql_type in _TIMES and timestamp_format:
-        return f"try_cast(try_to_timestamp({trimmed}, {literal(timestamp_format)}) AS {sql_type})"
-    if sql_type == "variant" or _NESTED.match(sql_type):
-        return f"try_variant_get({json(trimmed)}, '$', {literal(sql_type)})"
-    if _DECIMAL.fullmatch(sql_type):
-        return exact_decimal(trimmed, sql_type)
-    if sql_type in _TIMES:
-        return calendar(trimmed, sql_type)
-    return f"try_cast({trimmed} AS {sql_type})"
+        return Preparation(text)
+    if is_wider(cell.type, sql_type) or INTEGER_BYTES.get(cell.type, 8) < INTEGER_BYTES.get(sql_type, 0):
+        return Preparation(f"CAST({source} AS {sql_type})")
+    return Preparation(text, is_text=True)
 
 
-def _to_text(source: str, cell_type: str) -> str:
-    if _NESTED.match(cell_type) or cell_type == "variant":
+def _moment(text: str, sql_type: str, timestamp_format: str) -> str:
+    """Return SQL of a time's text in ISO-8601; one that is not written in a format becomes a text that fits no time."""
+    parsed = f"try_to_timestamp(trim({text}), {literal(timestamp_format)})"
+    other = f"concat({literal(_OTHER_FORMAT)}, {text})"
+    return f"CASE WHEN trim({text}) != '' THEN coalesce(CAST(CAST({parsed} AS {sql_type}) AS string), {other}) END"
+
+
+def _text(source: str, cell_type: str) -> str:
+    if _NESTED.match(cell_type):
         return f"to_json({source})"
     # Spark's base64 has a line break every 76 characters
     return rf"replace(base64({source}), '\r\n')" if cell_type == "binary" else f"CAST({source} AS string)"
-
-
-def _is_number(sql_type: str) -> bool:
-    return sql_type in _NUMBERS or bool(_DECIMAL.fullmatch(sql_type))

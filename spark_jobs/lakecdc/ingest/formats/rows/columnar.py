@@ -1,23 +1,48 @@
-"""Format ``parquet``: a record is a row with types of its own; one that was kept aside is JSON."""
+"""Records with types of their own: rows of Parquet files and of a database; kept aside, one is JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lakecdc.ingest import change
+from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
-from lakecdc.ingest.formats.rows.text_sql import member
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_BAD = "_lakecdc_bad"
+_CARRIED = ("cells", "source", "arrival")
+
+
+def typed_cells(rows: DataFrame, columns: tuple[change.Column, ...]) -> Cells:
+    """Return the cells of rows.
+
+    :param rows: ``cells``, a struct of the columns; ``source``, the name of their file or table; ``arrival``.
+    """
+    return Cells(rows.select(*_CARRIED, F.lit(None).cast("string").alias("problem")), columns, _CARRIED, _messages)
+
+
+def _messages(rows: DataFrame, *more: str) -> DataFrame:
+    """Return rows as messages, their values JSON."""
+    told = rows.withColumn("value", F.to_json("cells"))
+    place = F.concat("source", F.lit("#"), F.hex(F.xxhash64("value")))
+    return from_values(told.withColumn("place", place), *more)
+
 
 def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
-    """Cells of rows that were kept aside.
+    """Return the cells of rows that were kept aside: texts.
 
     :param known: the table's columns.
     """
-    parsed = messages.selectExpr("*", "try_parse_json(CAST(value AS string)) AS parsed")
-    texts = [member("parsed", name, "string") for name in known]
-    problem = "CASE WHEN parsed IS NULL THEN 'not-json: the row is no JSON' END"
+    members = StructType([StructField(name, StringType()) for name in (*known, _BAD)])
+    options = {"columnNameOfCorruptRecord": _BAD}
+    parsed = messages.withColumn("parsed", F.from_json(F.col("value").cast("string"), members, options))
+    texts = [f"parsed.{quoted_column(name)}" for name in known]
+    problem = f"CASE WHEN parsed IS NULL OR parsed.{_BAD} IS NOT NULL THEN 'not-json: the row is no JSON' END"
     return with_cells(parsed, tuple(known), texts, problem)

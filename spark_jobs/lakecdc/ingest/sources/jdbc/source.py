@@ -16,10 +16,11 @@ from zoneinfo import ZoneInfo
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.jdbc import Interval, missing_interval
 from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.formats.rows.changes import RowReading, decode_cells
+from lakecdc.ingest.formats.rows.changes import decode_cells
+from lakecdc.ingest.formats.rows.record_task import RowReading
 from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, text, with_range
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
-from lakecdc.ingest.sources.message_batches import known_types, table_batch
+from lakecdc.ingest.sources.message_batches import known_of, table_batch
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -103,8 +104,8 @@ class Jdbc:
 
     def _batch(self, target: Target) -> Batch:
         assert self._database is not None
-        known = known_types(open_target(self.spark, self.spec.catalog.name, target.table), target)
-        table = SourceTable(self._database, target, known)
+        known = known_of(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        table = SourceTable(self._database, target, known.types)
         position = self._positions.get(target.table)
         if position:
             check_kind(table, position)

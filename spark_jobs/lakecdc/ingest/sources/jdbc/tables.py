@@ -15,8 +15,7 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import mask, resolve
 from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.messages import from_values
-from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.ingest.formats.rows.columnar import typed_cells
 from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect, source_name
 from lakecdc.sql import quoted_column, sql_type
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.sources.jdbc import JdbcSource
     from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.rows.cells import Cells
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 # what cannot be made of a time of day, a year or an array's text
@@ -193,14 +193,11 @@ class SourceTable:
         :param numbered: as for :meth:`cells`.
         """
         rows = self.database.rows(self.sql_name, predicates, self._types)
-        cells = F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells")
-        placed = rows.select(cells).withColumn("value", F.to_json("cells"))
-        place = F.concat(F.lit(".".join(self.label) + "#"), F.hex(F.xxhash64("value")))
-        same = Window.partitionBy("value").orderBy("value")
+        cells = rows.select(F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells"))
+        same = Window.partitionBy(F.to_json("cells")).orderBy(F.lit(0))
         arrival = F.row_number().over(same) - 1 if numbered else F.lit(0)
-        placed = placed.withColumn("place", place).withColumn("arrival", arrival.cast("bigint"))
-        frame = from_values(placed, "cells").withColumn("problem", F.lit(None).cast("string"))
-        return Cells(frame, self.columns)
+        source = F.lit(".".join(self.label)).alias("source")
+        return typed_cells(cells.select("cells", source, arrival.cast("bigint").alias("arrival")), self.columns)
 
     def _shares(self, stretch: Stretch, bounds: tuple[int, int] | None) -> list[str]:
         count, column = self.database.source.partitions, self.database.dialect.name(self.column)

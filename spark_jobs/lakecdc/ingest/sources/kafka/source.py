@@ -14,7 +14,6 @@ from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.decode import decode
-from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology
@@ -24,9 +23,7 @@ from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, Samples
 from lakecdc.ingest.sources.kafka.topology import Topology
 from lakecdc.ingest.sources.message_batches import (
-    known_key,
-    known_types,
-    partition_transforms,
+    known_of,
     table_batch,
     with_read_through,
 )
@@ -225,14 +222,8 @@ class KafkaIngest:
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
         table = open_target(self.spark, self.spec.catalog.name, feed.target.table)
-        known = Known(
-            known_types(table, feed.target),
-            marks,
-            position.high_order if position else None,
-            scan=self._reader.scan(ranges),
-            partition_by=partition_transforms(table, feed.target),
-            key=known_key(table, feed.target),
-        )
+        high = position.high_order if position else None
+        known = replace(known_of(table, feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
         settings = self._format_settings()
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
