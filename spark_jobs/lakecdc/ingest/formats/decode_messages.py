@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats import find_format, native
 from lakecdc.ingest.formats.asides import Besides, refuse_apart
 from lakecdc.ingest.formats.decoded import Decoded
@@ -146,13 +145,15 @@ def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
         rejects=True,
         judged=judged,
     )
-    folds = request.folds and bool(target.key) and surveyed.has_columns and not surveyed.truncate_order
-    made = native.judge_events(_with_placed(surveyed, reading, known), decoding, request.fold_plan(folds=folds))
+    plan = request.fold_plan(folds=request.folds and bool(target.key) and surveyed.has_columns)
+    if target.on_truncate == "apply":
+        plan = replace(plan, void_below=surveyed.truncate_order)
+    made = native.judge_events(_with_placed(surveyed, reading, known), decoding, plan)
     mine = surveyed.mine
     return Decoded(
         tuple(f.column for f in surveyed.fields),
         target.key,
-        _rows(surveyed, made),
+        made.rows if surveyed.has_columns else None,
         replace(made.rejected, unreadable=surveyed.problems) if made.rejected else None,
         surveyed.truncate_order,
         max((s.newest for s in chosen if s.newest), default=None),
@@ -162,13 +163,6 @@ def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
         stretches=joined(s.stretches for s in chosen),
         source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
     )
-
-
-def _rows(surveyed: Surveyed, made: native.Native) -> Rows | None:
-    """Return the changes, if the table's columns are known; tasks have not judged them by a TRUNCATE."""
-    if made.rows is None or not surveyed.has_columns:
-        return None
-    return Rows(made.rows.frame) if surveyed.truncate_order else made.rows
 
 
 def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFrame:

@@ -140,12 +140,14 @@ class FoldPlan:
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
     :param every: every event is wanted.
     :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
     """
 
     marks: Marks
     partition_by: Sequence[str]
     every: bool
     folds: bool
+    void_below: str | None = None
 
 
 def decode_native(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> Native:
@@ -228,7 +230,8 @@ class _Run:
     def _once(self, *, folds: bool, every: bool) -> Gathered:
         decoding, scan, groups = self.decoding, self.scan, self._groups if folds else None
         alone = scan is not None and scan.tasks == 1
-        task = DecodeTask(decoding, scan.read if scan else None, groups, alone, self.plan.marks, every)
+        plan, read = self.plan, scan.read if scan else None
+        task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         further = None if alone else groups
         return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
@@ -240,9 +243,12 @@ class _Run:
         """
         decoding, count = self.decoding, made.told.rejected
         rows = made.rows(decoding.fields, decoding.key, self._groups, self.plan.marks, has_twins=has_twins)
+        if rows.folded:
+            rows = replace(rows, void_below=self.plan.void_below)
         types = {f.name: f.type for f in decoding.fields}
-        in_tasks = self.scan is not None and not self.scan.keyed
-        carried, messages = (VALUES, self.scan.messages) if in_tasks and self.scan else (SCHEMA, _as_they_are)
+        # tasks that read by themselves have less of a message
+        scan = self.scan if self.scan is not None and not self.scan.keyed else None
+        carried, messages = (VALUES, scan.messages) if scan else (SCHEMA, _as_they_are)
         found = rejected_messages(rows.cells, types, decoding.key, carried, messages) if count else None
         rejected = Rejected(found, count) if found else None
         return Native(rows, rejected=rejected, kept=made.kept)

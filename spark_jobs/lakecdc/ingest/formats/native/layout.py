@@ -22,7 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lakecdc.model.columns import arrow_type
-from lakecdc.model.order import EVENT_DIGITS, WIDTH
+from lakecdc.model.order import EVENT_DIGITS, RANK_READ, WIDTH
 
 if TYPE_CHECKING:
     from typing import Any
@@ -90,6 +90,28 @@ def order_parts(order: str) -> dict[str, int]:
     """Return the parts of an order key."""
     bounds = zip(_ENDS, _ENDS[1:], strict=False)
     return {name: int(order[begin:end], 16) for name, (begin, end) in zip(ORDER_PARTS, bounds, strict=True)}
+
+
+def without_void(batch: pa.RecordBatch, truncate_order: str | None) -> pa.RecordBatch:
+    """Leave out the events that a TRUNCATE makes void (:func:`lakecdc.model.order.void_sql`); rejected ones stay.
+
+    :param batch: of the engine's layout, not folded yet, with the columns of its checks.
+    :param truncate_order: its order key; None if there was none.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if truncate_order is None:
+        return batch
+    parts = order_parts(truncate_order)
+    at = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
+    lower, same = np.zeros(len(batch), np.bool_), np.ones(len(batch), np.bool_)
+    for name in ORDER_PARTS:
+        lower |= same & (at[name] < parts[name])
+        same &= at[name] == parts[name]
+    placeless = (at["pos"] == 0) & (at["rank"] == RANK_READ) & (at["time_ms"] > parts["time_ms"])
+    stays = ~lower | placeless | batch.column("rejected").is_valid().to_numpy(zero_copy_only=False)
+    return batch.filter(pa.array(stays))
 
 
 def with_order(table: pa.Table, epoch: int) -> pa.Table:

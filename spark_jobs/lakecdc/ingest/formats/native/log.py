@@ -13,7 +13,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.grouping import Grouping, grouping
-from lakecdc.ingest.formats.native.layout import OPS, order_parts
+from lakecdc.ingest.formats.native.layout import OPS, order_parts, without_void
 from lakecdc.ingest.formats.native.log_layout import LogLayout
 from lakecdc.ingest.formats.native.packed import Gathered, PackedRows, gathered
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
@@ -21,7 +21,6 @@ from lakecdc.ingest.formats.native.tasks import Holding, holders
 from lakecdc.ingest.formats.native.unpack import rows_of_cells
 from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.ingest.formats.values import Field
-from lakecdc.model.order import order_key
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class LogTask:
         """
         import pyarrow.compute as pc
 
-        folded = self.layout.folded(batch)
+        folded = without_void(batch, self.layout.void_below)
         if pc.any(pc.and_(folded.column("moved"), folded.column("open").is_valid())).as_py():
             raise LeftOutError(_LEFT_OUT)
         return folded
@@ -196,12 +195,11 @@ class LogFold:
         return tuple(Field(column.name, column.type) for column in self.layout.columns)
 
     def _rows(self, made: Gathered) -> PackedRows:
-        layout, place = self.layout, self.layout.void_below
+        layout = self.layout
         rows = made.rows(self._fields, layout.key, self._grouping)
         if not rows.folded:
             return rows
-        void_below = order_key(self.epoch, *place[:2], time=place[2]) if place else None
-        return replace(rows, void_below=void_below, unfolded=rows.unfolded or cache(self._every_event))
+        return replace(rows, void_below=layout.void_below, unfolded=rows.unfolded or cache(self._every_event))
 
     def _every_event(self) -> Rows:
         """Type the events once more, which were folded at once."""

@@ -57,7 +57,7 @@ class LogLayout:
     :param unit: microseconds of a unit of time.
     :param end: position from which on events are not of the round any more.
     :param folds: the last event of each key may stand for all of them; if not, earlier ones are needed as well.
-    :param void_below: position, ordinal and time in milliseconds of a TRUNCATE; what was before it is not folded.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
     :param moves_left_out: positions and ordinals of changes of keys that are left out, and so are their deletes.
     """
 
@@ -70,7 +70,7 @@ class LogLayout:
     unit: int
     end: int
     folds: bool = True
-    void_below: tuple[int, int, int] | None = None
+    void_below: str | None = None
     moves_left_out: frozenset[tuple[int, int]] = frozenset()
 
     @property
@@ -140,17 +140,6 @@ class LogLayout:
         places = zip(typed["pos"].to_pylist(), typed["ord"].to_pylist(), typed["op"].to_pylist(), strict=True)
         kept = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
         return typed.filter(pa.array(np.array(kept, np.bool_)))
-
-    def folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the typed events that are to be folded, and those that do not fit."""
-        import pyarrow.compute as pc
-
-        if self.void_below is None:
-            return batch
-        position, ordinal, _time = self.void_below
-        at, there = batch.column("pos"), batch.column("ord")
-        later = pc.or_(pc.greater(at, position), pc.and_(pc.equal(at, position), pc.greater_equal(there, ordinal)))
-        return batch.filter(pc.or_(later, batch.column("rejected").is_valid()))
 
     def each(self) -> LogLayout:
         """Return the layout with every event handed on, none of them folded."""

@@ -16,7 +16,7 @@ from lakecdc.ingest.formats.native import facts, packing, placeholders
 from lakecdc.ingest.formats.native.facts import Facts
 from lakecdc.ingest.formats.native.fold import last_places, taken
 from lakecdc.ingest.formats.native.grouping import Grouping
-from lakecdc.ingest.formats.native.layout import CHECKS, with_order
+from lakecdc.ingest.formats.native.layout import CHECKS, with_order, without_void
 from lakecdc.ingest.formats.native.parts import PartDecoder
 from lakecdc.ingest.formats.native.pieces import OddTextError
 from lakecdc.ingest.formats.native.placeholders import LeftOutError
@@ -56,6 +56,7 @@ class DecodeTask:
     :param alone: there is no other task, so that the rows need no further fold.
     :param marks: how far the table has come, for events that leave values out.
     :param every: every event is wanted, in the group :data:`EVERY`.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
     """
 
     decoding: Decoding
@@ -64,6 +65,7 @@ class DecodeTask:
     alone: bool = False
     marks: Marks = Marks()
     every: bool = False
+    void_below: str | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
@@ -110,7 +112,7 @@ class DecodeTask:
                 if odd.null_count < len(odd) and not decoding.sets_aside:
                     raise OddError(odd.drop_null()[0].as_py())
                 for one in held:
-                    yield from one.add(batch)
+                    yield from one.add(without_void(batch, self.void_below) if one.folds else batch)
             for one in held:
                 yield from one.rest()
         if decoder.moves:

@@ -218,15 +218,18 @@ class LogSource(Generic[F, R]):
 
     def _batch(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
         changes = self.server.take(read, feed, relation)
-        found = self._fold(read.round, feed, relation, changes) if read.round.events(relation) else None
         truncate = read.round.truncate(relation)
+        truncate_order = order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None
+        if feed.table.target.on_truncate == "apply":
+            changes = replace(changes, layout=replace(changes.layout, void_below=truncate_order))
+        found = self._fold(read.round, feed, relation, changes) if read.round.events(relation) else None
         batch = Batch(
             target=feed.table.target,
             key=changes.key,
             columns=changes.columns,
             rows=found.rows if found else None,
             position=self._position(feed, read.end.at, read.end.time),
-            truncate_order=order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None,
+            truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
@@ -238,12 +241,10 @@ class LogSource(Generic[F, R]):
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
         """Type the changes of a table, and fold them where that is possible."""
-        target, layout = feed.table.target, changes.layout
-        if target.keyed and target.on_truncate == "apply":
-            layout = replace(layout, void_below=log_round.truncate(relation))
+        target = feed.table.target
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         cells, size = log_round.cells_of(relation), log_round.size(relation)
-        return LogFold(cells, layout, size, target, by, self._epoch, self._cached).run()
+        return LogFold(cells, changes.layout, size, target, by, self._epoch, self._cached).run()
 
     def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
         """Return the position of a table once the log is applied up to a place."""

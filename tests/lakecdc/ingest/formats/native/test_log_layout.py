@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.formats.native.layout import without_void
 from lakecdc.ingest.formats.native.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.sources.postgres.texts import Texts
 from lakecdc.model.order import order_key
@@ -115,15 +116,14 @@ def test_columns_that_come_and_are_renamed() -> None:
 
 
 def test_what_is_before_a_truncate_is_not_folded_but_for_misfits() -> None:
-    layout = replace(LAYOUT, void_below=(3, 0, 0))
-    table = layout.typed(
+    table = LAYOUT.typed(
         pa.Table.from_pylist(
             [event(1, "c", ["1", None]), event(2, "c", ["2", "infinity"]), event(3, "c", ["3", None])], SCHEMA
         ),
         1,
     )
     (batch,) = table.combine_chunks().to_batches()
-    assert layout.folded(batch).column("pos").to_pylist() == [2, 3]
+    assert without_void(batch, order_key(1, 3)).column("pos").to_pylist() == [2, 3]
 
 
 def test_without_a_key_a_delete_tells_all_there_was() -> None:

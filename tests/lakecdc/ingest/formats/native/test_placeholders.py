@@ -173,9 +173,8 @@ def test_what_was_before_a_truncate_is_told_and_not_folded(
 ) -> None:
     if not events:
         return
-    found, all_events, told = run(
-        events, [0] * len(events), every=every, layout=replace(LAYOUT, void_below=(*place, 0))
-    )
+    layout = replace(LAYOUT, void_below=order_key(1, *place))
+    found, all_events, told = run(events, [0] * len(events), every=every, layout=layout)
     valid = [one for one in events if (one["commit_lsn"], one["ordinal"]) >= place]
     wanted = expected(valid)
     assert {row["key"]["id"]: row["order"] for row in found} == {key: one["order"] for key, one in wanted.items()}
