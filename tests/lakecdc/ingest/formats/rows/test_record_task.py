@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -16,7 +17,7 @@ from lakecdc.ingest.formats.native.layout import ORDER_PARTS, order_texts
 from lakecdc.ingest.formats.rows.record_task import RecordLayout, RowReading, instants, typed_texts
 from lakecdc.model.order import order_key
 
-Value = object
+Row = Mapping[str, str | None]
 
 
 def layout(types: dict[str, str], key: tuple[str, ...] = ("id",), **reading: object) -> RecordLayout:
@@ -26,7 +27,9 @@ def layout(types: dict[str, str], key: tuple[str, ...] = ("id",), **reading: obj
     return RecordLayout(columns, places, texts, key, "u", ("value", "arrival"), RowReading(1, **reading))  # type: ignore[arg-type]
 
 
-def records(*rows: dict[str, str | None], problems: dict[int, str] | None = None, **more: pa.Array) -> pa.RecordBatch:
+def records(
+    *rows: Mapping[str, str | None], problems: dict[int, str] | None = None, **more: pa.Array
+) -> pa.RecordBatch:
     columns = {
         "value": pa.array([str(row).encode() for row in rows]),
         "arrival": pa.array(range(len(rows)), pa.int64()),
@@ -37,7 +40,7 @@ def records(*rows: dict[str, str | None], problems: dict[int, str] | None = None
 
 
 def orders(events: pa.RecordBatch) -> list[str]:
-    return order_texts(1, *(events.column(name).to_numpy() for name in ORDER_PARTS)).to_pylist()  # type: ignore[no-any-return]
+    return order_texts(1, *(events.column(name).to_numpy() for name in ORDER_PARTS)).to_pylist()
 
 
 def reasons(events: pa.RecordBatch) -> list[tuple[str, str] | None]:
@@ -45,7 +48,7 @@ def reasons(events: pa.RecordBatch) -> list[tuple[str, str] | None]:
 
 
 def test_texts_are_typed_and_one_that_does_not_fit_costs_its_row_alone() -> None:
-    rows = [
+    rows: list[Row] = [
         {"id": "1", "price": " 1.5 ", "name": "a"},
         {"id": "2", "price": "1.005", "name": " b "},
         {"id": "3", "price": "  ", "name": ""},
@@ -64,7 +67,7 @@ def test_texts_are_typed_and_one_that_does_not_fit_costs_its_row_alone() -> None
 
 
 def test_a_broken_record_is_rejected_for_that_alone_and_has_no_key() -> None:
-    rows = [{"id": "1", "n": "x"}, {"id": None, "n": "x"}, {"id": None, "n": "1"}]
+    rows: list[Row] = [{"id": "1", "n": "x"}, {"id": None, "n": "x"}, {"id": None, "n": "1"}]
     events = layout({"id": "int", "n": "int"}).typed(records(*rows, problems={0: "fields: too few: 1"}))
     assert [r[0] for r in reasons(events) if r] == ["fields", "type", "no-key"]
     assert reasons(events)[0] == ("fields", "too few: 1")
@@ -72,7 +75,7 @@ def test_a_broken_record_is_rejected_for_that_alone_and_has_no_key() -> None:
 
 
 def test_the_order_column_decides_and_negative_numbers_sort_below() -> None:
-    rows = [{"id": str(i), "at": at} for i, at in enumerate(["-3", "5", "0", None])]
+    rows: list[Row] = [{"id": str(i), "at": at} for i, at in enumerate(["-3", "5", "0", None])]
     events = layout({"id": "int", "at": "bigint"}, order_by="at").typed(records(*rows))
     assert [r and r[0] for r in reasons(events)] == [None, None, None, "no-order"]
     expected = [order_key(1, (at + 2**63) % 2**64, offset=i) for i, at in enumerate([-3, 5, 0])]
@@ -84,7 +87,7 @@ def test_the_order_column_decides_and_negative_numbers_sort_below() -> None:
 
 
 def test_times_order_by_the_clock_of_their_zone_and_tell_the_source_time() -> None:
-    rows = [{"id": "1", "at": "2026-07-01 12:00:00"}, {"id": "2", "at": "2026-01-01"}]
+    rows: list[Row] = [{"id": "1", "at": "2026-07-01 12:00:00"}, {"id": "2", "at": "2026-01-01"}]
     events = layout({"id": "int", "at": "timestamp_ntz"}, order_by="at", times=True, zone="Europe/Berlin").typed(
         records(*rows)
     )
