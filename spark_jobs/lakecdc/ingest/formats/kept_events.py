@@ -73,7 +73,7 @@ def shape_text(document: Any) -> str | None:
 
 @dataclass(frozen=True)
 class DecodeKept:
-    """Task that adds to kept rows the ``event`` that each of them is, and the ``problem`` of one that cannot enter.
+    """Task that adds to kept rows the ``event`` that each of them is, with the ``problem`` of one that cannot enter.
 
     Values of types that Arrow has no parser for are left as JSON.
 
@@ -89,12 +89,12 @@ class DecodeKept:
     infinity: str
 
     @property
-    def schema(self) -> str:
-        """Spark SQL type of the columns that are added."""
+    def type(self) -> str:
+        """Spark SQL type of events."""
         types = {name: kind if arrow_type(kind) else "string" for name, kind in self.types.items()}
         key, row = struct_type({name: types[name] for name in self.key}), struct_type(types)
-        event = f"op: string, key: {key}, row: {row}, open: array<string>, old_key: {key}, order: string"
-        return f"struct<problem: string, event: struct<{event}>>"
+        texts = "problem: string, op: string, order: string"
+        return f"struct<{texts}, key: {key}, row: {row}, open: array<string>, old_key: {key}>"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode one batch after another."""
@@ -103,20 +103,17 @@ class DecodeKept:
         settle()
         types = {name: arrow_type(kind) or pa.string() for name, kind in self.types.items()}
         key = pa.struct([(name, types[name]) for name in self.key] or [("none", pa.string())])
-        members = {"op": pa.string(), "key": key, "row": pa.struct([*types.items()]), "open": pa.list_(pa.string())}
-        kind = pa.struct([*members.items(), ("old_key", key), ("order", pa.string())])
+        members = {**dict.fromkeys(("problem", "op", "order"), pa.string()), "key": key}
+        members |= {"row": pa.struct([*types.items()]), "open": pa.list_(pa.string()), "old_key": key}
         for batch in batches:
-            problems, events = list[str | None](), list[dict[str, Any] | None]()
+            events = list[dict[str, Any]]()
             told = (batch.column(name).to_pylist() for name in ("order", "place"))
             for row in zip(parse_each(batch.column("value")), *told, strict=True):
                 try:
                     events.append(self.event(*row))
-                    problems.append(None)
                 except StaysError as error:
-                    events.append(None)
-                    problems.append(str(error))
-            added = batch.append_column("problem", pa.array(problems, pa.string()))
-            yield added.append_column("event", pa.array(events, kind))
+                    events.append({"problem": str(error)})
+            yield batch.append_column("event", pa.array(events, pa.struct([*members.items()])))
 
     def event(self, document: Any, order: str, place: str) -> dict[str, Any]:
         """Return the event that a kept row is, its dates and times as Arrow stores them.
@@ -198,7 +195,7 @@ def _json_text(value: Any, *, is_text: bool) -> str | None:
     if value is None or isinstance(value, Nested):
         return value
     try:
-        return to_text(parse_json(value) if is_text else value)
+        return to_text(parse_json(value) if is_text and isinstance(value, str) else value)
     except UnreadableError as error:
         raise MisfitError(str(error)) from None
 

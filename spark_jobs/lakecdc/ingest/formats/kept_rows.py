@@ -78,10 +78,10 @@ def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
     """
     task = _plan(_shapes(rows), target, now)
     decoded = _decoded(rows.select(*REJECTED), task).persist()
-    changes = decoded.where("problem IS NULL").select("event.*", "source_time")
+    changes = decoded.where("event.problem IS NULL").select("event.*", "source_time").drop("problem")
     newest, accepted = changes.agg(F.max(F.unix_micros("source_time")), F.count("*")).collect()[0]
-    lost = decoded.where("problem IS NOT NULL").withColumn("reason", F.col("problem")).select(*REJECTED)
-    lost = lost.localCheckpoint()
+    lost = decoded.where("event.problem IS NOT NULL").withColumn("reason", F.col("event.problem"))
+    lost = lost.select(*REJECTED).localCheckpoint()
     rejections = lost.count()
     return Decoded(
         tuple(Column(name, kind) for name, kind in (task.types if accepted else now.types).items()),
@@ -120,20 +120,19 @@ def _plan(shapes: Mapping[str, Shape], target: Target, now: TableNow) -> DecodeK
 
 
 def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
-    """Return kept rows with what the task adds; Spark makes the values of nested types out of their JSON."""
-    from pyspark.sql.types import StructType
+    """Return kept rows with the ``event`` of each; Spark makes the values of nested types out of their JSON."""
+    from pyspark.sql.types import StructField, StructType
 
-    added: StructType = parsed_type(task.schema)  # type: ignore[assignment]
-    event, problem = F.col("event"), F.col("problem")
+    event = F.col("event")
     for name, kind in ((name, kind) for name, kind in task.types.items() if arrow_type(kind) is None):
         text = F.concat(F.lit('{"value":'), F.col("event.row")[name], F.lit("}"))
         options = {**EXACT_JSON, "columnNameOfCorruptRecord": "corrupt"}
         made = F.from_json(text, f"value {kind}, corrupt string", options)
-        reason = F.lit(f"values do not fit their columns: {name} ({kind})")
-        problem = F.coalesce(problem, F.when(made["corrupt"].isNotNull(), reason))
+        misfit = F.when(made["corrupt"].isNotNull(), f"values do not fit their columns: {name} ({kind})")
+        event = event.withField("problem", F.coalesce(event["problem"], misfit))
         event = event.withField(f"row.{quoted_column(name)}", made["value"])
-    decoded = rows.mapInArrow(task, StructType([*rows.schema.fields, *added.fields]))
-    return decoded.withColumns({"problem": problem, "event": event})
+    schema = StructType([*rows.schema.fields, StructField("event", parsed_type(task.type))])
+    return rows.mapInArrow(task, schema).withColumn("event", event)
 
 
 def _with_deletes_of_moved_keys(changes: DataFrame) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from decimal import Decimal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,7 +14,6 @@ from lakecdc.ingest.formats.changes import union
 from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
 from lakecdc.ingest.quarantine import of_events
 from lakecdc.metadata.positions import Position
-from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.sql import sql_type
 
 COLUMNS = ("op", "key", "row", "open", "old_key", "order", "source_time")
@@ -37,6 +36,8 @@ VALUES = {
     "zoned": LAST,
     "nothing": "CAST(NULL AS int)",
     "odd `name`": "array(struct(timestamp_micros(1) AS x))",
+    "named": "map('a', CAST('1.50' AS decimal(3,2)))",
+    "various": """parse_json('{"a": [1.50, null, "b"]}')""",
 }
 
 
@@ -92,21 +93,6 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
     assert texts(found.rows.frame) == texts(frame.unionByName(gone))
 
 
-def test_columns_are_told_by_their_numbers(spark: SparkSession) -> None:
-    values = {"id": "1L", "a": "'a'", "b": "'b'", "gone": "'g'", "hidden": "0"}
-    frame = events(spark, ("id",), "'u' AS op, array('a', 'gone') AS open, NULL AS old, 'x' AS order", **values)
-    rows = kept(frame, ("id",), {"id": 1, "a": 2, "b": 3, "gone": 4, "hidden": 5})
-    # a and b have changed names, a new column is called as one that has been dropped
-    now = {"key": 1, "b": 2, "a": 3, "gone": 6}
-    target = Target("test.t", exclude_columns=("hidden",), on_dropped_column="drop")
-    types = {"key": "bigint", "b": "string", "a": "string", "gone": "int", "more": "date"}
-    found = decode_kept(rows, target, TableNow(types, ("key",), now))
-    assert found.rows is not None
-    event = found.rows.frame.collect()[0]
-    assert event["row"].asDict() == {"key": 1, "b": "a", "a": "b", "gone": None, "more": None}
-    assert event["open"] == ["b"] and event["key"].asDict() == {"key": 1}
-
-
 def test_what_cannot_enter_stays_and_says_why(spark: SparkSession) -> None:
     frame = events(
         spark, ("id",), *[f"'c' AS op, NULL AS open, NULL AS old, '{i}' AS order" for i in range(6)], id="1L", n="''"
@@ -140,9 +126,20 @@ def test_what_cannot_enter_stays_and_says_why(spark: SparkSession) -> None:
     }
 
 
-def test_twins_of_a_full_load_are_told_apart(spark: SparkSession) -> None:
-    order = order_key(1, 5, 0, RANK_READ)
-    frame = events(spark, (), *[f"'r' AS op, NULL AS open, NULL AS old, '{order}' AS order"] * 3, n="1")
-    found: Any = decode_kept(kept(frame, ()), Target("test.t", mode="append"), TableNow({"n": "int"}))
-    orders = sorted(row["order"] for row in found.rows.frame.collect())
-    assert orders == [order_key(1, 5, 0, RANK_READ, 0, number) for number in range(3)]
+def test_nested_values_take_the_type_of_the_table(spark: SparkSession) -> None:
+    frame = events(
+        spark,
+        ("id",),
+        *[f"'c' AS op, NULL AS open, NULL AS old, '{i}' AS order" for i in range(2)],
+        id="1L",
+        tags="named_struct('a', if(order = '0', 3000000000, 7L), 'b', 2)",
+        text="""'{"a": [1.50]}'""",
+    )
+    types = {"id": "bigint", "tags": "struct<`a`:int>", "text": "struct<`a`:array<decimal(3,2)>>"}
+    target = Target("test.t", columns={"tags": "struct<`a`:int,`b`:bigint>"})
+    found = decode_kept(kept(frame, ("id",)), target, TableNow(types, ("id",)))
+    assert found.rows is not None and found.rejected is not None
+    row = found.rows.frame.collect()[0]["row"].asDict(recursive=True)
+    assert row == {"id": 1, "tags": {"a": 7, "b": 2}, "text": {"a": [Decimal("1.50")]}}
+    reasons = {row["order"]: row["reason"] for row in found.rejected.messages.collect()}
+    assert reasons == {"0": "values do not fit their columns: tags (struct<`a`:int,`b`:bigint>)"}
