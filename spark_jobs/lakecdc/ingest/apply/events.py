@@ -102,6 +102,8 @@ def append_events(
             packed_events.stage(table, batch, packed, staged)
         elif rows is not None:
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
+            if side_of is None:
+                full_load.keep_misfits(batch)
 
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
     # a history is never replaced, not even where its target is
