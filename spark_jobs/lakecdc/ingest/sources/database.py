@@ -180,18 +180,18 @@ def load_rows(load: Load) -> LogRows:
     return LogRows(Rows(fitting(load.judged), load=load))
 
 
-def kept_on_disk(found: DataFrame, rows: Expression | None = None, *more: Expression) -> tuple[DataFrame, Row]:
+def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
     """Read rows of a full load and keep them on the executors' disks, so that the source is read once.
 
     :param found: has the column ``misfits``.
-    :param rows: aggregate of the number of rows.
+    :param rows: aggregate of the number of rows, in SQL.
     :param more: further facts, as aggregates.
     :return: the rows and their facts, with ``rows`` and ``misfits``.
     :raises LakecdcError: the reading fails.
     """
     kept = found.persist(StorageLevel.DISK_ONLY)
     try:
-        facts = kept.agg((rows or F.count(F.lit(1))).alias("rows"), F.count("misfits").alias("misfits"), *more).first()
+        facts = kept.agg(F.expr(rows).alias("rows"), F.count("misfits").alias("misfits"), *more).first()
     except PySparkException as error:
         kept.unpersist()
         raise (as_ours(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
@@ -204,9 +204,8 @@ def apart(found: DataFrame, facts: Row) -> LogRows:
 
     :param facts: of :func:`kept_on_disk`.
     """
-    return LogRows(
-        Rows(fitting(found)), found.where("misfits IS NOT NULL") if facts["misfits"] else None, facts["rows"]
-    )
+    misfits = found.where("misfits IS NOT NULL") if facts["misfits"] else None
+    return LogRows(Rows(fitting(found)), misfits, facts["rows"])
 
 
 def defaults(

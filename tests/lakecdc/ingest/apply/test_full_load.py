@@ -21,7 +21,7 @@ from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.batch import Batch, CommitPlan
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import LoadMark, load_rows, plan_load
+from lakecdc.ingest.sources.database import LoadMark, all_fitting, load_rows, plan_load
 from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
@@ -172,6 +172,15 @@ def test_rows_that_do_not_fit_are_told_apart(
     assert misfits == {key: f"{{'n': '{key}.005'}}" for key in range(0, ROWS, 100)}
     assert rows_of(lake, name) == [row for row in expected() if row[0] not in misfits]
     assert "".join(sorted(log.read_text())) == "".join(sorted(readings)), "tasks read their shares once"
+
+
+def test_rows_that_do_not_fit_stop_a_reading_that_has_no_quarantine(lake: Lake) -> None:
+    shares = {misfits: Share(misfits=misfits) for misfits in (0, 100)}
+    mark = LoadMark("", TIME)
+    planned = {misfits: plan_load(lake.spark, TYPED, mark, share, share, 2) for misfits, share in shares.items()}
+    assert all_fitting(planned[0].judged).count() == ROWS
+    with pytest.raises(PySparkException, match="do not fit their columns: n"):
+        all_fitting(planned[100].judged).count()
 
 
 def test_a_load_of_which_nothing_fits(lake: Lake) -> None:

@@ -248,9 +248,9 @@ def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetim
     :param time: the source's clock when the reading began.
     :raises LakecdcError: the task fails.
     """
-    rows, of_table = task.tables.rows, F.col(PLACE).isNull()
+    rows, of_table = task.tables.rows, f"{PLACE} IS NULL"
     typed = spark.range(0, 1, 1, 1).mapInArrow(task, f"{rows.schema}, {PLACE} string")
-    kept, facts = kept_on_disk(typed, F.count_if(of_table), F.max(PLACE).alias("place"))
+    kept, facts = kept_on_disk(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
     return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)
