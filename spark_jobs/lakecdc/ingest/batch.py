@@ -66,6 +66,10 @@ class SourceFacts:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
+def _refuse_misfits(_misfits: DataFrame, rows: int) -> None:
+    raise AssertionError(f"nothing keeps the misfits among {rows} rows")
+
+
 @dataclass(frozen=True)
 class CommitPlan:
     """Decisions of the run about the commit of a batch.
@@ -74,6 +78,9 @@ class CommitPlan:
     :param floor: of the table's expired rows, which the batch is held against.
     :param erasure: what the table told of its last erasure when the batch was held against its floor.
     :param audit: checks that the batch has to pass before it is published; None if there are none.
+    :param keep_misfits: takes the rows of a full load whose values do not fit, as a change frame with the columns
+        ``formats.text_columns.JUDGED``, and the number of all its rows; called once the others are written, before the
+        commit.
     :param enter_history: enters its events into the history table unless they are there already; called once only the
         commit of the table can still refuse the batch. None without a history table.
     """
@@ -82,6 +89,7 @@ class CommitPlan:
     floor: BelowFloor | None = None
     erasure: str | None = None
     audit: Audit | None = None
+    keep_misfits: Callable[[DataFrame, int], object] = _refuse_misfits
     enter_history: Callable[[], object] | None = None
 
 

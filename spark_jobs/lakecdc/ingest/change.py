@@ -26,9 +26,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import Accumulator
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.fold import EventStats, FoldStats
+
+#: yields the rows of a task with a certain number
+ReadShare = Callable[[int], "Iterator[pa.Table]"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,29 @@ class ColumnsTold:
     end: int
 
 
-class OddValueError(Exception):
-    """Raised for a value that does not fit its column, or that tasks cannot write."""
+@dataclass(frozen=True, eq=False)
+class Load:
+    """A full load, which tasks may read and write without Spark in between.
+
+    :param read: yields the rows of a task with a certain number as ``TypeRows.typed`` of ``formats.text_columns`` has
+        them, of the batch's columns in their order. Runs in the task.
+    :param tasks: how many there are, numbered from 0.
+    :param order: order key of every row.
+    :param time: source time of every row.
+    :param judged: change frame of all rows, with the columns ``formats.text_columns.JUDGED``, null for rows that fit.
+    :param unpacked: returns the same of packed cells of the rows that ``read`` yields.
+    :param left_out: counts the rows that do not fit, which the change frame leaves out each time it is read.
+    :param refusal: why tasks may not; None if they may.
+    """
+
+    read: ReadShare
+    tasks: int
+    order: str
+    time: datetime
+    judged: DataFrame
+    unpacked: Callable[[DataFrame], DataFrame]
+    left_out: Accumulator[int]
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +106,8 @@ class Rows:
     :param filled_keys: keys whose last event left columns out that the fold has filled from earlier ones.
     :param unfolded: returns the rows of every event, where ``frame`` is folded.
     :param void_below: order key of the TRUNCATE below which folded rows leave out the events; None if they have all.
-    :param judged: returns the change frame of every event with the columns ``formats.text_columns.JUDGED``, in which
-        values that do not fit are null; None for a source whose values all fit or were judged as they were decoded.
+    :param load: the full load that these are the rows of, as far as their values fit, which is found while they are
+        read; None for rows of which that is known.
     """
 
     frame: DataFrame
@@ -90,8 +115,8 @@ class Rows:
     keys: int = 0
     filled_keys: int = 0
     unfolded: Callable[[], Rows] | None = None
-    judged: Callable[[], DataFrame] | None = None
     void_below: str | None = None
+    load: Load | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -118,17 +143,11 @@ class Rows:
         return self.unfolded() if self.folded and self.unfolded else self
 
     def with_frame(self, frame: DataFrame) -> Rows:
-        """Return the rows with another frame; these rows if it is their own."""
+        """Return the rows with another frame, which is not what tasks read; these rows if it is their own."""
         if frame is self.frame:
             return self
-        return Rows(frame, self.folded, self.keys, self.filled_keys, self.unfolded, self.judged, self.void_below)
-
-    def with_fitting(self, frame: DataFrame) -> Rows:
-        """Return the rows of the events that :attr:`judged` finds to fit, each of them.
-
-        :param frame: their change frame.
-        """
-        return Rows(frame)
+        load = replace(self.load, refusal="the rows are cleaned on the way") if self.load else None
+        return Rows(frame, self.folded, self.keys, self.filled_keys, self.unfolded, self.void_below, load)
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
         """Return the folded rows with placeholders, if only the table can fill these; None if events may as well.
@@ -143,32 +162,3 @@ class Rows:
         :param completed: ``key, op, row, order, source_time``.
         """
         raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LoadRows(Rows):
-    """Rows of a full load, which tasks may read and write without Spark in between.
-
-    :param read: yields the rows of a task with a certain number as tables of the batch's columns, named ``c0`` … in
-        their order; raises :class:`OddValueError` at a value that is for Spark to judge. Runs in the task.
-    :param tasks: how many there are, numbered from 0.
-    :param order: order key of every row.
-    :param time: source time of every row.
-    :param refusal: why tasks may not; None if they may.
-    """
-
-    read: Callable[[int], Iterator[pa.Table]]
-    tasks: int
-    order: str
-    time: datetime
-    refusal: str | None = None
-
-    def with_frame(self, frame: DataFrame) -> LoadRows:
-        """Return the rows with another frame, which is not what tasks read."""
-        if frame is self.frame:
-            return self
-        return replace(self, frame=frame, refusal="the rows are cleaned on the way")
-
-    def with_fitting(self, frame: DataFrame) -> LoadRows:
-        """Return the rows whose values fit, which tasks cannot tell apart."""
-        return replace(self, frame=frame, refusal="values do not fit their columns", judged=None)

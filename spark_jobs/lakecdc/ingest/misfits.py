@@ -1,18 +1,15 @@
 """Events of a database with a value that its column cannot take: they go to the quarantine, and the others go on.
 
-Those of a log are found as it is typed. Looking for those of a full load costs a second reading, so it is done once one
-has stopped the batch.
+Those of a log are found as it is typed, before it is applied. Those of a full load are found as it is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc.ingest import quarantine
@@ -28,19 +25,6 @@ if TYPE_CHECKING:
 _REFUSAL = "values do not fit their columns"
 
 
-def without_misfits(batch: Batch) -> Batch | None:
-    """Return a full load without the rows whose values do not fit, which are rejected; None if all fit."""
-    if batch.rows is None or batch.rows.judged is None:
-        return None
-    seen, told = Observation(), batch.rows.judged()
-    counted = told.observe(seen, F.count(F.lit(1)).alias("rows"))
-    bad = counted.where("size(misfits) > 0").localCheckpoint()
-    if bad.isEmpty():
-        return None
-    fitting = replace(batch, rows=batch.rows.with_fitting(told.where("size(misfits) = 0").drop(*JUDGED)))
-    return with_misfits(fitting, bad, seen.get["rows"])
-
-
 def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
     """Return a batch with events rejected whose values do not fit.
 
@@ -51,6 +35,8 @@ def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
     bad = misfits.withColumn("lacking", lacking)
     kinds = bad.select("misfits", "lacking").distinct().collect()
+    if not kinds:
+        return batch
     rejected = reduce(add, [_rejected(batch, bad, kind) for kind in kinds])
     return batch.with_rejected(rejected).with_facts(rows_read=events)
 

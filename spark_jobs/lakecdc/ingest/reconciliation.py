@@ -12,7 +12,6 @@ from lakecdc.ingest import tombstones
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.formats.changes import row_key
-from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.ingest.stale import Compared, drop_stale
 
 if TYPE_CHECKING:
@@ -98,8 +97,8 @@ class Reconciliation:
 
         :param some: there are some, so that nobody need look.
         """
-        # an upsert of packed rows does so while it writes
-        if self.mode != "upsert" or not isinstance(rows, PackedRows):
+        # an upsert does so while it writes, where it knows of deletes without a look
+        if self.mode != "upsert" or rows.fold_stats is None:
             tombstones.remember(self.feed.existing, rows, self.batch.key, some=some)
 
     def _remember_waited_for(self, rows: Rows) -> None:

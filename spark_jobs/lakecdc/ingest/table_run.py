@@ -23,7 +23,7 @@ from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
-from lakecdc.ingest.misfits import without_misfits
+from lakecdc.ingest.misfits import with_misfits
 from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.reconciliation import Reconciliation
 from lakecdc.runtime.failpoints import reach
@@ -52,8 +52,8 @@ class TableRun:
     def apply(self, batch: Batch) -> None:
         """Take a batch into the table; events that it cannot take are set apart once one is met."""
         committed = self.feed.commits
-        # values that do not fit hide events that a computed column cannot take, and these those that the filter cannot
-        for last in (False, False, False, True):
+        # events that a computed column cannot take hide those that the filter cannot
+        for last in (False, False, True):
             try:
                 self._take(batch)
                 return
@@ -69,22 +69,16 @@ class TableRun:
         """Return what of a batch that failed can be taken after all; None if nothing changes that."""
         feed = self.feed
         if not isinstance(error, FloorMovedError) or feed.table is None:
-            return self._without_misfits(batch, error)
+            return self._without_unclean(batch, error)
         log.info("%s: rows have expired or were erased meanwhile, the batch is held against what is left", feed.name)
         feed.table.refresh()
         if feed.history:
             feed.history.refresh()
         return batch
 
-    def _without_misfits(self, batch: Batch, error: Exception) -> Batch | None:
-        """Return a failed batch without the events that its columns or its cleaning cannot take; None if all can be."""
-        told = explain(error)
-        if told is None:
-            return None
-        fitting = without_misfits(batch) if told.bad_data else None
-        if fitting is not None:
-            return fitting
-        found = set_apart(self.spark, batch)
+    def _without_unclean(self, batch: Batch, error: Exception) -> Batch | None:
+        """Return a failed batch without the events that its cleaning cannot take; None if all can be."""
+        found = set_apart(self.spark, batch) if explain(error) is not None else None
         if found is None:
             return None
         rest, misfits = found
@@ -110,7 +104,10 @@ class TableRun:
                 tables.check_columns(batch)
                 self._count_only(batch)
             return
+        if batch.full_load and feed.position is None:
+            quarantine.forget_rows(self.spark, feed.spec.catalog.name, feed.quarantine_table, feed.name)
         self._keep_rejected(batch)
+        batch = replace(batch, commit=replace(batch.commit, keep_misfits=partial(self._keep_misfits, batch)))
         batch = replace(batch, truncate_order=max(filter(None, (feed.truncated, batch.truncate_order)), default=None))
         if untold:
             feed.truncated = batch.truncate_order
@@ -146,14 +143,20 @@ class TableRun:
         """Side table first: what cannot be applied is kept before the target moves on."""
         feed, catalog = self.feed, self.feed.spec.catalog.name
         name = feed.quarantine_table
-        if batch.full_load and feed.position is None:
-            quarantine.forget_rows(self.spark, catalog, name, feed.name)
         if batch.rejected is None:
             return
         kept = quarantine.create_quarantine(self.spark, catalog, name)
         feed.add(quarantined=quarantine.keep(kept, batch, feed.table, getattr(feed.spec.source, "format", None)))
         feed.metrics["quarantine_table"], feed.waits = name, True
         reach("after_quarantine")
+
+    def _keep_misfits(self, batch: Batch, misfits: DataFrame, rows: int) -> None:
+        """Keep rows of a full load whose values do not fit, which its reading has told."""
+        assert self.told is not None
+        found = with_misfits(self.told, misfits, rows)
+        quarantine.check_share(found, self.feed.options)
+        self._keep_rejected(replace(batch, rejected=found.rejected))
+        self.feed.metrics.update(found.source.facts)
 
     def _keep_lost(self, batch: Batch, lost: DataFrame, events: int) -> None:
         """Keep rows that cannot be completed as well; the others go on."""

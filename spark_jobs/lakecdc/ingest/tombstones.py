@@ -19,8 +19,6 @@ from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, open_if_there
-from lakecdc.ingest.apply.packed import stage_remembered
-from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.model.order import order_key
 from lakecdc.writer.parquet import refusal
 
@@ -34,18 +32,13 @@ SUFFIX = "_lakecdc_deletes"
 
 
 def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool = False) -> None:
-    """Append the deletes among folded rows; tasks that hold them packed write them by themselves.
+    """Append the deletes among folded rows.
 
     :param some: there are some, so that nobody need look.
     """
-    if not isinstance(rows, PackedRows):
-        append_deletes(target, rows.deletes, key, some=some)
-        return
-    table = memory_of(target, rows, key)
-    if table is not None:
-        append_remembered(table, stage_remembered(table, rows, key))
-    elif rows.facts.deletes:
-        append_deletes(target, rows.deletes, key, some=True)
+    told = rows.fold_stats
+    if told is None or told.deletes:
+        append_deletes(target, rows.deletes, key, some=some or told is not None)
 
 
 def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
@@ -64,9 +57,9 @@ def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str],
     deletes.coalesce(1).writeTo(_made(target, key).sql_name).append()
 
 
-def memory_of(target: IcebergTable, packed: PackedRows, key: Sequence[str]) -> IcebergTable | None:
-    """Return the table that a packed batch's deletes belong in; None if it has none, or Spark has to write them."""
-    if not packed.facts.deletes:
+def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTable | None:
+    """Return the table that the deletes of folded rows belong in; None without any, or if Spark has to write them."""
+    if rows.fold_stats is None or not rows.fold_stats.deletes:
         return None
     table = _made(target, key)
     return table if refusal(table) is None else None

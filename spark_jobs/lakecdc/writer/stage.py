@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.writer.parquet import ArrowFile
 
-#: rows that tasks tell: the files they have written, and why one gave up
-RESULT = "location string, kind string, bytes bigint, partition string, odd string"
+#: rows that tasks tell: the files they have written, why one gave up, and packed tables of what no file takes
+RESULT = "location string, kind string, bytes bigint, partition string, odd string, cell binary"
 
 
 def told(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> pa.RecordBatch:
@@ -27,12 +27,17 @@ def told(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> pa
     :param kind: what is in the file, in the writer's own words.
     :param partition: its partition values as text.
     """
-    return _row(file.location, kind, file.close(), json.dumps(partition), None)
+    return _row(file.location, kind, file.close(), json.dumps(partition), None, None)
 
 
 def gave_up(odd: str) -> pa.RecordBatch:
     """Return the row that tells why a task gave up."""
-    return _row(None, None, None, None, odd)
+    return _row(None, None, None, None, odd, None)
+
+
+def left_out(cell: pa.Buffer) -> pa.RecordBatch:
+    """Return the row that hands on a packed table of rows that are not written."""
+    return _row(None, None, None, None, None, cell.to_pybytes())
 
 
 def data_files(table: IcebergTable, told: Sequence[Row], kind: str) -> list[Any]:
@@ -56,10 +61,10 @@ def _written(told: Sequence[Row], kind: str) -> list[WrittenFile]:
     ]
 
 
-def _row(*values: str | int | None) -> pa.RecordBatch:
+def _row(*values: str | int | bytes | None) -> pa.RecordBatch:
     import pyarrow as pa
 
     columns = [column.split() for column in RESULT.split(", ")]
-    types = {"string": pa.string(), "bigint": pa.int64()}
+    types = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
     arrays = [pa.array([value], types[kind]) for value, (_, kind) in zip(values, columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, [name for name, _ in columns])

@@ -26,7 +26,6 @@ from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, pub
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.fold import EventStats
-from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.model.order import time_of
 from lakecdc.sql import exact_json, holds, quoted_column
 
@@ -89,7 +88,9 @@ def append_events(
     if batch.target.mode == "append":
         _refuse_changes(batch, measured)
     mark = before.high_order if before else None
-    packed = _to_be_written(table, batch, measured, mark)
+    # those that the table may hold already, or that come with a TRUNCATE, are not written as they are
+    late = measured is None or (mark and measured.low_order and measured.low_order <= mark)
+    packed = None if late or batch.truncate_order else packed_events.writable(table, batch)
     rows = None if packed else events_of(table, batch)
     if measured is not None and rows is not None:
         rows = _not_held(table, batch, rows, measured, mark)
@@ -102,6 +103,8 @@ def append_events(
             packed_events.stage(table, batch, packed, staged)
         elif rows is not None:
             staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
+            if side_of is None:
+                full_load.keep_misfits(batch)
 
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
     # a history is never replaced, not even where its target is
@@ -111,19 +114,6 @@ def append_events(
     commit = Commit(position, fence, replaces=replaces, note=note, moment=moment)
     applied = publish(table, stage, commit, batch)
     return applied, position
-
-
-def _to_be_written(
-    table: IcebergTable, batch: Batch, measured: EventStats | None, mark: str | None
-) -> PackedRows | None:
-    """Return the events of a batch if tasks can write them as they are: none is there twice, and none held already."""
-    packed = batch.rows.every_event() if batch.rows else None
-    if not isinstance(packed, PackedRows) or measured is None or batch.truncate_order:
-        return None
-    may_be_held = mark and measured.low_order and measured.low_order <= mark
-    if may_be_held or not packed_events.can_be_written(table, batch, packed):
-        return None
-    return packed if batch.source.in_order or not packed_events.has_twins(packed) else None
 
 
 def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:

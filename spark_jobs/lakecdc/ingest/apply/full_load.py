@@ -1,32 +1,35 @@
 """Writing a full load: by the tasks that read the source where they can, so that its rows never pass through Spark.
 
 They can where the rows are written just as they are read, into a table whose partitions and file settings they know.
-A value that Arrow does not take makes them give up: what they have written is discarded, and the rows go through
-Spark, which takes the value or says what is wrong with it. Both ways leave the same table.
+Partitions that they cannot write make them give up: what they have written is discarded, and the rows go through Spark.
+Both ways leave the same table. Rows with values that do not fit are told once the others are written: tasks hand them
+on, and Spark reads the source again for them.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.ingest.apply.load_task import MOST_PARTITIONS, LoadTask
 from lakecdc.ingest.apply.rows import stage_images
-from lakecdc.ingest.change import LoadRows
 from lakecdc.metadata.file_sizes import written_file_bytes
 from lakecdc.writer.parquet import FilePlace, file_columns, refusal
 from lakecdc.writer.partitions import Partitioning, count_of, partitioning_of
 from lakecdc.writer.stage import RESULT, data_files
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
-
-log = logging.getLogger(__name__)
+    from lakecdc.ingest.change import Load
 
 
 def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
@@ -37,27 +40,32 @@ def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
     rows = batch.rows
     if rows is None:
         return
-    if not isinstance(rows, LoadRows):
+    why = _write(table, batch, rows.load, staged) if rows.load else None
+    if why or not rows.load:
         staged.data_files += stage_images(table, batch, rows.frame)
+        keep_misfits(batch)
+    if rows.load:
+        staged.engine = f"jvm: {why}" if why else "native"
+
+
+def keep_misfits(batch: Batch) -> None:
+    """Hand on the rows of a full load that Spark has left out, because their values do not fit."""
+    load = batch.rows.load if batch.rows else None
+    if load is None or not load.left_out.value:
         return
-    partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, _sources(batch))
-    why = _refusal(table, batch, rows) or _odd_partitions(partitioning)
-    if why is None and partitioning is not None:
-        why = _write(table, batch, rows, partitioning, staged)
-    staged.engine = f"jvm: {why}" if why else "native"
-    if why:
-        log.info("%s: Spark writes the full load, because %s", table.name, why)
-        staged.data_files += stage_images(table, batch, rows.frame)
+    seen = Observation()
+    counted = load.judged.observe(seen, F.count(F.lit(1)).alias("rows"))
+    batch.commit.keep_misfits(counted.where("misfits IS NOT NULL").localCheckpoint(), seen.get["rows"])
 
 
 def _sources(batch: Batch) -> dict[str, str]:
-    """Return what tasks call the columns of a batch, see ``LoadRows.read``."""
+    """Return what tasks call the columns of a batch, see ``Load.read``."""
     return {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
 
 
-def _refusal(table: IcebergTable, batch: Batch, rows: LoadRows) -> str | None:
+def _refusal(table: IcebergTable, batch: Batch, load: Load) -> str | None:
     """Why the tasks cannot write the rows; None if they can."""
-    why = rows.refusal or refusal(table)
+    why = load.refusal or refusal(table)
     there = definition.spark_types(table)
     other = [c for c in batch.columns if there.get(c.name) != c.type]
     if why is None and other:
@@ -73,27 +81,50 @@ def _odd_partitions(partitioning: Partitioning | None) -> str | None:
     return None if count is None or count <= MOST_PARTITIONS else f"the table has {count} partitions"
 
 
-def _write(table: IcebergTable, batch: Batch, rows: LoadRows, partitioning: Partitioning, staged: Staged) -> str | None:
-    """Let the tasks write.
+def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str | None:
+    """Let the tasks write, if they can.
 
-    :return: why they gave up, without a trace; None if they did not.
+    :return: why they do not, without a trace; None if they did.
     """
     sources = _sources(batch)
+    partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, sources)
+    why = _refusal(table, batch, load) or _odd_partitions(partitioning)
+    if why is not None or partitioning is None:
+        return why
     with folder_of_work(table, "load") as folder:
         task = LoadTask(
             FilePlace.of(table, folder),
             file_columns(table, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
-            rows.read,
+            load.read,
             tuple(sources[name] for name in batch.key),
             partitioning,
-            rows.order,
-            rows.time,
+            load.order,
+            load.time,
             written_file_bytes(table.properties),
         )
-        found = table.spark.range(0, rows.tasks, 1, rows.tasks).mapInArrow(task, RESULT).collect()
-        odd = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
-        if odd is None:
-            staged.data_files += data_files(table, found, "rows")
-    if odd is not None:
+        told = table.spark.range(0, load.tasks, 1, load.tasks).mapInArrow(task, RESULT).persist()
+        try:
+            why = _take(table, batch, load, told, staged)
+        finally:
+            told.unpersist()
+    if why is not None:
         discard_folder(table, folder)
-    return odd
+    return why
+
+
+def _take(table: IcebergTable, batch: Batch, load: Load, told: DataFrame, staged: Staged) -> str | None:
+    """Take the files that tasks have written, and hand on the rows that do not fit.
+
+    :return: why one gave up; None if none did.
+    """
+    found = told.select("*", F.col("cell").isNotNull().alias("misfits")).drop("cell").collect()
+    why = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
+    if why is not None:
+        return why
+    files = data_files(table, found, "rows")
+    staged.data_files += files
+    if any(row["misfits"] for row in found):
+        misfits = load.unpacked(told.select("cell").where("cell IS NOT NULL")).localCheckpoint()
+        written = sum(int(file.recordCount()) for file in files)
+        batch.commit.keep_misfits(misfits, written + misfits.count())
+    return None

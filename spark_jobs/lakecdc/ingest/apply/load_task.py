@@ -1,21 +1,27 @@
-"""What the tasks of a full load run that write its files themselves: rows of the source in, written files out."""
+"""What the tasks of a full load run that write its files themselves: rows of the source in, written files out.
+
+Rows with values that do not fit their columns are in no file: they are handed on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.change import OddValueError
+from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.formats.text_columns import MISFITS
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
 from lakecdc.writer.partitions import Partitioning, by_partition, columns_of, with_partitions
-from lakecdc.writer.stage import gave_up, told
+from lakecdc.writer.stage import gave_up, left_out, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakecdc.ingest.change import ReadShare
 
 # bytes of rows that are sorted and written at once; a task holds them twice meanwhile
 _SLICE_BYTES = 64 * 1024 * 1024
@@ -23,12 +29,16 @@ _SLICE_BYTES = 64 * 1024 * 1024
 MOST_PARTITIONS = 32
 
 
+class OddValueError(Exception):
+    """Raised for a value that tasks cannot write."""
+
+
 @dataclass(frozen=True)
 class LoadTask:
-    """Numbers of shares in, one row per written file out.
+    """Numbers of shares in, one row per written file out, and packed cells of rows that do not fit.
 
     :param columns: of the files.
-    :param read: see :class:`lakecdc.ingest.change.LoadRows`, as are ``order`` and ``time``.
+    :param read: see :class:`lakecdc.ingest.change.Load`, as are ``order`` and ``time``.
     :param key: the key columns, as ``read`` names them.
     :param partitioning: the partition fields.
     :param file_bytes: size at which a file is finished.
@@ -36,7 +46,7 @@ class LoadTask:
 
     place: FilePlace
     columns: tuple[FileColumn, ...]
-    read: Callable[[int], Iterator[pa.Table]]
+    read: ReadShare
     key: tuple[str, ...]
     partitioning: Partitioning
     order: str
@@ -50,9 +60,10 @@ class LoadTask:
         files: dict[tuple[str | None, ...], ArrowFile] = {}
         try:
             # a slice as it was read must be gone while it is written
-            for piece in map(self._sorted, slices(table for number in numbers for table in self.read(number))):
+            for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
                 if self.place.given_up:
                     break
+                yield from map(left_out, packing.cells(misfits))
                 yield from self._write(piece, files)
         except OddValueError as error:
             self.place.give_up()
@@ -81,13 +92,17 @@ class LoadTask:
     def _partitions(self) -> list[str]:
         return columns_of(self.partitioning)
 
+    def _parted(self, piece: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the rows of a slice that fit, as they are written, and the others."""
+        fits, misfits = piece[MISFITS].is_null(), piece.filter(piece[MISFITS].is_valid())
+        piece = piece.drop_columns(MISFITS)
+        return self._sorted(piece.filter(fits) if misfits.num_rows else piece), misfits
+
     def _sorted(self, piece: pa.Table) -> pa.Table:
         """Return a slice with all columns, in the order of its partitions and keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if any(piece[name].null_count for name in self.key):
-            raise OddValueError("a key is null")
         piece = with_partitions(piece, self.partitioning)
         by = (*self._partitions, *self.key)
         indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None

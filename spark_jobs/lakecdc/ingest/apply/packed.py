@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.formats.native import PackedRows, packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.formats.native import PackedRows
+    from lakecdc.ingest.change import Rows
 
 # beside files of completed rows, no more than these are not worth files of their own
 _FEW_ROWS = 20_000
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
+_Written = tuple[FilePlace, tuple[FileColumn, ...]]
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
 
 
-def can_be_written(table: IcebergTable, batch: Batch, packed: PackedRows, live_specs: list[int]) -> bool:
-    """Tell whether tasks can write the files: what they do not know about is left to Iceberg's own writer."""
-    types, sources = {f.name: f.type for f in packed.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
+def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int]) -> PackedRows | None:
+    """Return the rows if tasks hold them and can write the files; what they cannot is left to Iceberg's own writer."""
+    if not isinstance(rows, PackedRows) or not rows.folded or set(live_specs) - {definition.current_spec_id(table)}:
+        return None
+    types, sources = {f.name: f.type for f in rows.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
     partitioning = partitioning_of(table, types, sources)
-    return (
-        packed.folded
-        and not (packed.completed is not None and 0 < packed.facts.whole <= _FEW_ROWS)
-        and not set(live_specs) - {definition.current_spec_id(table)}
-        and partitioning is not None
-        and partitioning == packed.grouping.partitioning
-        and refusal(table) is None
-    )
+    if partitioning is None or partitioning != rows.grouping.partitioning or refusal(table) is not None:
+        return None
+    few = rows.completed is not None and 0 < rows.facts.whole <= _FEW_ROWS
+    return None if few else rows
 
 
 def stage(
@@ -60,12 +59,11 @@ def stage(
 
     :param staged: takes the files.
     :param deletes: whether the table has files that keys are to be deleted from.
-    :param memory: takes the deletes to be remembered, see :func:`stage_remembered`.
+    :param memory: takes the deletes to be remembered: the key, order key and source time of each.
     :return: its data files.
     """
     keys = _key_columns(table, batch) if deletes else ()
-    remembering = _remembering(memory, batch.key) if memory else nullcontext()
-    with folder_of_work(table, "ingest") as folder, remembering as remembered:
+    with folder_of_work(table, "ingest") as folder, _remembering(memory, batch.key) as remembered:
         task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys, remembered)
         found = _cells(packed).mapInArrow(task, RESULT).collect()
         staged.data_files += data_files(table, found, "rows")
@@ -73,21 +71,14 @@ def stage(
         return data_files(memory, found, "remembered") if memory else []
 
 
-def stage_remembered(memory: IcebergTable, packed: PackedRows, key: Sequence[str]) -> list[Any]:
-    """Write the deletes of a batch as data files of the table that remembers them, uncommitted.
-
-    :param memory: the key, order key and source time of deletes; one that :func:`refusal` has nothing against.
-    :param key: names of the key columns.
-    """
-    with _remembering(memory, key) as task:
-        return data_files(memory, _cells(packed).mapInArrow(task, RESULT).collect(), "remembered")
-
-
 @contextmanager
-def _remembering(memory: IcebergTable, key: Sequence[str]) -> Iterator[DeletesTask]:
+def _remembering(memory: IcebergTable | None, key: Sequence[str]) -> Iterator[_Written | None]:
+    if memory is None:
+        yield None
+        return
     sources = {name: f"k{place}" for place, name in enumerate(key)} | _OWN
     with folder_of_work(memory, "deletes") as folder:
-        yield DeletesTask(FilePlace.of(memory, folder), file_columns(memory, sources))
+        yield FilePlace.of(memory, folder), file_columns(memory, sources)
 
 
 def _cells(packed: PackedRows) -> DataFrame:
@@ -111,19 +102,21 @@ class WriteTask:
 
     :param rows: columns of the files of rows.
     :param keys: columns of the files of keys; none if no such files are wanted.
-    :param remembered: writes the deletes to be remembered; None if none are.
+    :param remembered: place and columns of the files of deletes to be remembered; None if none are wanted.
     """
 
     place: FilePlace
     rows: tuple[FileColumn, ...]
     keys: tuple[FileColumn, ...]
-    remembered: DeletesTask | None = None
+    remembered: _Written | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the files of one partition after another; rows arrive in the order of partitions."""
+        import pyarrow.compute as pc
+
         settle()
         current: _Partition | None = None
-        deletes = self.remembered.file() if self.remembered else None
+        deletes = ArrowFile(*self.remembered) if self.remembered else None
         for table in packing.all_of(batches):
             for values, part in by_partition(table, columns(table, "p")):
                 if current is not None and current.values != values:
@@ -132,40 +125,11 @@ class WriteTask:
                 current = current or _Partition(self, values)
                 current.write(part)
             if deletes is not None:
-                deletes.write(_deletes(table))
+                deletes.write(table.filter(pc.equal(table["op"], "d")))
         if current is not None:
             yield from current.close()
         if deletes is not None:
             yield from _finished(deletes, "remembered")
-
-
-@dataclass(frozen=True)
-class DeletesTask:
-    """Packed cells in, one row for the file of their deletes out.
-
-    :param columns: of the file.
-    """
-
-    place: FilePlace
-    columns: tuple[FileColumn, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the deletes."""
-        settle()
-        file = self.file()
-        for table in packing.all_of(batches):
-            file.write(_deletes(table))
-        yield from _finished(file, "remembered")
-
-    def file(self) -> ArrowFile:
-        """Return a file to write them to."""
-        return ArrowFile(self.place, self.columns)
-
-
-def _deletes(table: pa.Table) -> pa.Table:
-    import pyarrow.compute as pc
-
-    return table.filter(pc.equal(table["op"], "d"))
 
 
 def _finished(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> Iterator[pa.RecordBatch]:

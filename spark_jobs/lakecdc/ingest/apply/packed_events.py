@@ -12,7 +12,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.apply.load_task import slices
-from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.formats.native import PackedRows, packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.formats.native import PackedRows
 
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us", OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
 # of those that a table may be partitioned by
@@ -82,12 +81,17 @@ def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | Non
     return partitioning_of(table, {name: t for name, (_, t) in found.items()}, {n: s for n, (s, _) in found.items()})
 
 
-def can_be_written(table: IcebergTable, batch: Batch, packed: PackedRows) -> bool:
-    """Tell whether tasks can write the files: what they do not know about is left to Iceberg's own writer."""
+def writable(table: IcebergTable, batch: Batch) -> PackedRows | None:
+    """Return the events if tasks hold and can write each of them; what they cannot is left to Iceberg's own writer."""
+    packed = batch.rows.every_event() if batch.rows else None
+    if not isinstance(packed, PackedRows):
+        return None
     there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
     told_alike = all(there.get(name) == kind for name, kind in own.items())
     plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
-    return told_alike and plain and _partitioning(table, packed) is not None and refusal(table) is None
+    if not (told_alike and plain) or _partitioning(table, packed) is None or refusal(table) is not None:
+        return None
+    return packed if batch.source.in_order or not has_twins(packed) else None
 
 
 def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged) -> None:

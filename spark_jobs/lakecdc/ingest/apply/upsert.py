@@ -20,7 +20,6 @@ from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.floor import known_floor
-from lakecdc.ingest.formats.native import PackedRows
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.metadata import names
 
@@ -84,10 +83,8 @@ def _upsert(
     def stage(staged: Staged) -> None:
         if batch.full_load:
             full_load.stage(table, batch, staged)
-        elif isinstance(batch.rows, PackedRows):
-            _stage_packed(table, batch, batch.rows, staged, specs)
         elif batch.rows is not None:
-            stage_changes(table, batch, batch.rows, staged, specs)
+            _stage(table, batch, batch.rows, staged, specs)
 
     # a full load deletes nothing
     deletes = not batch.full_load and batch.rows is not None
@@ -96,20 +93,20 @@ def _upsert(
     return publish(table, stage, Commit(position, fence, batch.truncate_order, batch.commit.replaces, note), batch)
 
 
-def _stage_packed(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, spec_ids: list[int]) -> None:
-    """Rows and keys, and in the same pass the deletes to be remembered, which are committed first."""
-    memory = None
-    if packing.can_be_written(table, batch, packed, spec_ids):
-        memory = None if batch.source.in_order else tombstones.memory_of(table, packed, batch.key)
+def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
+    """Rows and keys, and the deletes to be remembered, which are committed first: in the same pass if tasks write."""
+    packed, memory = packing.writable(table, batch, rows, spec_ids), None
+    if packed is None:
+        stage_changes(table, batch, rows, staged, spec_ids)
+    else:
+        memory = None if batch.source.in_order else tombstones.memory_of(table, rows, batch.key)
         remembered = packing.stage(table, batch, packed, staged, deletes=bool(spec_ids), memory=memory)
         if packed.completed is not None:
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
-    else:
-        stage_changes(table, batch, packed, staged, spec_ids)
-    if memory is None and not batch.source.in_order:
-        tombstones.remember(table, packed, batch.key)
+    if memory is None and rows.fold_stats is not None and not batch.source.in_order:
+        tombstones.remember(table, rows, batch.key)
 
 
 def stage_changes(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:

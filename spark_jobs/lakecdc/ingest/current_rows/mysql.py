@@ -15,14 +15,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
-from lakecdc.ingest.sources.database import LoadMark, deal, loaded
+from lakecdc.ingest.sources.database import LoadMark, all_fitting, deal, plan_load
 from lakecdc.ingest.sources.mysql import check_driver, snapshot
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
@@ -31,7 +29,6 @@ from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
 from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
-from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
@@ -96,9 +93,10 @@ class Table:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
-        texts = snapshot.texts(database.spark, snapshot.read_chunks(database.where, self.table, shares, names, None))
         rows = snapshot.type_rows(self.table, self.key, self.columns)
-        yield SourceRows(loaded(texts, rows, LoadMark("", datetime.now(UTC))))
+        read = snapshot.ReadTables(snapshot.read_chunks(database.where, self.table, shares, names, None), rows)
+        load = plan_load(database.spark, rows, LoadMark("", datetime.now(UTC)), read, read, len(shares))
+        yield SourceRows(all_fitting(load.judged))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
         """Return a null context: the server has no lock for ingestion runs."""
@@ -111,21 +109,19 @@ class Table:
             feed, time = self._feed(session, target, position), servers.now(session)
         names = [column.name for column in feed.columns]
         read = snapshot.read_chunks(where, feed.table, deal(self._chunks(condition), 1), names, None)
-        exact, place = snapshot.exact_texts(database.spark, snapshot.ReadExactly(database.server, read))
+        tables = snapshot.ReadTables(read, snapshot.type_rows(feed.table, feed.key, feed.columns))
+        at = BinlogPosition.of(position.offsets)
+        exact = snapshot.exact_rows(database.spark, snapshot.ReadExactly(database.server, tables), at.epoch, time)
         try:
-            at = BinlogPosition.of(position.offsets)
-            order = order_key(at.epoch, place.number, 0, RANK_READ)
-            typed = snapshot.type_rows(feed.table, feed.key, feed.columns)
-            texts = exact.where(F.col(snapshot.PLACE).isNull())
-            rows = changes(loaded(texts, typed, LoadMark(order, time)), order, time)
+            rows = changes(all_fitting(exact.judged), exact.mark.order, time)
         finally:
-            exact.unpersist()
+            exact.kept.unpersist()
         return Batch(
             target=self.table.target,
             key=feed.key,
             columns=feed.columns,
             rows=Rows(rows),
-            position=replace(position, offsets=replace(at, loaded=max(feed.ahead, place.number)).encode()),
+            position=replace(position, offsets=replace(at, loaded=max(feed.ahead, exact.place.number)).encode()),
             source=SourceFacts(columns=feed.source_columns),
         )
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Column, LoadRows, Rows
+from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.source_columns import key_numbers
-from lakecdc.ingest.sources.database import deal
+from lakecdc.ingest.sources.database import all_fitting, deal
 from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.connect import address, asking, connect
@@ -83,13 +83,13 @@ class Table:
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
         """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
-            yield SourceRows(self._read(condition, taken, 0).frame)
+            yield SourceRows(all_fitting(self._read(condition, taken, 0).judged))
 
-    def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> LoadRows:
+    def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> Load:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
-        return snapshot.rows(database.spark, copy, self.table, self.columns, database.types, taken.mark(epoch))
+        return snapshot.planned(database.spark, copy, self.table, self.columns, database.types, taken.mark(epoch))
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
@@ -114,7 +114,7 @@ class Table:
             with closing(snapshot.take(database.where, database.source.slot, temporary=True)) as taken:
                 at = LsnPosition.of(position.offsets)
                 read = now._read(condition, taken, at.epoch)
-                rows = changes(read.frame, read.order, read.time)
+                rows = changes(all_fitting(read.judged), read.order, read.time)
         return Batch(
             target=spec,
             key=now.key,

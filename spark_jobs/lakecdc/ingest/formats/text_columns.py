@@ -6,17 +6,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.structs import struct_of, struct_type
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import Accumulator
 
 #: columns that a change frame with misfits has besides the others: names of the columns that cannot take a value of the
-#: event, key columns without a value among them; a struct of the row's texts, of a delete the old ones; one of the
-#: texts of the old key
+#: event, key columns without a value among them; these columns' texts by name, of a delete the old ones; those of the
+#: old key
 JUDGED = ("misfits", "texts", "old_texts")
+#: column of typed rows of a full load: texts of the values that do not fit, by column, keys without a value among them;
+#: null where all fit
+MISFITS = "misfits"
 #: texts of the first and the last moment that every reader of Iceberg tables takes
 OUTERMOST = {
     "date": ("0001-01-01", "9999-12-31"),
@@ -27,7 +30,6 @@ OUTERMOST = {
 #: values of texts: from the texts, the name of the source's type and the Spark SQL type of the column; null for texts
 #: that do not fit, whose places are told as well
 Convert = Callable[["pa.Array", str, str], tuple["pa.Array", Collection[int]]]
-Named = Sequence[tuple[str, "pa.Array"]]
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,7 @@ def null_places(values: pa.Array) -> list[int]:
 
 @dataclass(frozen=True)
 class TypeRows:
-    """Task that types rows of texts.
-
-    It yields the column ``row``, and ``unfit``: which value does not fit, in words; with ``judged`` the columns
-    :data:`JUDGED` in its place, which also tell of keys without a value.
+    """Types rows of texts, and sets those apart in which one does not fit.
 
     :param columns: in the order of the texts.
     :param key: names of the key columns.
@@ -101,53 +100,48 @@ class TypeRows:
     columns: tuple[TextColumn, ...]
     key: tuple[str, ...]
     convert: Convert
-    judged: bool = False
 
     @property
     def schema(self) -> str:
-        """Spark SQL schema of the rows that it yields."""
-        row = f"row {struct_type({c.name: c.type for c in self.columns})}"
-        if not self.judged:
-            return f"{row}, unfit string"
-        texts, old_texts = (dict.fromkeys(names, "string") for names in ([c.name for c in self.columns], self.key))
-        return f"{row}, misfits array<string>, texts {struct_type(texts)}, old_texts {struct_type(old_texts)}"
+        """Spark SQL schema of :meth:`typed`."""
+        values = ", ".join(f"c{i} {c.type}" for i, c in enumerate(self.columns))
+        return f"{values}, {MISFITS} map<string, string>"
+
+    def typed(self, arrays: Sequence[pa.Array]) -> pa.Table:
+        """Return rows of values, columns ``c0`` …, and :data:`MISFITS`.
+
+        :param arrays: texts by column; values of a column that have been read exactly stay as they are.
+        """
+        import pyarrow as pa
+
+        values, misfits = list[pa.Array](), dict[int, dict[str, str | None]]()
+        for column, texts in zip(self.columns, arrays, strict=True):
+            is_text = pa.types.is_string(texts.type)
+            own, places = self.convert(texts, column.base, column.type) if is_text else (texts, ())
+            for place in null_places(own) if column.name in self.key else places:
+                misfits.setdefault(int(place), {})[column.name] = texts[place].as_py()
+            values.append(own)
+        kind, count = pa.map_(pa.string(), pa.string()), len(arrays[0])
+        told = pa.nulls(count, kind)
+        if misfits:
+            told = pa.array([[*misfits[i].items()] if i in misfits else None for i in range(count)], kind)
+        return pa.Table.from_arrays([*values, told], [*(f"c{i}" for i in range(len(values))), MISFITS])
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Task of Spark that reads a full load: numbers of shares in, rows of :attr:`TypeRows.schema` out.
+
+    :param read: see ``change.Load``.
+    :param left_out: counts the rows that do not fit.
+    """
+
+    read: Callable[[int], Iterator[pa.Table]]
+    left_out: Accumulator[int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Type one batch after another."""
-        import pyarrow as pa
-
+        """Read the shares whose numbers arrive."""
         settle()
-        for batch in batches:
-            texts = [(c.name, batch.column(i)) for i, c in enumerate(self.columns)]
-            converted = [self.convert(own, c.base, c.type) for c, (_, own) in zip(self.columns, texts, strict=True)]
-            values = [(c.name, values) for c, (values, _) in zip(self.columns, converted, strict=True)]
-            misfits = [places for _, places in converted]
-            row = {"row": struct_of(values, len(batch))}
-            judge = self._judgement if self.judged else self._unfit
-            yield pa.RecordBatch.from_pydict(row | judge(texts, values, misfits))
-
-    def _unfit(self, texts: Named, _values: Named, misfits: Sequence[Collection[int]]) -> dict[str, pa.Array]:
-        import pyarrow as pa
-
-        reasons: dict[int, str] = {}
-        for column, (_, own), places in zip(self.columns, texts, misfits, strict=True):
-            for place in places:
-                reasons.setdefault(place, _reason(column, own[place].as_py()))
-        return {"unfit": pa.array([reasons.get(i) for i in range(len(texts[0][1]))], pa.string())}
-
-    def _judgement(self, texts: Named, values: Named, misfits: Sequence[Collection[int]]) -> dict[str, pa.Array]:
-        import pyarrow as pa
-
-        count = len(texts[0][1])
-        places = [null_places(v) if n in self.key else own for (n, v), own in zip(values, misfits, strict=True)]
-        by_row = misfits_by_row((name, own) for (name, _), own in zip(values, places, strict=True))
-        return {
-            "misfits": pa.array([by_row.get(i, []) for i in range(count)], pa.list_(pa.string())),
-            "texts": struct_of(texts, count),
-            "old_texts": struct_of([(name, pa.nulls(count, pa.string())) for name in self.key], count),
-        }
-
-
-def _reason(column: TextColumn, text: str) -> str:
-    what = f"Column {column.name!r}: the value {text[:40]} does not fit into {column.type}."
-    return f"{what} Correct it at the source, or exclude the column."
+        for table in (table for batch in batches for number in batch[0].to_pylist() for table in self.read(number)):
+            self.left_out.add(len(table) - table[MISFITS].null_count)
+            yield from table.to_batches()

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
-from lakecdc.ingest.change import LoadRows, alike
+from lakecdc.iceberg.explain import as_ours
+from lakecdc.ingest.change import Load, ReadShare, Rows, alike
+from lakecdc.ingest.formats.native.log import LogRows
+from lakecdc.ingest.formats.native.unpack import rows_of_cells
 from lakecdc.ingest.formats.table_fields import chosen_type
-from lakecdc.ingest.formats.text_columns import JUDGED
+from lakecdc.ingest.formats.text_columns import JUDGED, MISFITS, ReadTask
 from lakecdc.model.columns import arrow_type
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.ingest.formats.text_columns import Convert, TextColumn, TypeRows
     from lakecdc.metadata.positions import Position
 
 T = TypeVar("T")
+_HINT = ". Correct them at the source, or exclude the columns."
 _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
 
 
@@ -131,31 +133,79 @@ def full_load_frame(
     )
 
 
-def loaded(texts: DataFrame, rows: TypeRows, mark: LoadMark, *, judged: bool = False) -> DataFrame:
-    """Return the change frame of a full load that reads texts.
+def judged(typed: DataFrame, rows: TypeRows, mark: LoadMark) -> DataFrame:
+    """Return the change frame of a full load with the columns ``JUDGED``, which are null for rows that fit.
 
-    :param texts: the rows as string columns.
-    :param rows: the task that types them.
-    :param judged: values that do not fit do not stop it, see ``Rows``.
+    :param typed: see ``TypeRows.schema``.
+    :param rows: what has typed them.
     """
-    # Spark takes columns of a task by their names, which may have any characters
-    rows = replace(rows, judged=judged)
-    typed = texts.toDF(*(f"t{i}" for i in range(len(texts.columns)))).mapInArrow(rows, rows.schema)
-    if judged:
-        return full_load_frame(typed, rows.key, F.col("row"), mark, JUDGED)
-    row = F.when(F.col("unfit").isNotNull(), F.raise_error("unfit")).otherwise(F.col("row"))
-    return full_load_frame(typed, rows.key, row, mark)
+    row = F.struct(*[F.col(f"c{i}").alias(c.name) for i, c in enumerate(rows.columns)])
+    told = (F.map_keys(MISFITS), F.col(MISFITS), F.lit(None).cast("map<string, string>"))
+    return full_load_frame(typed.withColumns(dict(zip(JUDGED, told, strict=True))), rows.key, row, mark, JUDGED)
 
 
-def load_rows(
-    texts: DataFrame, rows: TypeRows, read: Callable[[int], Iterator[pa.Table]], tasks: int, mark: LoadMark
-) -> LoadRows:
-    """Return the rows of a full load, as a change frame and for tasks that write them themselves; see :func:`loaded`.
+def fitting(found: DataFrame) -> DataFrame:
+    """Return the rows of :func:`judged` that fit."""
+    return found.where("misfits IS NULL").drop(*JUDGED)
 
-    :param read: see ``LoadRows``, as for ``tasks``.
+
+def all_fitting(found: DataFrame) -> DataFrame:
+    """Return the rows of :func:`judged`, whose reading stops at one that does not fit."""
+    names = F.array_join("misfits", ", ")
+    what = F.concat(F.lit("Values of the source do not fit their columns: "), names, F.lit(_HINT))
+    return found.where(F.when(F.col("misfits").isNotNull(), F.raise_error(what)).otherwise(F.lit(True))).drop(*JUDGED)
+
+
+def plan_load(
+    spark: SparkSession, rows: TypeRows, mark: LoadMark, read: ReadShare, by_spark: ReadShare, tasks: int
+) -> Load:
+    """Return a full load, for tasks that write it themselves and for Spark.
+
+    :param rows: what types its rows.
+    :param read: see ``Load``, as for ``tasks``.
+    :param by_spark: reads the same for Spark.
     """
-    frame, judged = loaded(texts, rows, mark), partial(loaded, texts, rows, mark, judged=True)
-    return LoadRows(frame, judged=judged, read=read, tasks=tasks, order=mark.order, time=mark.time)
+    left_out = spark.sparkContext.accumulator(0)
+    typed = spark.range(0, tasks, 1, tasks).mapInArrow(ReadTask(by_spark, left_out), rows.schema)
+    found = judged(typed, rows, mark)
+
+    def unpacked(cells: DataFrame) -> DataFrame:
+        return judged(cells.mapInArrow(rows_of_cells, rows.schema), rows, mark)
+
+    return Load(read, tasks, mark.order, mark.time, found, unpacked, left_out)
+
+
+def load_rows(load: Load) -> LogRows:
+    """Return the rows of a full load whose values are judged while it is written."""
+    return LogRows(Rows(fitting(load.judged), load=load))
+
+
+def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
+    """Read rows of a full load and keep them on the executors' disks, so that the source is read once.
+
+    :param found: has the column ``misfits``.
+    :param rows: aggregate of the number of rows, in SQL.
+    :param more: further facts, as aggregates.
+    :return: the rows and their facts, with ``rows`` and ``misfits``.
+    :raises LakecdcError: the reading fails.
+    """
+    kept = found.persist(StorageLevel.DISK_ONLY)
+    try:
+        facts = kept.agg(F.expr(rows).alias("rows"), F.count("misfits").alias("misfits"), *more).first()
+    except PySparkException as error:
+        kept.unpersist()
+        raise (as_ours(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
+    assert facts is not None
+    return kept, facts
+
+
+def apart(found: DataFrame, facts: Row) -> LogRows:
+    """Return the rows of :func:`judged` that fit and those that do not.
+
+    :param facts: of :func:`kept_on_disk`.
+    """
+    misfits = found.where("misfits IS NOT NULL") if facts["misfits"] else None
+    return LogRows(Rows(fitting(found)), misfits, facts["rows"])
 
 
 def defaults(
@@ -180,13 +230,6 @@ def defaults(
             )
         found[one.name] = values[0].as_py()
     return found
-
-
-def string_schema(names: Sequence[str]) -> StructType:
-    """Return a schema of string columns."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType([StructField(name, StringType()) for name in names])
 
 
 def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:

@@ -2,68 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
 from lakecdc.ingest import tables
+from lakecdc.ingest.apply.events import append_events
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import Applied
-from lakecdc.ingest.batch import Batch
-from lakecdc.ingest.change import Column, LoadRows, OddValueError
-from lakecdc.ingest.sources.database import LoadMark, full_load_frame
+from lakecdc.ingest.batch import Batch, CommitPlan
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
+from lakecdc.ingest.sources.database import LoadMark, all_fitting, load_rows, plan_load
+from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from tests.conftest import Lake
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 TIME = datetime(2026, 1, 2, tzinfo=UTC)
 COLUMNS = (Column("p0", "bigint", required=True), Column("name", "string"), Column("n", "decimal(9,2)"))
+TYPED = TypeRows(tuple(TextColumn(c.name, "decimal", c.type) for c in COLUMNS), ("p0",), convert)
 ROWS = 1000
 BLOOM = "write.parquet.bloom-filter-enabled.column.p0"
 # coprime to the number of rows, so that every key comes once and none in order
 STEP = 77
 
 
-def load(
-    lake: Lake, name: str = "", *, odd: Callable[[], Exception] | None = None, **target: Any
-) -> tuple[str, Applied]:
-    """Load a new table from two tasks of two batches each.
+@dataclass(frozen=True)
+class Share:
+    """Rows of a task, two batches of them.
 
-    :param name: of the table; default: a new one.
-    :param odd: makes what the second task raises between its batches.
+    :param log: file that notes each reading.
+    :param misfits: rows whose keys are multiples of this have a number that does not fit; 0 is none.
+    :param odd: what the second task raises between its batches.
     """
-    settings = Target(name or lake.new_name("load"), key=("p0",), **target)
 
-    def read(number: int) -> Iterator[pa.Table]:
+    log: str = os.devnull
+    misfits: int = 0
+    odd: str = ""
+
+    def __call__(self, number: int) -> Iterator[pa.Table]:
         import pyarrow as pa
 
+        with open(self.log, "a") as file:
+            file.write(f"{number}")
         for part in range(2):
-            if odd and number and part:
-                raise odd()
+            if self.odd and number and part:
+                raise RuntimeError(self.odd)
             keys = [place * STEP % ROWS for place in range(number, ROWS, 2)][part::2]
-            texts = [None if key % 3 == 0 else f"{key}" for key in keys]
-            numbers = pa.array(keys, pa.int64())
-            yield pa.table([numbers, pa.array(texts), numbers.cast(pa.decimal128(21, 2)).cast(pa.decimal128(9, 2))],
-                           names=["c0", "c1", "c2"])  # fmt: skip
+            names = [None if key % 3 == 0 else f"{key}" for key in keys]
+            numbers = [f"{key}.005" if self.misfits and key % self.misfits == 0 else f"{key}" for key in keys]
+            yield TYPED.typed([pa.array(keys, pa.int64()), pa.array(names), pa.array(numbers)])
 
-    ids = lake.spark.range(ROWS).select(F.col("id").alias("p0"))
-    row = F.expr("struct(p0, if(p0 % 3 != 0, string(p0), null) AS name, CAST(p0 AS decimal(9,2)) AS n)")
-    order = order_key(1, 5, 0, 0)
-    changes = full_load_frame(ids, ("p0",), row, LoadMark(order, TIME))
-    rows = LoadRows(changes, read=read, tasks=2, order=order, time=TIME)
-    batch = Batch(settings, ("p0",), COLUMNS, rows, Position("test", "1", {}), full_load=True)
+
+def load(
+    lake: Lake, name: str = "", *, share: Share = Share(), misfits: dict[int, str] | None = None, **target: Any
+) -> tuple[str, Applied]:
+    """Load a new table from two tasks.
+
+    :param name: of the table; default: a new one.
+    :param misfits: takes what is told of rows that do not fit.
+    """
+    settings, order = Target(name or lake.new_name("load"), key=("p0",), **target), order_key(1, 5, 0, 0)
+
+    def keep(found: DataFrame, rows: int) -> None:
+        assert misfits is not None and rows == ROWS
+        misfits.update({row["key"]["p0"]: str(row["texts"]) for row in found.collect()})
+
+    rows = load_rows(plan_load(lake.spark, TYPED, LoadMark(order, TIME), share, share, 2)).rows
+    commit = CommitPlan(keep_misfits=keep)
+    batch = Batch(settings, ("p0",), COLUMNS, rows, Position("test", "1", {}), full_load=True, commit=commit)
     table, _ = tables.prepare(lake.spark, "lake", None, batch)
-    return settings.table, apply_rows(settings.mode, table, batch, batch.position, None)
+    if settings.keyed:
+        return settings.table, apply_rows(settings.mode, table, batch, batch.position, None)
+    return settings.table, append_events(table, batch, None, None, None)[0]
 
 
 def expected() -> list[tuple[Any, ...]]:
@@ -130,17 +154,46 @@ def test_files_end_at_the_target_size_and_are_sorted(lake: Lake, monkeypatch: py
         assert keys == sorted(keys)
 
 
-def test_a_value_that_arrow_refuses_is_left_to_spark(lake: Lake) -> None:
-    name, applied = load(lake, odd=lambda: OddValueError("it is odd"))
-    assert applied.engine == "jvm: it is odd" and rows_of(lake, name) == expected()
-    there = {row[0].removeprefix("file:") for row in lake.sql(f"SELECT file_path FROM lake.{name}.files").collect()}
-    assert {Path(file).name for file in files_below(lake, name)} == {Path(file).name for file in there}
+@pytest.mark.parametrize(
+    ("target", "engine", "readings"),
+    [
+        ({}, "native", "01"),
+        ({"mode": "append"}, "native", "01"),
+        ({"mode": "merge", "partition_by": ["name"]}, "jvm: the rows are of more than 32 partitions", "010101"),
+        ({"mode": "history"}, None, "0101"),
+    ],
+)
+def test_rows_that_do_not_fit_are_told_apart(
+    lake: Lake, tmp_path: Path, target: dict[str, Any], engine: str | None, readings: str
+) -> None:
+    misfits, log = dict[int, str](), tmp_path / "readings"
+    name, applied = load(lake, share=Share(f"{log}", misfits=100), misfits=misfits, **target)
+    assert (applied.engine, applied.rows) == (engine, ROWS - 10)
+    assert misfits == {key: f"{{'n': '{key}.005'}}" for key in range(0, ROWS, 100)}
+    assert rows_of(lake, name) == [row for row in expected() if row[0] not in misfits]
+    assert "".join(sorted(log.read_text())) == "".join(sorted(readings)), "tasks read their shares once"
+
+
+def test_rows_that_do_not_fit_stop_a_reading_that_has_no_quarantine(lake: Lake) -> None:
+    shares = {misfits: Share(misfits=misfits) for misfits in (0, 100)}
+    mark = LoadMark("", TIME)
+    planned = {misfits: plan_load(lake.spark, TYPED, mark, share, share, 2) for misfits, share in shares.items()}
+    assert all_fitting(planned[0].judged).count() == ROWS
+    with pytest.raises(PySparkException, match="do not fit their columns: n"):
+        all_fitting(planned[100].judged).count()
+
+
+def test_a_load_of_which_nothing_fits(lake: Lake) -> None:
+    misfits = dict[int, str]()
+    name, applied = load(lake, share=Share(misfits=1), misfits=misfits)
+    assert (applied.engine, applied.data_files, len(misfits)) == ("native", 0, ROWS)
+    assert rows_of(lake, name) == []
 
 
 def test_tasks_that_fail_leave_nothing(lake: Lake) -> None:
     name = lake.new_name("load")
     with pytest.raises(PySparkException, match="told to"):
-        load(lake, name, odd=lambda: RuntimeError("told to"), partition_by=["bucket(2, p0)"])
+        load(lake, name, share=Share(odd="told to"), partition_by=["bucket(2, p0)"])
     assert lake.table(name).head() is None and files_below(lake, name) == set()
 
 
@@ -155,4 +208,6 @@ def test_tasks_that_fail_leave_nothing(lake: Lake) -> None:
 def test_what_tasks_do_not_know_is_left_to_spark(lake: Lake, target: dict[str, Any], why: str) -> None:
     name, applied = load(lake, **target)
     assert applied.engine == f"jvm: {why}" and lake.sql(f"SELECT * FROM lake.{name}").count() == ROWS
+    there = {row[0].rpartition("/")[2] for row in lake.sql(f"SELECT file_path FROM lake.{name}.files").collect()}
+    assert {Path(file).name for file in files_below(lake, name)} == there, "what tasks had written was left"
     assert definition.live_specs(lake.table(name))

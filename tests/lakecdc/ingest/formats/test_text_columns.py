@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows, parse
+from lakecdc.ingest.formats.text_columns import ReadTask, TextColumn, TypeRows, parse
 from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.ingest.sources.postgres.texts import Texts
 
@@ -38,6 +38,15 @@ MYSQL = {
     "double": (FLOATS, ("double",)),
     "bit": (st.sampled_from(["0", "1"]), ("boolean", "bigint", "int")),
 }
+
+
+class Count:
+    """An accumulator."""
+
+    value = 0
+
+    def add(self, more: int) -> None:
+        self.value += more
 
 
 def texts_of(types: dict[str, Any]) -> st.SearchStrategy[tuple[str, str, list[str | None]]]:
@@ -113,16 +122,28 @@ def test_what_mysql_cannot_mean() -> None:
 
 def test_rows_of_a_full_load_tell_what_does_not_fit() -> None:
     columns = (TextColumn("id", "int4", "int"), TextColumn("day", "date", "date"), TextColumn("note", "text", "string"))
-    batch = pa.RecordBatch.from_pydict(
-        {"id": ["1", None, "3"], "day": ["2024-01-01", "infinity", None], "note": ["a", "b", None]}
-    )
-    (found,) = TypeRows(columns, ("id",), Texts(), judged=True)([batch])
-    rows = found.to_pylist()
-    assert [row["misfits"] for row in rows] == [[], ["id", "day"], []]
-    assert rows[0]["row"] == {"id": 1, "day": date(2024, 1, 1), "note": "a"}
-    assert rows[1]["row"] == {"id": None, "day": None, "note": "b"}
-    assert rows[1]["texts"] == {"id": None, "day": "infinity", "note": "b"}
-    assert rows[1]["old_texts"] == {"id": None}
-    (found,) = TypeRows(columns, ("id",), Texts())([batch])
-    assert found["row"].to_pylist() == [row["row"] for row in rows]
-    assert [str(text)[:37] for text in found["unfit"]] == ["None", "Column 'day': the value infinity does", "None"]
+    rows = TypeRows(columns, ("id",), Texts())
+    days, notes = pa.array(["2024-01-01", "infinity", None]), pa.array(["a", "b", None])
+    # a column that was read exactly has no texts
+    for ids in (pa.array(["1", None, "3"]), pa.array([1, None, 3], pa.int32())):
+        assert rows.typed([ids, days, notes]).to_pylist() == [
+            {"c0": 1, "c1": date(2024, 1, 1), "c2": "a", "misfits": None},
+            {"c0": None, "c1": None, "c2": "b", "misfits": [("id", None), ("day", "infinity")]},
+            {"c0": 3, "c1": None, "c2": None, "misfits": None},
+        ]
+    fitting = rows.typed([pa.array(["1"]), pa.array(["2024-01-01"]), pa.array([None], pa.string())])
+    assert fitting["misfits"].to_pylist() == [None] and fitting.schema == rows.typed([ids, days, notes]).schema
+
+
+def test_rows_that_spark_reads_are_counted_where_they_do_not_fit() -> None:
+    rows = TypeRows((TextColumn("n", "text", "int"),), (), Texts())
+    shares = {0: [["1"], ["x", "2", "y"]], 1: [["z"]]}
+
+    def read(number: int) -> Iterator[pa.Table]:
+        return (rows.typed([pa.array(texts)]) for texts in shares[number])
+
+    left_out = Count()
+    batch = pa.RecordBatch.from_pydict({"id": [0, 1]})
+    found = [row for batch in ReadTask(read, left_out)([batch]) for row in batch.to_pylist()]  # type: ignore[arg-type]
+    assert [row["c0"] for row in found] == [1, None, 2, None, None] and left_out.value == 3
+    assert [row["misfits"] for row in found] == [None, [("n", "x")], None, [("n", "y")], [("n", "z")]]

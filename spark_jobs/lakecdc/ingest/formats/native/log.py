@@ -119,17 +119,17 @@ class LogSize:
 
 @dataclass(frozen=True)
 class LogRows:
-    """Changes of a table in a round.
+    """Changes of a table in a round, or rows of its full load.
 
     :param rows: those that fit.
     :param misfits: events with values that their columns cannot take, as a change frame with
-        :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none.
+        :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none, or they are found later.
     :param events: how many there are.
     """
 
     rows: Rows
-    misfits: DataFrame | None
-    events: int
+    misfits: DataFrame | None = None
+    events: int = 0
 
 
 @dataclass(frozen=True)

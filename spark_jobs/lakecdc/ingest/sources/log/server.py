@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import Column, ColumnsTold, LoadRows
+    from lakecdc.ingest.change import Column, ColumnsTold
+    from lakecdc.ingest.formats.native.log import LogRows
     from lakecdc.ingest.formats.native.log_layout import LogLayout
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.metadata.positions import Position
@@ -38,7 +39,6 @@ class LoadPart:
     :param loaded: place up to which the rows may be newer than the log; 0 if it is that of the table's position.
     :param rows: None if the load has ended and only its end is noted.
     :param again: the target may hold some of them already.
-    :param by_tasks: tasks may write them without Spark.
     :param kept: frames that the rows are made of, to be released with the round.
     :param facts: for the report.
     """
@@ -46,9 +46,8 @@ class LoadPart:
     at: LogPosition
     load: Mapping[str, Any] | None = None
     loaded: int = 0
-    rows: LoadRows | None = None
+    rows: LogRows | None = None
     again: bool = False
-    by_tasks: bool = True
     kept: Sequence[DataFrame] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 

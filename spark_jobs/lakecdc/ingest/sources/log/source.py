@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Rows
 from lakecdc.ingest.formats.native.log import LogFold, LogRows
 from lakecdc.ingest.misfits import with_misfits
 from lakecdc.ingest.sources.database import reloads
@@ -192,18 +191,19 @@ class LogSource(Generic[F, R]):
             yield self._load_batch(feed, part)
 
     def _load_batch(self, feed: F, part: LoadPart) -> Batch:
-        at, rows = self.server.position_at(feed, feed.stands, part.at), part.rows
+        at, found = self.server.position_at(feed, feed.stands, part.at), part.rows
         position = self._encoded(feed, replace(at, load=part.load, loaded=part.loaded), None)
         batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
-        if rows is None:
+        if found is None:
             return batch
         self._cached += part.kept
-        return replace(
+        batch = replace(
             batch,
-            rows=rows if part.by_tasks else Rows(rows.frame, judged=rows.judged),
+            rows=found.rows,
             full_load=not part.again,
             source=SourceFacts(columns=feed.source_columns, facts={"full_load_chunks": feed.chunks, **part.facts}),
         )
+        return _without_misfits(batch, found)
 
     def _batches(self, read: LogRead[R]) -> list[Batch]:
         facts = {**self._source_facts(read.end.time), **read.facts}
@@ -237,7 +237,7 @@ class LogSource(Generic[F, R]):
                 facts={**facts, **changes.facts},
             ),
         )
-        return batch if found is None or found.misfits is None else with_misfits(batch, found.misfits, found.events)
+        return _without_misfits(batch, found)
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
         """Type the changes of a table, and fold them where that is possible."""
@@ -319,3 +319,8 @@ class LogSource(Generic[F, R]):
         """Release sessions, lock and disk."""
         self._release_round()
         self.server.close()
+
+
+def _without_misfits(batch: Batch, found: LogRows | None) -> Batch:
+    """Return a batch with the events rejected that are known not to fit."""
+    return batch if found is None or found.misfits is None else with_misfits(batch, found.misfits, found.events)

@@ -8,12 +8,10 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.ingest.change import ColumnsTold, LoadRows
-from lakecdc.ingest.sources.database import LoadMark, deal, full_load_needed, load_rows
+from lakecdc.ingest.change import ColumnsTold
+from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
@@ -234,11 +232,10 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         at = feed.stands or self._begin
         shares = deal(part.chunks, self.source.full_load_parallelism)
         feed.chunks += len(part.chunks)
+        mark = LoadMark(order_key(epoch, at.number, 0, RANK_READ), self._begin_time)
         by_tasks, by_spark = self._readings(feed, shares)
-        rows = self._rows(
-            feed, by_tasks, snapshot.texts(self.spark, by_spark), order_key(epoch, at.number, 0, RANK_READ)
-        )
-        return LoadPart(at, asdict(part.after) if part.after else None, rows=rows)
+        load = plan_load(self.spark, by_tasks.rows, mark, by_tasks, by_spark, len(shares))
+        return LoadPart(at, asdict(part.after) if part.after else None, rows=load_rows(load))
 
     def _loaded(self, feed: Feed) -> LoadPart:
         """End the reading for good: what it has seen must not depend on when the log is read."""
@@ -253,31 +250,22 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             session.close()
         reach("after_chunks")
         feed.chunks += len(found)
-        by_tasks, by_spark = self._readings(feed, deal(found, 1))
-        kept, place = snapshot.exact_texts(self.spark, snapshot.ReadExactly(self._server, by_spark))
-        at = BinlogPosition(place, servers.gtid_at(self._session, self._server, place))
-        texts, order = kept.where(F.col(snapshot.PLACE).isNull()), order_key(epoch, place.number, 0, RANK_READ)
-        return LoadPart(at, rows=self._rows(feed, by_tasks, texts, order), by_tasks=False, kept=(kept,))
+        _, by_spark = self._readings(feed, deal(found, 1))
+        task = snapshot.ReadExactly(self._server, by_spark)
+        exact = snapshot.exact_rows(self.spark, task, epoch, self._begin_time)
+        at = BinlogPosition(exact.place, servers.gtid_at(self._session, self._server, exact.place))
+        return LoadPart(at, rows=apart(exact.judged, exact.facts), kept=(exact.kept,))
 
     def _readings(
         self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
-    ) -> tuple[snapshot.ReadChunks, snapshot.ReadChunks]:
+    ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
         """Return what tasks run that write the rows, and those that read them for Spark."""
-        names = [column.name for column in feed.columns]
+        names, rows = [column.name for column in feed.columns], snapshot.type_rows(feed.table, feed.key, feed.columns)
         context = self.spark.sparkContext
         self._zero_dates.append((context.accumulator(0), context.accumulator(0)))
         by_tasks, by_spark = self._zero_dates[-1]
         read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
-        return read, replace(read, zero_dates=by_spark)
-
-    def _rows(self, feed: Feed, by_tasks: snapshot.ReadChunks, texts: DataFrame, order: str) -> LoadRows:
-        """Return rows of a full load.
-
-        :param order: their order key, below that of every change behind their place in the log.
-        """
-        rows = snapshot.type_rows(feed.table, feed.key, feed.columns)
-        read = snapshot.ReadTables(by_tasks, rows.columns)
-        return load_rows(texts, rows, read, len(by_tasks.shares), LoadMark(order, self._begin_time))
+        return snapshot.ReadTables(read, rows), snapshot.ReadTables(replace(read, zero_dates=by_spark), rows)
 
     def close(self) -> None:
         if self._session_or_none:

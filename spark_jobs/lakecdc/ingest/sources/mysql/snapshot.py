@@ -13,31 +13,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.iceberg.explain import as_ours
-from lakecdc.ingest.change import OddValueError
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import cause, string_schema
+from lakecdc.ingest.sources.database import LoadMark, judged, kept_on_disk
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.texts import ZERO_DATE, convert
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED
+from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import Place
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pyarrow as pa
     from pyspark import Accumulator
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.mysql.connect import Session
@@ -121,12 +121,11 @@ def expression(name: str, base: str) -> str:
 
 @dataclass(frozen=True)
 class ReadChunks:
-    """What a task of a full load runs: reads its share of the chunks.
+    """Reading of the chunks of a full load.
 
     :param source: the table, quoted.
     :param shares: chunks by number of the task.
-    :param columns: names of the columns to read.
-    :param expressions: what to ask for them.
+    :param expressions: what to ask for the columns.
     :param dated: places of the columns whose zero dates are counted.
     :param zero_dates: where to.
     """
@@ -134,40 +133,26 @@ class ReadChunks:
     where: Address
     source: str
     shares: tuple[tuple[Chunk, ...], ...]
-    columns: tuple[str, ...]
     expressions: tuple[str, ...]
     dated: tuple[int, ...]
     zero_dates: Accumulator[int] | None = None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the chunks of the tasks whose numbers arrive."""
-        settle()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.share(number)
+    def read(self, session: Session, number: int) -> Iterator[list[pa.Array]]:
+        """Yield the texts of one task's chunks, by column.
 
-    def share(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Read the chunks of one task."""
-        session = connect(self.where, texts=True)
-        try:
-            with asking(self.where, f"read {self.source}"):
-                for chunk in self.shares[number]:
-                    yield from self.read(session, chunk)
-        finally:
-            session.close()
-
-    def read(self, session: Session, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Read one chunk through a session that delivers texts."""
+        :param session: one that delivers texts.
+        """
         import pyarrow as pa
         from pymysql.cursors import SSCursor
 
-        with session.cursor(SSCursor) as cursor:
-            statement = f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}"
-            patiently(partial(cursor.execute, statement))
-            while rows := cursor.fetchmany(_ROWS):
-                arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
-                self._count_zero_dates(arrays)
-                yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+        for chunk in self.shares[number]:
+            with session.cursor(SSCursor) as cursor:
+                statement = f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}"
+                patiently(partial(cursor.execute, statement))
+                while rows := cursor.fetchmany(_ROWS):
+                    arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
+                    self._count_zero_dates(arrays)
+                    yield arrays
 
     def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
         import pyarrow.compute as pc
@@ -179,37 +164,34 @@ class ReadChunks:
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`."""
+    """What a task of a full load reads; see :class:`lakecdc.ingest.change.Load`.
+
+    :param rows: types what was read.
+    """
 
     chunks: ReadChunks
-    columns: tuple[TextColumn, ...]
+    rows: TypeRows
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Read a share and turn its texts into values.
+        """Read a share and turn its texts into values."""
+        with closing(connect(self.chunks.where, texts=True)) as session, self.asking():
+            for texts in self.chunks.read(session, number):
+                yield self.rows.typed(texts)
 
-        :raises OddValueError: one does not fit.
-        """
-        import pyarrow as pa
-
-        for rows in self.chunks.share(number):
-            arrays = []
-            for texts, column in zip(rows.columns, self.columns, strict=True):
-                values, misfits = convert(texts, column.base, column.type)
-                if misfits:
-                    raise OddValueError(f"a value does not fit into column {column.name!r} ({column.type})")
-                arrays.append(values)
-            yield pa.Table.from_arrays(arrays, [f"c{i}" for i in range(len(arrays))])
+    def asking(self) -> AbstractContextManager[None]:
+        """Explain what the server refuses meanwhile."""
+        return asking(self.chunks.where, f"read {self.chunks.source}")
 
 
 @dataclass(frozen=True)
 class ReadExactly:
     """What the one task of an exact full load runs; its last row holds only the place, as JSON, in :data:`PLACE`.
 
-    :param chunks: its only share is read.
+    :param tables: its only share is read.
     """
 
     server: Server
-    chunks: ReadChunks
+    tables: ReadTables
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the table, once for the one row that arrives."""
@@ -221,25 +203,21 @@ class ReadExactly:
     def _read(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        session = connect(self.chunks.where, texts=True)
-        names = [*self.chunks.columns, PLACE]
-        try:
-            with asking(self.chunks.where, f"read {self.chunks.source}"):
-                place, _clock = begin_snapshot(session, self.server)
-                for chunk in self.chunks.shares[0]:
-                    for rows in self.chunks.read(session, chunk):
-                        yield pa.RecordBatch.from_arrays([*rows.columns, pa.nulls(len(rows), pa.string())], names=names)
-        finally:
-            session.close()
-        last = [
-            *(pa.nulls(1, pa.string()) for _ in self.chunks.columns),
-            pa.array([json.dumps([place.file, place.pos])]),
-        ]
-        yield pa.RecordBatch.from_arrays(last, names=names)
+        chunks, rows = self.tables.chunks, self.tables.rows
+        with closing(connect(chunks.where, texts=True)) as session, self.tables.asking():
+            place, _clock = begin_snapshot(session, self.server)
+            for texts in chunks.read(session, 0):
+                typed = rows.typed(texts)
+                yield from typed.append_column(PLACE, pa.nulls(len(typed), pa.string())).to_batches()
+        nothing = {
+            field.name: pa.nulls(1, field.type)
+            for field in rows.typed([pa.array([], pa.string())] * len(rows.columns)).schema
+        }
+        yield from pa.table({**nothing, PLACE: [json.dumps([place.file, place.pos])]}).to_batches()
 
 
 def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column]) -> TypeRows:
-    """Return the task that types the rows of a table, which :func:`texts` reads.
+    """Return what types the rows of a table.
 
     :param columns: the target's.
     """
@@ -247,28 +225,35 @@ def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column
     return TypeRows(tuple(TextColumn(c.name, known[c.name], c.type) for c in columns), key, convert)
 
 
-def texts(spark: SparkSession, task: ReadChunks) -> DataFrame:
-    """Return the rows of a full load as string columns."""
-    parts = len(task.shares)
-    return spark.range(0, parts, 1, parts).mapInArrow(task, string_schema(task.columns))
+class ExactRows(NamedTuple):
+    """Rows of an exact full load.
 
-
-def exact_texts(spark: SparkSession, task: ReadExactly) -> tuple[DataFrame, Place]:
-    """Return the same of an exact one, kept on the executors' disks, and its place in the log.
-
-    :raises LakecdcError: if the task fails.
+    :param kept: what Spark keeps.
+    :param judged: see :func:`lakecdc.ingest.sources.database.judged`.
+    :param facts: their numbers.
+    :param place: in the log.
     """
-    from pyspark.errors import PySparkException
 
-    rows = spark.range(0, 1, 1, 1).mapInArrow(task, string_schema([*task.chunks.columns, PLACE]))
-    kept = rows.persist(StorageLevel.DISK_ONLY)
-    try:
-        last = kept.where(F.col(PLACE).isNotNull()).select(PLACE).first()
-    except PySparkException as error:
-        kept.unpersist()
-        raise (as_ours(error) or SourceUnavailableError(f"A full load failed: {cause(error)}.")) from error
-    assert last is not None
-    return kept, Place(*json.loads(last[0]))
+    kept: DataFrame
+    judged: DataFrame
+    facts: Row
+    place: Place
+    mark: LoadMark
+
+
+def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetime) -> ExactRows:
+    """Read a table by one task, in one transaction.
+
+    :param epoch: of the order keys.
+    :param time: the source's clock when the reading began.
+    :raises LakecdcError: the task fails.
+    """
+    rows, of_table = task.tables.rows, f"{PLACE} IS NULL"
+    typed = spark.range(0, 1, 1, 1).mapInArrow(task, f"{rows.schema}, {PLACE} string")
+    kept, facts = kept_on_disk(typed, f"count_if({of_table})", F.max(PLACE).alias("place"))
+    place = Place(*json.loads(facts["place"]))
+    mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
+    return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)
 
 
 def read_chunks(
@@ -284,7 +269,6 @@ def read_chunks(
         where,
         quoted(table.schema, table.name),
         shares,
-        tuple(names),
         tuple(expression(name, known[name]) for name in names),
         tuple(place for place, name in enumerate(names) if known[name] in DATED),
         zero_dates,

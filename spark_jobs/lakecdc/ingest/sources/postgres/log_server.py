@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.iceberg.table import exists
-from lakecdc.ingest.change import LoadRows
+from lakecdc.ingest.change import Load
 from lakecdc.ingest.source_columns import key_numbers, remembered
-from lakecdc.ingest.sources.database import deal, full_load_needed
+from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.postgres import log as wal
@@ -229,24 +229,27 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         size = 0 if whole else self.source.full_load_commit_bytes
         before = Progress(**feed.load) if feed.load else None
         for part in parts(self._session, feed.table, self.source.chunk_bytes, size, taken.xmin, before):
+            load = self._planned(feed, part, taken, epoch)
+            # what is merged into the table is read more than once
+            kept = kept_on_disk(load.judged) if part.again else None
             # the log is applied from the first snapshot on
             yield LoadPart(
                 LsnPosition(feed.at or taken.lsn),
                 asdict(part.after) if part.after else None,
                 loaded=taken.lsn if taken.lsn > feed.at > 0 else 0,
-                rows=self._rows(feed, part, taken, epoch),
+                rows=apart(*kept) if kept else load_rows(load),
                 again=part.again,
-                by_tasks=not part.again,
+                kept=kept[:1] if kept else (),
                 facts=feed.table.facts,
             )
 
-    def _rows(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> LoadRows:
+    def _planned(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> Load:
         table, columns = feed.table, feed.columns
         shares = deal(part.chunks, self.source.full_load_parallelism)
         copy = snapshot.CopyChunks(self.where, taken.name, shares, tuple(column.name for column in columns))
         feed.numbers = column_numbers(self._session, table.oid)
         feed.chunks += len(part.chunks)
-        return snapshot.rows(self.spark, copy, table, columns, self._types, taken.mark(epoch))
+        return snapshot.planned(self.spark, copy, table, columns, self._types, taken.mark(epoch))
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:

@@ -8,31 +8,28 @@ snapshot of that slot, tables that join later from the snapshot of a temporary s
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import InputError, LakecdcError
-from lakecdc.ingest.change import OddValueError
-from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import LoadMark, load_rows, string_schema
+from lakecdc.ingest.formats.text_columns import TypeRows
+from lakecdc.ingest.sources.database import LoadMark, plan_load
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.ingest.sources.postgres.texts import Texts, is_read_by_arrow
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
-from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakecdc.ingest.change import Column, LoadRows
+    from lakecdc.ingest.change import Column, Load
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
@@ -43,8 +40,6 @@ T = TypeVar("T")
 NextRow = Callable[[], tuple[int, Any]]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-# how Arrow tells where a text is that it refuses
-_IN_COLUMN = re.compile(r"In CSV column #(\d+): (Row #\d+: )?")
 _SIZE = """
 SELECT pg_relation_size(%(oid)s::oid::regclass), current_setting('block_size')::bigint,
   row_security_active(%(oid)s::oid)
@@ -190,9 +185,9 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
 
 @dataclass(frozen=True)
 class CopyChunks:
-    """What a task of a full load runs: copies its share of the chunks.
+    """Copies of the chunks of a full load.
 
-    :param shares: chunks by partition number.
+    :param shares: chunks by number of the task.
     :param columns: names of the columns to read.
     """
 
@@ -200,14 +195,6 @@ class CopyChunks:
     snapshot: str
     shares: tuple[tuple[Chunk, ...], ...]
     columns: tuple[str, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the chunks of the partitions whose numbers arrive, as texts."""
-        settle()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for block in self.blocks(number):
-                    yield from parse(block, self.columns)
 
     def blocks(self, number: int) -> Iterator[bytearray]:
         """Yield the CSV of one share."""
@@ -270,22 +257,19 @@ def blocks(next_row: NextRow) -> Iterator[bytearray]:
         yield gathered
 
 
-def parse(
-    block: bytes | bytearray, columns: Sequence[str], types: Sequence[pa.DataType] | None = None
-) -> list[pa.RecordBatch]:
+def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.RecordBatch]:
     """Parse Postgres' CSV: null is empty, the empty string is quoted, values may hold line ends.
 
-    :param types: of the columns; default: all are strings.
-    :raises pyarrow.ArrowInvalid: a text is not of its column's type; columns are called ``#0`` … there.
+    :param types: of the columns.
+    :raises pyarrow.ArrowInvalid: a text is not of its column's type.
     """
     import pyarrow as pa
     from pyarrow import csv
 
-    # names are given apart from the parsing, which would refuse none but might alter some
-    names = [f"c{i}" for i in range(len(columns))]
+    names = [f"c{i}" for i in range(len(types))]
     read = csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
     convert = csv.ConvertOptions(
-        column_types=dict(zip(names, types or [pa.string()] * len(names), strict=True)),
+        column_types=dict(zip(names, types, strict=True)),
         null_values=[""],
         true_values=["t"],
         false_values=["f"],
@@ -294,65 +278,50 @@ def parse(
     )
     form = csv.ParseOptions(newlines_in_values=True, double_quote=True, ignore_empty_lines=False)
     table = csv.read_csv(pa.BufferReader(block), read_options=read, parse_options=form, convert_options=convert)
-    found: list[pa.RecordBatch] = table.rename_columns(list(columns)).to_batches()
+    found: list[pa.RecordBatch] = table.to_batches()
     return found
 
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads that writes its files itself; see :class:`lakecdc.ingest.change.LoadRows`."""
+    """What a task of a full load reads; see :class:`lakecdc.ingest.change.Load`.
+
+    :param rows: types what was copied.
+    """
 
     copy: CopyChunks
-    columns: tuple[TextColumn, ...]
-    convert: Texts
+    rows: TypeRows
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Copy a share and parse it.
-
-        :raises OddValueError: a value does not fit.
-        """
+        """Copy a share and parse it."""
         import pyarrow as pa
 
-        names = [f"c{i}" for i in range(len(self.columns))]
+        columns = self.rows.columns
         # Arrow parses these columns to values at once
-        kinds = [arrow_type(c.type) if is_read_by_arrow(c.base, c.type) else pa.string() for c in self.columns]
+        kinds = [arrow_type(c.type) if is_read_by_arrow(c.base, c.type) else pa.string() for c in columns]
         for block in self.copy.blocks(number):
             try:
-                batches = parse(block, names, kinds)
+                batches = parse(block, kinds)
             except pa.ArrowInvalid:
                 # Arrow refuses texts that may fit, such as an infinite date where the source says what it means
-                batches = parse(block, names)
+                batches = parse(block, [pa.string()] * len(columns))
             for batch in batches:
-                yield self._typed(pa.Table.from_batches([batch]))
-
-    def _typed(self, table: pa.Table) -> pa.Table:
-        """Return a table with values in the place of texts."""
-        import pyarrow as pa
-
-        for place, column in enumerate(self.columns):
-            if not pa.types.is_string(table.column(place).type):
-                continue
-            values, misfits = self.convert(table.column(place).chunk(0), column.base, column.type)
-            if misfits:
-                raise OddValueError(f"a value does not fit into column {column.name!r} ({column.type})")
-            table = table.set_column(place, table.column_names[place], values)
-        return table
+                yield self.rows.typed(batch.columns)
 
 
-def rows(
+def planned(
     spark: SparkSession,
     copy: CopyChunks,
     table: SourceTable,
     columns: Sequence[Column],
     types: TypeCatalog,
     mark: LoadMark,
-) -> LoadRows:
-    """Return the rows of a full load, as a change frame and for tasks that write them themselves.
+) -> Load:
+    """Return a full load.
 
     :param copy: what the tasks run.
     :param columns: the target's columns.
     """
-    tasks = len(copy.shares)
-    texts = spark.range(0, tasks, 1, tasks).mapInArrow(copy, string_schema(copy.columns))
     rows = TypeRows(types.text_columns(table.columns, columns), table.key, Texts(types.infinity))
-    return load_rows(texts, rows, ReadTables(copy, rows.columns, Texts(types.infinity)), tasks, mark)
+    read = ReadTables(copy, rows)
+    return plan_load(spark, rows, mark, read, read, len(copy.shares))

@@ -63,7 +63,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     name = made(shop, **target)
     planted = spoil(shop.lake, name, target.get("mode", "upsert"))
 
-    read, places = snapshot.exact_texts, list[int]()
+    read, places = snapshot.exact_rows, list[int]()
 
     def changed_meanwhile(*arguments: Any) -> Any:
         """The source changes between the last look and the loading: the log tells it once more after that."""
@@ -77,16 +77,16 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
             shop.sql("UPDATE s.t SET Id = 6000 WHERE Id = 26")
             shop.sql("INSERT INTO s.t VALUES (5002, 'short', 1, NULL, '2026-01-11')")
             shop.sql("DELETE FROM s.t WHERE Id = 5002")
-        rows, place = read(*arguments)
-        places.append(place.number)
+        exact = read(*arguments)
+        places.append(exact.place.number)
         if len(places) == 1:
             # a run of ingest commits first, so that the rows are read once more
             fed(shop, max_batch_events=1, options={"max_batches": 1})
         else:
             shop.sql("UPDATE s.t SET v = 'last' WHERE Id IN (28, 32)")
-        return rows, place
+        return exact
 
-    monkeypatch.setattr(snapshot, "exact_texts", changed_meanwhile)
+    monkeypatch.setattr(snapshot, "exact_rows", changed_meanwhile)
     seen = []
 
     def fed_in_small_batches(_seconds: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -101,14 +100,10 @@ def test_every_type_by_both_ways(shop: Shop) -> None:
         ("text", "int", "x"),
     ],
 )
-def test_a_value_without_counterpart_stops_the_table(source_type: str, target_type: str, value: str) -> None:
+def test_a_value_without_counterpart_does_not_fit(source_type: str, target_type: str, value: str) -> None:
     rows = TypeRows((TextColumn("odd", source_type, target_type),), (), Texts())
-    batch = pa.RecordBatch.from_pydict({"t0": [value, None]})
-    (found,) = rows([batch])
-    assert str(found["unfit"][0]).startswith(f"Column 'odd': the value {value} does not fit into {target_type}")
-    assert found["unfit"][1].as_py() is None
-    (found,) = replace(rows, judged=True)([batch])
-    assert found["misfits"].to_pylist() == [["odd"], []]
+    found = rows.typed([pa.array([value, None])])
+    assert found.to_pylist() == [{"c0": None, "misfits": [("odd", value)]}, {"c0": None, "misfits": None}]
 
 
 def test_such_a_value_can_be_kept_as_text(shop: Shop) -> None:
