@@ -43,6 +43,7 @@ FITS = [
     ("string", "struct<a:int>", '" {\\"a\\": 1}"', '{"a":1}'),
     ("variant", "variant", '"text"', '"text"'),
     ("variant", "variant", "true", "true"),
+    ("string", "variant", "true", "true"),
     ("array<int>", "array<int>", "null", None),
     ("timestamp", "string", "null", None),
     ("decimal(3,1)", "string", "null", None),
