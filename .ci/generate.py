@@ -86,10 +86,6 @@ class Option:
             kind, default = f"{kind} | None", None
         return f"{self.name}: {kind} = {literal(default)}"
 
-    def passed(self) -> str:
-        """Return the entry in the options that the operator passes on."""
-        return f'"{self.name}": {self.name}' + (" or {}" if self.is_mapping else "")
-
 
 def main() -> None:
     """Write each file that changed, and print its name."""
@@ -161,7 +157,7 @@ def annotation(hint: Any) -> str:
     if origin is typing.Literal:
         return _ALIASES.get(hint) or f"Literal[{', '.join(json.dumps(each) for each in arguments)}]"
     if origin in (typing.Union, types.UnionType):
-        kinds = [annotation(each) for each in arguments if each is not type(None)]
+        kinds = list(dict.fromkeys(annotation(each) for each in arguments if each is not type(None)))
         return " | ".join([*kinds, "None"]) if type(None) in arguments else " | ".join(kinds)
     if origin is tuple:
         return f"Sequence[{annotation(arguments[0])}]"
@@ -221,11 +217,10 @@ def init_source(job: str, options: list[Option]) -> str:
     signature = SOURCE_SIGNATURE if job in SOURCE_JOBS else []
     arguments = [*signature, *(each.argument() for each in options), "**kwargs: Any"]
     passed = [f"{name}={name}" for name in SOURCE_PARAMETERS] if job in SOURCE_JOBS else []
-    passed += ["options=options", *(f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS)]
+    passed += [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS]
     source = (
         f"def __init__(self, *, {', '.join(arguments)},) -> None:\n"
-        f"    options = {{{', '.join(each.passed() for each in options)},}}\n"
-        f"    super().__init__({', '.join(passed)}, **kwargs)\n"
+        f"    super().__init__({', '.join([*passed, 'options=self.options_among(locals())'])}, **kwargs)\n"
     )
     return textwrap.indent(source, " " * 4)
 

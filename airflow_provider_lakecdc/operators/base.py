@@ -36,6 +36,7 @@ from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOper
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
+from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import JobReport, now
 from lakecdc.metadata.names import side_tables
 
@@ -184,6 +185,14 @@ class LakecdcJobOperator(SubmitOperator):
         if submit_error is not None:
             self.log.warning("spark-submit failed after the job was done: %s", submit_error)
         return reporting.compact(report)
+
+    @classmethod
+    def options_among(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the job among the arguments of a subclass; None for an object means an empty one."""
+        return {
+            each.name: {} if each.default_factory is dict and arguments[each.name] is None else arguments[each.name]
+            for each in dataclasses.fields(OPTIONS[cls.job_name])
+        }
 
     def check_run(self, context: Context) -> None:
         """Refuse a DAG run that this job cannot serve; subclasses implement it."""

@@ -25,30 +25,11 @@ class CheckTablesOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        checks: Mapping[
-            str,
-            Sequence[
-                Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-            ],
-        ]
-        | str
-        | None = None,
+        checks: Mapping[str, Sequence[Mapping[str, Any]]] | str | None = None,
         report_values: bool | str = False,
         branch: str = "main",
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "checks": checks or {},
-            "report_values": report_values,
-            "branch": branch,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

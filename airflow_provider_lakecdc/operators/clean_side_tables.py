@@ -35,12 +35,4 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "quarantine_table": quarantine_table,
-            "dismiss": dismiss,
-            "forget_tables": forget_tables,
-            "protection": protection or {},
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -67,24 +67,4 @@ class CompactDataFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "min_input_files": min_input_files,
-            "small_file_ratio": small_file_ratio,
-            "delete_ratio": delete_ratio,
-            "large_file_ratio": large_file_ratio,
-            "max_equality_deletes": max_equality_deletes,
-            "quiet_seconds": quiet_seconds,
-            "older_specs": older_specs,
-            "add_bloom_filters": add_bloom_filters,
-            "branch": branch,
-            "target_file_size_bytes": target_file_size_bytes,
-            "max_group_bytes": max_group_bytes,
-            "verify": verify,
-            "verify_off_reason": verify_off_reason,
-            "max_runtime": max_runtime,
-            "keep_failed_files": keep_failed_files,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -54,21 +54,7 @@ class EraseRowsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "keys_table": keys_table,
-            "keys_uri": keys_uri,
-            "condition": condition,
-            "history_tables": history_tables or {},
-            "further_tables": further_tables or {},
-            "quarantine_table": quarantine_table,
-            "documents_uri": documents_uri,
-            "drop_refs": drop_refs,
-            "drop_consumers": drop_consumers,
-            "approved": approved,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, documents_uri=documents_uri, **kwargs)
+        super().__init__(documents_uri=documents_uri, options=self.options_among(locals()), **kwargs)
 
     def prepare(self, context: Context | None = None) -> Submission:
         """Set the documents folder, which the job searches too, and call :meth:`LakecdcJobOperator.prepare`."""

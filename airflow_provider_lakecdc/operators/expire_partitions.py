@@ -45,15 +45,4 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "time_column": time_column,
-            "max_age": max_age,
-            "older_than": older_than,
-            "max_partitions": max_partitions,
-            "allow_row_deletes": allow_row_deletes,
-            "approved": approved,
-            "protection": protection or {},
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -38,13 +38,4 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "older_than": older_than,
-            "max_age": max_age,
-            "retain_last": retain_last,
-            "protection": protection or {},
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

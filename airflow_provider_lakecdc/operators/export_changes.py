@@ -38,13 +38,4 @@ class ExportChangesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "destinations": destinations or {},
-            "since": since,
-            "until": until,
-            "history_tables": history_tables or {},
-            "consumer": consumer,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

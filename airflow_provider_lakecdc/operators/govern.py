@@ -33,12 +33,7 @@ class GovernOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "steps": steps,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)
 
     def named_tables(self) -> tuple[list[str], list[str]]:
         """Return the tables and the side tables of all steps."""

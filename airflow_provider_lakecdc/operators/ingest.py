@@ -61,18 +61,13 @@ class IngestOperator(SourceJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "reload": reload,
-            "max_batches": max_batches,
-            "parallel_tables": parallel_tables,
-            "max_delete_files": max_delete_files,
-            "quarantine_table": quarantine_table,
-            "max_quarantined_fraction": max_quarantined_fraction,
-            "report_values": report_values,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)
+        super().__init__(
+            source=source,
+            targets=targets,
+            source_conn_id=source_conn_id,
+            options=self.options_among(locals()),
+            **kwargs,
+        )
 
     def check_run(self, context: Context) -> None:
         """Refuse a backfill of a cursor source; give a source that is addressed by time the run's data interval.

@@ -55,19 +55,4 @@ class RebucketOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "target_bucket_bytes": target_bucket_bytes,
-            "tolerance": tolerance,
-            "min_buckets": min_buckets,
-            "max_buckets": max_buckets,
-            "target_file_size_bytes": target_file_size_bytes,
-            "max_group_bytes": max_group_bytes,
-            "verify": verify,
-            "verify_off_reason": verify_off_reason,
-            "max_runtime": max_runtime,
-            "keep_failed_files": keep_failed_files,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -51,15 +51,10 @@ class ReconcileOperator(SourceJobOperator):
         fail_on: Sequence[Outcome] | str = ("skipped",),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "ranges": ranges,
-            "sample": sample,
-            "max_wait": max_wait,
-            "max_keys": max_keys,
-            "repair": repair,
-            "quarantine_table": quarantine_table,
-            "report_values": report_values,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)
+        super().__init__(
+            source=source,
+            targets=targets,
+            source_conn_id=source_conn_id,
+            options=self.options_among(locals()),
+            **kwargs,
+        )

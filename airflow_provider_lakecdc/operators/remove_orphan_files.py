@@ -50,16 +50,4 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "action": action,
-            "min_age": min_age,
-            "longest_job": longest_job,
-            "delay": delay,
-            "run": run,
-            "approved": approved,
-            "protection": protection or {},
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

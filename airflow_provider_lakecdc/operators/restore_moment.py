@@ -40,14 +40,4 @@ class RestoreMomentOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "moment": moment,
-            "history_tables": history_tables or {},
-            "branch": branch,
-            "keep_for": keep_for,
-            "into": into or {},
-            "quarantine_table": quarantine_table,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -35,12 +35,4 @@ class RollbackTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "to": to,
-            "history_tables": history_tables or {},
-            "keep_for": keep_for,
-            "expired_rows": expired_rows,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

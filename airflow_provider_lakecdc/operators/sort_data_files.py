@@ -56,19 +56,4 @@ class SortDataFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "columns": columns,
-            "curve": curve,
-            "min_overlap_depth": min_overlap_depth,
-            "branch": branch,
-            "target_file_size_bytes": target_file_size_bytes,
-            "max_group_bytes": max_group_bytes,
-            "verify": verify,
-            "verify_off_reason": verify_off_reason,
-            "max_runtime": max_runtime,
-            "keep_failed_files": keep_failed_files,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)
