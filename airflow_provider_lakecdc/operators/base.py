@@ -455,7 +455,8 @@ class SourceJobOperator(LakecdcJobOperator):
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection with the source's address and login. (templated)
+    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
+        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 

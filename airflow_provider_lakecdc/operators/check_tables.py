@@ -15,9 +15,7 @@ class CheckTablesOperator(LakecdcJobOperator):
     :param checks: checks by table.
     :param report_values: show keys and checked values of some rows that fail in the report.
     :param branch: the branch to check.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "check_tables"

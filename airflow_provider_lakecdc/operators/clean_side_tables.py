@@ -15,11 +15,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
     :param quarantine_table: as for ``ingest``.
     :param dismiss: quarantined messages to drop without a replay; only for tables that the run cleans.
     :param forget_tables: former targets, whose rows are removed from the side tables that they shared with others.
-    :param protection: limits of removals by table, from the configuration. The table's own properties
-        ``lakecdc.policy.…`` apply too, with or without this option.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.protection.RemovingOptions`.
     """
 
     job_name: ClassVar[str] = "clean_side_tables"

@@ -14,11 +14,8 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
 
     :param columns: columns to count distinct values of; default: the identifier fields and the sort columns.
     :param min_changed_ratio: share of changed rows above which statistics are stale.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
     """
 
     job_name: ClassVar[str] = "compute_statistics"

@@ -15,13 +15,8 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
     :param older_than: ISO-8601 timestamp; older snapshots expire. Default: ``max_age`` before now.
     :param max_age: seconds; used without ``older_than``.
     :param retain_last: number of the newest snapshots of the main branch that never expire.
-    :param protection: limits of removals by table, from the configuration. The table's own properties
-        ``lakecdc.policy.…`` apply too, with or without this option.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.protection.RemovingOptions`,
+        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
     """
 
     job_name: ClassVar[str] = "expire_snapshots"

@@ -19,8 +19,7 @@ class GovernOperator(LakecdcJobOperator):
 
     :param steps: the steps in the order of work.
     :param dry_run: run all steps dry; otherwise each step follows its own option.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "govern"

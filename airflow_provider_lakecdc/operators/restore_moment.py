@@ -20,9 +20,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
     :param into: by table, a table for the restored state instead of a branch; it is created if it does not exist, and
         replaced if it has an earlier restored state of the table.
     :param quarantine_table: as for ``ingest``.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "restore_moment"

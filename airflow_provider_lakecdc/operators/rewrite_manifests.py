@@ -14,13 +14,8 @@ class RewriteManifestsOperator(LakecdcJobOperator):
 
     :param min_manifests: number of manifests from which they are rewritten.
     :param min_average_bytes: average size of manifests above which they are not rewritten.
-    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
-        them, and ``remove_orphan_files`` removes them once they are old enough.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.rewriting.PublishingOptions`.
     """
 
     job_name: ClassVar[str] = "rewrite_manifests"
