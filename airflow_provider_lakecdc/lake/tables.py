@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
-from lakecdc.metadata.names import IDLE_POSITION
+from lakecdc.metadata.names import IDLE_POSITION, READ_THROUGH
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
 
 if TYPE_CHECKING:
@@ -75,6 +77,19 @@ def read_position(catalog: CatalogConnection, table: str) -> Position | None:
     """Read where a table stands in its source; None if there is no such table, or it has never been fed."""
     with open_table(catalog, table) as found:
         return standing_position(found) if found is not None else None
+
+
+def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
+    """Return the source time (UTC) up to which the table has every change.
+
+    Commits without a position (maintenance) are skipped, and a rollback moves the watermark back. A position in the
+    table's properties, left by a run over an idle source, counts if it continues the newest position of a snapshot.
+
+    :param table: ``namespace.name``.
+    :return: None if the table does not exist or has no position yet.
+    """
+    position = read_position(catalog, table)
+    return parse_moment(position.read_through, READ_THROUGH) if position and position.read_through else None
 
 
 def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:

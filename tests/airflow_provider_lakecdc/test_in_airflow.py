@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_lakecdc.audit import health_history, history
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.watermark import read_watermark
+from airflow_provider_lakecdc.lake.tables import read_watermark
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import APPROVE
 from tests.airflow_provider_lakecdc import home
