@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAIN = "main"
+_THREADS = 4
 _ATTEMPTS = 10
 
 
@@ -45,6 +49,41 @@ def load_table(catalog: Catalog, table: str) -> Table | None:
         return catalog.load_table(table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
+
+
+def read_tables(
+    catalog: CatalogConnection,
+    tables: Sequence[str],
+    read: Callable[[str, Table | None], T],
+    failed: Callable[[str, Exception], T],
+) -> dict[str, T]:
+    """Read tables in threads, each with its own catalog client, as some clients are not thread-safe.
+
+    :param read: gets a table by its name and itself, or None if it does not exist.
+    :param failed: returns the value of a table that cannot be read; an error that it raises ends all.
+    """
+
+    def read_one(opened: Catalog, name: str) -> T:
+        try:
+            return read(name, load_table(opened, name))
+        except Exception as error:
+            # one table must not stop the others
+            log.warning("Cannot read %s from this worker.", name, exc_info=True)
+            return failed(name, error)
+
+    def read_part(names: Sequence[str]) -> dict[str, T]:
+        try:
+            opened = catalog.load()
+        except Exception as error:
+            log.warning("Cannot open the catalog from this worker.", exc_info=True)
+            return {name: failed(name, error) for name in names}
+        with closing(opened):
+            return {name: read_one(opened, name) for name in names}
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = list(pool.map(read_part, [tables[number::_THREADS] for number in range(min(_THREADS, len(tables)))]))
+    values = {name: value for part in parts for name, value in part.items()}
+    return {name: values[name] for name in tables}
 
 
 @contextmanager
@@ -77,6 +116,19 @@ def read_position(catalog: CatalogConnection, table: str) -> Position | None:
     """Read where a table stands in its source; None if there is no such table, or it has never been fed."""
     with open_table(catalog, table) as found:
         return standing_position(found) if found is not None else None
+
+
+def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[str, Position]:
+    """Read where tables stand in their source, without those that do not exist or have never been fed.
+
+    An error of a table is raised.
+    """
+
+    def failed(_: str, error: Exception) -> None:
+        raise error
+
+    positions = read_tables(catalog, tables, lambda _, table: standing_position(table) if table else None, failed)
+    return {table: position for table, position in positions.items() if position is not None}
 
 
 def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
