@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
@@ -167,15 +170,6 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
     :param change: adds to the transaction what it changes.
     :raises InputError: there is no such table.
     """
-    from pyiceberg.exceptions import CommitFailedException
-    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
-    attempts = Retrying(
-        retry=retry_if_exception_type(CommitFailedException),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.1, max=5),
-        reraise=True,
-    )
 
     def attempt() -> T:
         with open_table(catalog, table) as found:
@@ -185,7 +179,23 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
             transaction.commit_transaction()
             return result
 
-    return attempts(attempt)
+    return commit_attempts(_ATTEMPTS, longest_wait=5)(attempt)
+
+
+def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -> Retrying:
+    """Return a caller that repeats a commit while other writers come first, after a random time.
+
+    :param longest_wait: seconds between two attempts.
+    :param seconds: no attempt starts later than this.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
+    return Retrying(
+        retry=retry_if_exception_type(CommitFailedException),
+        stop=stop_after_attempt(most) | stop_after_delay(seconds),
+        wait=wait_random_exponential(multiplier=0.1, max=longest_wait),
+        reraise=True,
+    )
 
 
 def existing(found: Table | None, table: str) -> Table:

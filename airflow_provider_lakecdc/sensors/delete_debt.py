@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -40,10 +40,7 @@ class DeleteDebtSensor(LimitSensor):
     trigger_class = DeleteDebtTrigger
     template_fields: Sequence[str] = (
         *LimitSensor.template_fields,
-        "max_equality_delete_files",
-        "max_equality_deletes",
-        "max_position_delete_files",
-        "max_position_deletes",
+        *(each.name for each in fields(DebtLimits)),
         "branch",
     )
 
@@ -70,12 +67,7 @@ class DeleteDebtSensor(LimitSensor):
         """Return the tables and the limits that are given."""
         tables = super().parsed()
         try:
-            limits = DebtLimits(
-                _number(self.max_equality_delete_files),
-                _number(self.max_equality_deletes),
-                _number(self.max_position_delete_files),
-                _number(self.max_position_deletes),
-            )
+            limits = DebtLimits(*(_number(getattr(self, each.name)) for each in fields(DebtLimits)))
         except (SpecError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
         return {**tables, "limits": {name: value for name, value in asdict(limits).items() if value is not None}}

@@ -247,7 +247,13 @@ class LakeConfig:
     @property
     def selection(self) -> TableSelection:
         """Return the selection of the maintained tables."""
-        return TableSelection(tuple(self.maintained_tables), tuple(self.fed_patterns))
+        return TableSelection(
+            tuple(self.maintained_tables),
+            tuple(self.fed_patterns),
+            self.policy,
+            self.schedules.timezone,
+            self.query_log,
+        )
 
     @property
     def finds_tables(self) -> bool:
