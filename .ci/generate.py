@@ -35,17 +35,11 @@ OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
 RUFF = Path(sys.executable).with_name("ruff")
 WIDTH = 120
 #: parameters of jobs with a source
-SOURCE_PARAMETERS = {
-    "source": "the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)",
-    "targets": "the ``target`` of the job spec, one object per table. (templated)",
-    "source_conn_id": "connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``; "
-    "for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)",
+SOURCE_SIGNATURE = {
+    "source": "Mapping[str, Any]",
+    "targets": "Sequence[Mapping[str, Any]]",
+    "source_conn_id": "str | None = None",
 }
-SOURCE_SIGNATURE = [
-    "source: Mapping[str, Any]",
-    "targets: Sequence[Mapping[str, Any]]",
-    "source_conn_id: str | None = None",
-]
 IMPORTS = """from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 from lakecdc.contract.job_options import Outcome
@@ -85,10 +79,6 @@ class Option:
         if self.is_mapping:
             kind, default = f"{kind} | None", None
         return f"{self.name}: {kind} = {literal(default)}"
-
-    def passed(self) -> str:
-        """Return the entry in the options that the operator passes on."""
-        return f'"{self.name}": {self.name}' + (" or {}" if self.is_mapping else "")
 
 
 def main() -> None:
@@ -149,7 +139,7 @@ def options_of(described: type[JobOptions]) -> list[Option]:
             default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
             options[name] = Option(name, hints[name], default, " ".join(meaning.split()))
     assert set(options) == set(fields), f"{described.__name__} does not document {set(fields) - set(options)}"
-    last = [options.pop(each.name) for each in dataclasses.fields(JobOptions)]
+    last = [options.pop(each.name) for each in dataclasses.fields(JobOptions) if each.name in options]
     return [*options.values(), *last]
 
 
@@ -161,7 +151,7 @@ def annotation(hint: Any) -> str:
     if origin is typing.Literal:
         return _ALIASES.get(hint) or f"Literal[{', '.join(json.dumps(each) for each in arguments)}]"
     if origin in (typing.Union, types.UnionType):
-        kinds = [annotation(each) for each in arguments if each is not type(None)]
+        kinds = list(dict.fromkeys(annotation(each) for each in arguments if each is not type(None)))
         return " | ".join([*kinds, "None"]) if type(None) in arguments else " | ".join(kinds)
     if origin is tuple:
         return f"Sequence[{annotation(arguments[0])}]"
@@ -199,9 +189,14 @@ def with_operator(path: Path, name: str, job: str) -> str:
 
 def docstring_source(summary: str, job: str, options: list[Option]) -> str:
     """Return the docstring of an operator's class, indented."""
-    meanings = SOURCE_PARAMETERS if job in SOURCE_JOBS else {}
-    meanings = {**meanings, **{each.name: each.meaning for each in options}}
-    meanings["kwargs"] = "see :class:`LakecdcJobOperator`."
+    shared = shared_options(OPTIONS[job])
+    elsewhere = {each.name: each.meaning for owner in shared for each in options_of(owner)}
+    meanings = {each.name: each.meaning for each in options if elsewhere.get(each.name) != each.meaning}
+    base = ":class:`LakecdcJobOperator`"
+    if job in SOURCE_JOBS:
+        base = ":class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``"
+    places = ", ".join(f":class:`{owner.__module__}.{owner.__qualname__}`" for owner in shared)
+    meanings["kwargs"] = f"see {base}. Other options: {places}."
     parameters = [
         textwrap.fill(
             f":param {name}: {meaning}",
@@ -216,16 +211,23 @@ def docstring_source(summary: str, job: str, options: list[Option]) -> str:
     return textwrap.indent(f'"""{summary}\n\n', " " * 4) + "\n".join(parameters) + '\n    """\n'
 
 
+def shared_options(described: type[JobOptions]) -> list[type[JobOptions]]:
+    """Return the classes of options that a job shares with others, without those that are bases of one of them."""
+    jobs = list(OPTIONS.values())
+    shared = [owner for owner in described.__mro__ if sum(owner in of_job.__mro__ for of_job in jobs) > 1]
+    shared = [owner for owner in shared if dataclasses.is_dataclass(owner)]
+    return [owner for owner in shared if not any(issubclass(other, owner) for other in shared if other is not owner)]
+
+
 def init_source(job: str, options: list[Option]) -> str:
     """Return the source of an operator's ``__init__``, indented."""
-    signature = SOURCE_SIGNATURE if job in SOURCE_JOBS else []
-    arguments = [*signature, *(each.argument() for each in options), "**kwargs: Any"]
-    passed = [f"{name}={name}" for name in SOURCE_PARAMETERS] if job in SOURCE_JOBS else []
-    passed += ["options=options", *(f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS)]
+    signature = SOURCE_SIGNATURE if job in SOURCE_JOBS else {}
+    arguments = [*map(": ".join, signature.items()), *(each.argument() for each in options), "**kwargs: Any"]
+    passed = [f"{name}={name}" for name in signature]
+    passed += [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS]
     source = (
         f"def __init__(self, *, {', '.join(arguments)},) -> None:\n"
-        f"    options = {{{', '.join(each.passed() for each in options)},}}\n"
-        f"    super().__init__({', '.join(passed)}, **kwargs)\n"
+        f"    super().__init__({', '.join([*passed, 'options=self.options_among(locals())'])}, **kwargs)\n"
     )
     return textwrap.indent(source, " " * 4)
 
@@ -259,7 +261,7 @@ def operator_table(classes: Mapping[str, str]) -> str:
     common = {each.name for each in dataclasses.fields(JobOptions)}
     for job, name in classes.items():
         own = [each.name for each in options_of(OPTIONS[job]) if each.name not in common]
-        arguments = [*(SOURCE_PARAMETERS if job in SOURCE_JOBS else ()), *own]
+        arguments = [*(SOURCE_SIGNATURE if job in SOURCE_JOBS else ()), *own]
         rows.append(f"| `{name}` | {', '.join(f'`{each}`' for each in arguments)} |")
     return "\n".join(rows) + "\n"
 

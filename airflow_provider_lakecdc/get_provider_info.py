@@ -1,48 +1,15 @@
 """Metadata of this provider for Airflow.
 
-It imports nothing, as all Airflow components call it when they start.
+It imports nothing of Airflow, as all Airflow components call it when they start.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 _INTEGRATION = "Apache Iceberg change data"
 _PACKAGE = "airflow_provider_lakecdc"
-_OPERATORS = (
-    "base",
-    "ingest",
-    "replay_quarantine",
-    "rewrite_delete_files",
-    "sort_data_files",
-    "compact_data_files",
-    "rebucket",
-    "rewrite_manifests",
-    "compute_statistics",
-    "tag_snapshots",
-    "expire_snapshots",
-    "expire_partitions",
-    "remove_orphan_files",
-    "clean_side_tables",
-    "rollback_tables",
-    "reconcile",
-    "export_changes",
-    "check_tables",
-    "restore_moment",
-    "scd2",
-    "erase_rows",
-    "govern",
-    "table_status",
-    "consumer",
-    "announce",
-    "remove_documents",
-    "assess_tables",
-    "plan",
-    "approve",
-    "report",
-)
-#: each with a trigger of the same name
-_SENSORS = ("polling", "watermark", "delete_debt", "snapshot", "table_health", "source_lag")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -58,14 +25,20 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {"integration-name": _INTEGRATION, "external-doc-url": "https://iceberg.apache.org/", "tags": ["software"]}
         ],
-        "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
-        "sensors": [_modules(*(f"sensors.{name}" for name in _SENSORS))],
-        "triggers": [_modules(*(f"triggers.{name}" for name in (*_SENSORS, "row_change")))],
+        "operators": [_modules(*_names("operators"))],
+        "sensors": [_modules(*_names("sensors"))],
+        "triggers": [_modules(*_names("triggers"))],
         "hooks": [_modules("hooks.catalog", "hooks.source")],
         "extra-links": [f"{_PACKAGE}.submit.links.{name}" for name in ("JobReportLink", "SparkUiLink", "TableLink")],
         "cli": [f"{_PACKAGE}.cli.definition.get_lakecdc_commands"],
         "config": {"lakecdc": {"description": "Settings of the lakecdc provider.", "options": _options()}},
     }
+
+
+def _names(package: str) -> list[str]:
+    """Return the names of a package's modules, which are not imported."""
+    files = Path(__file__).with_name(package).glob("[!_]*.py")
+    return sorted(f"{package}.{file.stem}" for file in files)
 
 
 def _modules(*names: str) -> dict[str, Any]:

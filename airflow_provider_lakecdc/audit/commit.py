@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_lakecdc.lake.tables import branch_snapshots, summary_of
+from airflow_provider_lakecdc.lake.tables import branch_snapshots, commit_attempts, summary_of
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -38,22 +38,7 @@ def append_once(catalog: Catalog, batch: Batch, seconds: float) -> None:
     :raises CommitFailedException: other writers won every attempt. After any other exception the outcome is unknown;
         call again in both cases.
     """
-    from pyiceberg.exceptions import CommitFailedException
-    from tenacity import (
-        Retrying,
-        retry_if_exception_type,
-        stop_after_attempt,
-        stop_after_delay,
-        wait_random_exponential,
-    )
-
-    attempts = Retrying(
-        retry=retry_if_exception_type(CommitFailedException),
-        stop=stop_after_attempt(_ATTEMPTS) | stop_after_delay(seconds),
-        wait=wait_random_exponential(multiplier=0.1, max=2),
-        reraise=True,
-    )
-    attempts(_attempt, catalog, batch)
+    commit_attempts(_ATTEMPTS, longest_wait=2, seconds=seconds)(_attempt, catalog, batch)
 
 
 def holds(table: Table, batch: Batch) -> bool:

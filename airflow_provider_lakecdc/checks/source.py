@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.hooks.source import source_from_connection
-from airflow_provider_lakecdc.lake.tables import read_position
+from airflow_provider_lakecdc.lake.tables import read_positions
 from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.submit.failures import one_line
 from airflow_provider_lakecdc.submit.submission import check_spec, spec_document
@@ -55,8 +55,8 @@ def _positions(catalog: CatalogConnection, config: LakeConfig) -> dict[str, str]
     """Return the log positions of the fed tables by table, or None if one cannot be read."""
     try:
         tables = select_tables(catalog, TableSelection(tuple(config.fed_tables))).tables
-        positions = {table: read_position(catalog, table) for table in tables}
+        positions = read_positions(catalog, tables)
     except Exception as error:
         log.info("Cannot read the positions of tables: %s", one_line(error))
         return None
-    return {table: position.encode() for table, position in positions.items() if position}
+    return {table: position.encode() for table, position in positions.items()}

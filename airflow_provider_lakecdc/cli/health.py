@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from airflow_provider_lakecdc.cli.tables import selected
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
-from airflow_provider_lakecdc.lake.status import report_status
+from airflow_provider_lakecdc.lake.status import report_statuses
 from airflow_provider_lakecdc.observe.number_format import age
 from lakecdc.metadata.health import grade, worst_losses
 
-_THREADS = 4
 _HEADINGS = {
     "table": "left",
     "score": "right",
@@ -40,9 +37,7 @@ def main(args: Namespace) -> int:
     :return: 1 if one of them does not exist or cannot be read, else 0.
     """
     catalog, tables = selected(args)
-    read = partial(report_status, catalog, partitions=args.partitions, health=True)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        statuses = dict(zip(tables, pool.map(read, tables), strict=True))
+    statuses = report_statuses(catalog, tables, partitions=args.partitions, health=True)
     statuses = dict(sorted(statuses.items(), key=lambda named: _score(named[1])))
     if args.json:
         print_json(statuses)

@@ -12,9 +12,9 @@ from airflow_provider_lakecdc.audit import AuditRow, history
 from airflow_provider_lakecdc.cli.tables import catalog_of, configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_lines
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.watermark import parse_moment
 from airflow_provider_lakecdc.observe.number_format import age
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata.policy import is_pattern, matching
 
 _HEADINGS = {"ended": "right", "job": "left", "table": "left", "outcome": "left", "core-s": "right", "why": "left"}
@@ -65,8 +65,8 @@ def _moment(text: str) -> datetime:
     if ago := _AGE.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
-        return parse_moment(text)
-    except ValueError as error:
+        return parse_moment(text, "--since")
+    except SpecError as error:
         raise SpecError(
             f"Invalid --since {text!r}.", hint="Use 2026-01-31, 2026-01-31T06:00+01:00, 36h or 7d."
         ) from error

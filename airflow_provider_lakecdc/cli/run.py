@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,9 @@ from airflow_provider_lakecdc.cli.running import EXIT_CODES, EXIT_UNKNOWN
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json, print_lines, waiting
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
-from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
+from airflow_provider_lakecdc.governance.assess_tables import assess
+from airflow_provider_lakecdc.governance.assessment import Steps
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.operators.base import REPORT_URI_KEY, LakecdcJobOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator, tasks_of
 from airflow_provider_lakecdc.submit.failures import one_line
@@ -127,19 +129,11 @@ def _governing(
     # a quarantine with its own name is cleaned with all tables only
     shared = [] if args.tables else config.quarantine_tables
     beside = {step.job_name: shared for step in OF_SIDE_TABLES if step.job_name == job}
-    assessment = AssessTablesOperator(
-        task_id="assess",
-        tables=named,
-        fed=[] if args.tables else config.fed_patterns,
-        policy={pattern: asdict(policy) for pattern, policy in config.policy.items()},
-        steps={job: options},
-        beside=beside,
-        own={} if own is None else {job: own},
-        history=config.history_tables,
-        zone=config.schedules.timezone,
-        is_dry=args.dry_run,
-        catalog_conn_id=config.catalog,
-    ).assessed()
+    steps = Steps({job: options}, beside, {} if own is None else {job: own})
+    selection = replace(config.selection, tables=tuple(args.tables), fed=()) if args.tables else config.selection
+    assessment = assess(
+        get_catalog(config.catalog), selection, steps, history=config.history_tables, is_dry=args.dry_run
+    )
     absent = [table.table for table in assessment.tables if table.is_absent]
     if absent and args.tables:
         raise _unknown_tables(absent, "The catalog has")

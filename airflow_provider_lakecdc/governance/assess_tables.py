@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -22,17 +21,16 @@ from airflow_provider_lakecdc.governance.table_assessment import (
     assess_loaded,
     plan_unreadable,
 )
-from airflow_provider_lakecdc.lake.tables import load_table
+from airflow_provider_lakecdc.lake.tables import read_tables
 from lakecdc.metadata import names
 from lakecdc.metadata.policy import EVERYTHING, NOTHING, Governed, tighter
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
 log = logging.getLogger(__name__)
-_THREADS = 4
 _CLEAN = "clean_side_tables"
 
 
@@ -59,11 +57,11 @@ def assess(
     reads = _reads(catalog, selection, tables.tables, moment)
     scope = Scope(selection, steps, moment.astimezone(ZoneInfo(selection.zone)), is_dry, reads)
     candidates = [Candidate(name) for name in tables.tables if not only or name in only]
-    results = _assess_in_threads(catalog, scope, candidates)
+    results = _assess(catalog, scope, candidates)
     beside = _side_tables(results, steps, history or {}, with_shared=not only)
     if tables.existing is not None:
         beside = [each for each in beside if each.table in tables.existing]
-    results += _assess_in_threads(catalog, scope, beside)
+    results += _assess(catalog, scope, beside)
     if steps.beside and not only:
         results = _skip_needless_cleaning(
             results, {name for more in steps.beside.values() for name in more if not names.is_lake_table(name)}
@@ -91,13 +89,21 @@ def _reads(
         return {}
 
 
-def _assess_in_threads(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:
-    """Assess tables in threads, each with its own catalog client, as some clients are not thread-safe."""
-    parts = [part for number in range(_THREADS) if (part := candidates[number::_THREADS])]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        results = pool.map(partial(_assess_part, catalog, scope), parts)
-        by_name = {each.assessed.table: each for part in results for each in part}
-    return [by_name[each.table] for each in candidates if each.table in by_name]
+def _assess(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:
+    """Assess tables; those that do not exist are left out unless the configuration names them."""
+    by_name = {each.table: each for each in candidates}
+
+    def read(name: str, table: Table | None) -> Result | None:
+        if table is not None:
+            return assess_loaded(table, scope, by_name[name])
+        # a table that matched a pattern may be gone since the catalog was listed
+        is_named = name in scope.selection.named
+        return Result(Assessed(name, is_absent=True), NOTHING) if is_named else None
+
+    def failed(name: str, error: Exception) -> Result:
+        return plan_unreadable(scope, by_name[name], error)
+
+    return [each for each in read_tables(catalog, list(by_name), read, failed).values() if each is not None]
 
 
 def _side_tables(
@@ -159,29 +165,3 @@ def _skip_needless_cleaning(results: Sequence[Result], shared: Collection[str]) 
 def _without(result: Result, job: str) -> Result:
     actions = tuple(action for action in result.actions if action.job != job)
     return replace(result, actions=actions, skipped=tuple(each for each in result.skipped if each.job != job))
-
-
-def _assess_part(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candidate]) -> list[Result]:
-    results: dict[str, Result | None] = {}
-    try:
-        with closing(catalog.load()) as opened:
-            for each in candidates:
-                results[each.table] = _assess_table(opened, scope, each)
-    except Exception as error:
-        log.warning("Cannot read the catalog from this worker; nothing is removed from its tables.", exc_info=True)
-        results |= {each.table: plan_unreadable(scope, each, error) for each in candidates if each.table not in results}
-    return [result for result in results.values() if result is not None]
-
-
-def _assess_table(catalog: Catalog, scope: Scope, candidate: Candidate) -> Result | None:
-    """Assess one table; None if it does not exist and the configuration does not name it."""
-    try:
-        if (table := load_table(catalog, candidate.table)) is None:
-            # a table that matched a pattern may be gone since the catalog was listed
-            is_named = candidate.table in scope.selection.named
-            return Result(Assessed(candidate.table, is_absent=True), NOTHING) if is_named else None
-        return assess_loaded(table, scope, candidate)
-    except Exception as error:
-        # one table must not stop the others
-        log.warning("Cannot assess %s from this worker.", candidate.table, exc_info=True)
-        return plan_unreadable(scope, candidate, error)

@@ -5,16 +5,11 @@ What :mod:`airflow_provider_lakecdc.lake.assess_table` cannot tell for certain i
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.lake.assess_table import ASSESSORS, Idle, OpenTable, assess_job
-from airflow_provider_lakecdc.lake.tables import MAIN, load_table, summary_of
+from airflow_provider_lakecdc.lake.tables import MAIN, read_tables, summary_of
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import totals
@@ -24,10 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from lakecdc.contract.spec import JobSpec
-
-log = logging.getLogger(__name__)
-
-_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -55,41 +46,20 @@ def look(catalog: CatalogConnection, spec: JobSpec) -> FirstLook:
     named = list(dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))))
     if spec.job not in ASSESSORS or spec.options.dry_run:
         return FirstLook()
-    # clients of some catalogs are not for several threads, so that each has its own
-    parts = [part for number in range(_THREADS) if (part := named[number::_THREADS])]
-    found: dict[str, TableReport | None] = {}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for reports in pool.map(partial(_look_at, catalog, spec), parts):
-            found |= reports
-    idle = tuple(report for name in named if (report := found.get(name)) is not None)
-    return FirstLook(idle, frozenset(name for name, report in found.items() if report is None))
 
+    def read(name: str, table: Table | None) -> FirstLook:
+        if table is None and name not in spec.tables:
+            return FirstLook()
+        report = _idle(table, name, spec) if table is not None else None
+        return FirstLook((report,)) if report else FirstLook(left=frozenset({name}))
 
-def _look_at(catalog: CatalogConnection, spec: JobSpec, tables: Sequence[str]) -> dict[str, TableReport | None]:
-    """Return reports of the tables that need nothing, None for those left to the job; absent side tables have none."""
-    found: dict[str, TableReport | None] = dict.fromkeys(tables)
-    try:
-        with closing(catalog.load()) as opened:
-            for name in tables:
-                if (table := load_table(opened, name)) is not None:
-                    found[name] = _report(table, name, spec)
-                elif name not in spec.tables:
-                    del found[name]
-    except Exception:
-        log.warning("Not all tables can be looked at from here; the others are left to Spark.", exc_info=True)
-    return found
-
-
-def _report(table: Table, name: str, spec: JobSpec) -> TableReport | None:
-    """Return the report of a table that needs nothing; None if it is left to the job."""
-    try:
-        return _idle(table, name, spec)
-    except Exception:
-        log.warning("%s cannot be looked at from here, and is left to Spark.", name, exc_info=True)
-        return None
+    looks = read_tables(catalog, named, read, lambda name, _: FirstLook(left=frozenset({name}))).values()
+    idle = tuple(report for each in looks for report in each.idle)
+    return FirstLook(idle, frozenset(name for each in looks for name in each.left))
 
 
 def _idle(table: Table, name: str, spec: JobSpec) -> TableReport | None:
+    """Return the report of a table that needs nothing; None if it is left to the job."""
     branch = getattr(spec.options, "branch", MAIN)
     order = spec.options if isinstance(spec.options, SortDataFilesOptions) else SortDataFilesOptions()
     opened = OpenTable(table, branch, order)

@@ -16,7 +16,7 @@ from typing import Any
 from airflow_provider_lakecdc.exceptions import CLASSES
 from airflow_provider_lakecdc.governance.precheck import FirstLook
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.tables import open_table, read_position, record_idle_position, summary_of
+from airflow_provider_lakecdc.lake.tables import open_table, read_positions, record_idle_position, summary_of
 from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.submit.failures import one_line
 from airflow_provider_lakecdc.submit.submission import Submission
@@ -115,11 +115,8 @@ def _positions(catalog: CatalogConnection, spec: JobSpec) -> dict[str, Position]
     """Return where the targets stand in their source, without those that were never fed; None if that is not known."""
     if spec.job == RECONCILE or any(target.is_pattern for target in spec.targets):
         return None
-    tables = [target.table for target in spec.targets]
     try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            found = dict(zip(tables, pool.map(partial(read_position, catalog), tables), strict=True))
+        return read_positions(catalog, [target.table for target in spec.targets])
     except Exception as error:
         log.warning("The positions of tables cannot be read from here: %s", one_line(error))
         return None
-    return {table: position for table, position in found.items() if position is not None}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.lake.delete_debt import debt_of
-from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_table, snapshot_facts
+from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_table, read_tables, snapshot_facts
 from lakecdc.metadata import readers
 from lakecdc.metadata.last_write import last_write
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-
-log = logging.getLogger(__name__)
 
 
 def read_status(
@@ -36,27 +34,25 @@ def read_status(
         :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if the table does not exist.
     """
     with open_table(catalog, table) as loaded:
-        if loaded is None:
-            return None
-        status = _status(loaded, branch)
-        if partitions:
-            status["partitions"] = _partitions(loaded, branch)
-        if health:
-            measured = health_of(loaded, branch)
-            status["health"] = measured.facts() if measured else None
-        return status
+        return None if loaded is None else status_of(loaded, branch, partitions=partitions, health=health)
 
 
-def report_status(
-    catalog: CatalogConnection, table: str, branch: str = MAIN, *, partitions: bool = False, health: bool = False
-) -> dict[str, Any]:
-    """Return the status of a table, or only ``error`` if it does not exist or cannot be read."""
-    try:
-        status = read_status(catalog, table, branch, partitions=partitions, health=health)
-    except Exception as error:
-        log.exception("Cannot read %s", table)
-        return {"error": f"{type(error).__name__}: {error}"}
-    return status or {"error": "The table does not exist."}
+def report_statuses(
+    catalog: CatalogConnection,
+    tables: Sequence[str],
+    branch: str = MAIN,
+    *,
+    partitions: bool = False,
+    health: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Return the status of each table, or only ``error`` if it does not exist or cannot be read."""
+
+    def read(name: str, table: Table | None) -> dict[str, Any]:
+        if table is None:
+            return {"error": "The table does not exist."}
+        return status_of(table, branch, partitions=partitions, health=health)
+
+    return read_tables(catalog, tables, read, lambda _, error: {"error": f"{type(error).__name__}: {error}"})
 
 
 def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
@@ -65,11 +61,12 @@ def tables_of(catalog: CatalogConnection, namespace: str) -> list[str]:
         return sorted(".".join(name) for name in opened.list_tables(namespace))
 
 
-def _status(table: Table, branch: str) -> dict[str, Any]:
+def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, health: bool = False) -> dict[str, Any]:
+    """Return the status of a loaded table, see :func:`read_status`."""
     debt, version = debt_of(table, branch), table.format_version
     deletes = (debt.equality_delete_files, debt.position_delete_files)
     written = last_write(map(snapshot_facts, branch_snapshots(table, branch)), table.properties)
-    return {
+    status: dict[str, Any] = {
         "format_version": version,
         **debt.counts(),
         "ready_for_v4": readers.ready_for_v4(debt.equality_delete_files),
@@ -78,6 +75,12 @@ def _status(table: Table, branch: str) -> dict[str, Any]:
         "gained_by_rewrite": readers.gained_by_rewrite(version, *deletes),
         "last_write": written.facts(datetime.now(UTC)) if written else None,
     }
+    if partitions:
+        status["partitions"] = _partitions(table, branch)
+    if health:
+        measured = health_of(table, branch)
+        status["health"] = measured.facts() if measured else None
+    return status
 
 
 def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
-from lakecdc.metadata.names import IDLE_POSITION
+from lakecdc.metadata.names import IDLE_POSITION, READ_THROUGH
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle, nearest_carrier
 
 if TYPE_CHECKING:
@@ -20,8 +27,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAIN = "main"
+_THREADS = 4
 _ATTEMPTS = 10
 
 
@@ -43,6 +52,41 @@ def load_table(catalog: Catalog, table: str) -> Table | None:
         return catalog.load_table(table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
+
+
+def read_tables(
+    catalog: CatalogConnection,
+    tables: Sequence[str],
+    read: Callable[[str, Table | None], T],
+    failed: Callable[[str, Exception], T],
+) -> dict[str, T]:
+    """Read tables in threads, each with its own catalog client, as some clients are not thread-safe.
+
+    :param read: gets a table by its name and itself, or None if it does not exist.
+    :param failed: returns the value of a table that cannot be read; an error that it raises ends all.
+    """
+
+    def read_one(opened: Catalog, name: str) -> T:
+        try:
+            return read(name, load_table(opened, name))
+        except Exception as error:
+            # one table must not stop the others
+            log.warning("Cannot read %s from this worker.", name, exc_info=True)
+            return failed(name, error)
+
+    def read_part(names: Sequence[str]) -> dict[str, T]:
+        try:
+            opened = catalog.load()
+        except Exception as error:
+            log.warning("Cannot open the catalog from this worker.", exc_info=True)
+            return {name: failed(name, error) for name in names}
+        with closing(opened):
+            return {name: read_one(opened, name) for name in names}
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = list(pool.map(read_part, [tables[number::_THREADS] for number in range(min(_THREADS, len(tables)))]))
+    values = {name: value for part in parts for name, value in part.items()}
+    return {name: values[name] for name in tables}
 
 
 @contextmanager
@@ -77,6 +121,32 @@ def read_position(catalog: CatalogConnection, table: str) -> Position | None:
         return standing_position(found) if found is not None else None
 
 
+def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[str, Position]:
+    """Read where tables stand in their source, without those that do not exist or have never been fed.
+
+    An error of a table is raised.
+    """
+
+    def failed(_: str, error: Exception) -> None:
+        raise error
+
+    positions = read_tables(catalog, tables, lambda _, table: standing_position(table) if table else None, failed)
+    return {table: position for table, position in positions.items() if position is not None}
+
+
+def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
+    """Return the source time (UTC) up to which the table has every change.
+
+    Commits without a position (maintenance) are skipped, and a rollback moves the watermark back. A position in the
+    table's properties, left by a run over an idle source, counts if it continues the newest position of a snapshot.
+
+    :param table: ``namespace.name``.
+    :return: None if the table does not exist or has no position yet.
+    """
+    position = read_position(catalog, table)
+    return parse_moment(position.read_through, READ_THROUGH) if position and position.read_through else None
+
+
 def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:
     """Record how far the source of a quiet table was read, without a snapshot, as the ingest job does.
 
@@ -100,15 +170,6 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
     :param change: adds to the transaction what it changes.
     :raises InputError: there is no such table.
     """
-    from pyiceberg.exceptions import CommitFailedException
-    from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
-    attempts = Retrying(
-        retry=retry_if_exception_type(CommitFailedException),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.1, max=5),
-        reraise=True,
-    )
 
     def attempt() -> T:
         with open_table(catalog, table) as found:
@@ -118,7 +179,23 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
             transaction.commit_transaction()
             return result
 
-    return attempts(attempt)
+    return commit_attempts(_ATTEMPTS, longest_wait=5)(attempt)
+
+
+def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -> Retrying:
+    """Return a caller that repeats a commit while other writers come first, after a random time.
+
+    :param longest_wait: seconds between two attempts.
+    :param seconds: no attempt starts later than this.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
+    return Retrying(
+        retry=retry_if_exception_type(CommitFailedException),
+        stop=stop_after_attempt(most) | stop_after_delay(seconds),
+        wait=wait_random_exponential(multiplier=0.1, max=longest_wait),
+        reraise=True,
+    )
 
 
 def existing(found: Table | None, table: str) -> Table:

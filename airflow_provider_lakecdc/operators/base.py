@@ -22,20 +22,13 @@ from airflow_provider_lakecdc.submit import launcher, reporting, shipping
 from airflow_provider_lakecdc.submit.failures import interrupted, verdict
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
 from airflow_provider_lakecdc.submit.lease_waiting import reschedule_if_leased
-from airflow_provider_lakecdc.submit.links import (
-    REPORT_LINK_KEY,
-    TABLE_LINK_KEY,
-    JobReportLink,
-    SparkUiLink,
-    TableLink,
-    report_address,
-    table_address,
-)
+from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
 from airflow_provider_lakecdc.submit.progress import ProgressForwarder
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
 from lakecdc.contract import runtime
+from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.report import JobReport, now
 from lakecdc.metadata.names import side_tables
 
@@ -164,8 +157,8 @@ class LakecdcJobOperator(SubmitOperator):
         self._drop_failed(context)
         job, started = self.prepare(context), now()
         job_run = JobRun(self.job, self.catalog_conn_id, job.spec.tables, job.spec.options.dry_run, started)
-        self._push_job_run(context, job_run)
-        self._push_links(context, job_run)
+        context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.to_xcom())
+        push_links(context, self.catalog_conn_id, job.spec.tables)
         idle = self._precheck(context, job)
         report: JobReport | None
         submit_error: SubmitError | None = None
@@ -176,7 +169,7 @@ class LakecdcJobOperator(SubmitOperator):
         if report is not None:
             self._publish(context, job, report)
         failure = verdict(report, submit_error, job.spec.options.fail_on)
-        self._push_job_run(context, job_run.ended(report, failure))
+        context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.ended(report, failure).to_xcom())
         if failure:
             reschedule_if_leased(context, report, job.spec.options.fail_on)
             raise failure
@@ -184,6 +177,14 @@ class LakecdcJobOperator(SubmitOperator):
         if submit_error is not None:
             self.log.warning("spark-submit failed after the job was done: %s", submit_error)
         return reporting.compact(report)
+
+    @classmethod
+    def options_among(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the job among the arguments of a subclass; None for an object means an empty one."""
+        return {
+            each.name: {} if each.default_factory is dict and arguments[each.name] is None else arguments[each.name]
+            for each in dataclasses.fields(OPTIONS[cls.job_name])
+        }
 
     def check_run(self, context: Context) -> None:
         """Refuse a DAG run that this job cannot serve; subclasses implement it."""
@@ -223,8 +224,8 @@ class LakecdcJobOperator(SubmitOperator):
         launcher.refuse_secrets_in_cluster_mode(target, secrets)
         self._documents = Documents.of_try(self.documents_uri, context)
         self._set_command(catalog, target, self._documents, spec.source)
-        environment = {**launcher.worker_environment(target), **secrets}
-        return Submission(document, spec, self._documents, environment, not target.cluster_mode)
+        environment = launcher.worker_environment(target)
+        return Submission(document, spec, self._documents, secrets, environment, not target.cluster_mode)
 
     def render(self, context: Context | None = None) -> dict[str, Any]:
         """Show what would be submitted, with secrets masked; nothing is written or started.
@@ -233,10 +234,9 @@ class LakecdcJobOperator(SubmitOperator):
         :return: ``command``, ``environment``, ``spec_uri`` and ``spec``.
         """
         submission = self.prepare(context)
-        secret = set(submission.secrets) - set(_OWN_VARIABLES)
         return {
             "command": self.submit_command(),
-            "environment": {key: "***" if key in secret else value for key, value in submission.secrets.items()},
+            "environment": {**submission.environment, **dict.fromkeys(submission.secrets, "***")},
             "spec_uri": submission.documents.spec_uri,
             "spec": submission.document,
         }
@@ -300,7 +300,7 @@ class LakecdcJobOperator(SubmitOperator):
         catalog, may_skip = get_catalog(self.catalog_conn_id), self.look_first and not self._has_external_id(context)
         if job.spec.source is not None and job.driver_is_here:
             given = {name: str(value) for name, value in (self.env_vars or {}).items()}
-            environment = {**os.environ, **job.secrets, **given}
+            environment = {**os.environ, **job.environment, **job.secrets, **given}
             return source_precheck.look(catalog, job, environment, may_skip=may_skip)
         return precheck.look(catalog, job.spec) if may_skip else FirstLook()
 
@@ -352,12 +352,10 @@ class LakecdcJobOperator(SubmitOperator):
         if not settings.audit():
             return
         try:
-            documents = self._documents or job.documents
-            submitted = documents.read_application()
-            run = Run.of(context, self.owner)
+            submitted = (self._documents or job.documents).read_application()
             application = Application(
                 submitted["id"],
-                run,
+                Run.of(context, self.owner),
                 self.job,
                 job.spec.tables,
                 submitted["at"],
@@ -387,22 +385,12 @@ class LakecdcJobOperator(SubmitOperator):
         job.documents.write_spec(job.text)
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=job.documents.report_uri)
 
-    def _push_job_run(self, context: Context, job_run: JobRun) -> None:
-        """Push the state of the job for the report page."""
-        context["ti"].xcom_push(key=JOB_RUN_KEY, value=job_run.to_xcom())
-
-    def _push_links(self, context: Context, job_run: JobRun) -> None:
-        """Push the addresses of the report and table pages."""
-        push = context["ti"].xcom_push
-        push(key=REPORT_LINK_KEY, value=report_address(Run.of(context, self.owner)))
-        push(key=TABLE_LINK_KEY, value=table_address(job_run.catalog_conn_id, job_run.tables))
-
     def _submit(self, context: Context, submission: Submission) -> SubmitError | None:
         uri = submission.documents.report_uri
         self.log.info("Job %s for %d tables, report at %s", self.job, len(submission.spec.tables), uri)
         progress = ProgressForwarder(context["ti"].xcom_push)
         try:
-            with launcher.environment(submission.secrets):
+            with launcher.environment({**submission.environment, **submission.secrets}):
                 self.submit_and_wait(context, progress.listeners)
         except SubmitError as error:
             return error
@@ -438,15 +426,13 @@ class LakecdcJobOperator(SubmitOperator):
                 store.delete(key)
 
 
-_OWN_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JDK_JAVA_OPTIONS")
-
-
 class SourceJobOperator(LakecdcJobOperator):
     """Run one lakecdc job over tables and the source that feeds them.
 
     :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
     :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection with the source's address and login. (templated)
+    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
+        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
     :param kwargs: see :class:`LakecdcJobOperator`.
     """
 
@@ -483,5 +469,4 @@ class SourceJobOperator(LakecdcJobOperator):
 
 
 def _joined(given: str | None, *ours: str) -> str:
-    parts = [part.strip() for part in (given or "").split(",") if part.strip()]
-    return ",".join(dict.fromkeys([*parts, *ours]))
+    return ",".join(dict.fromkeys([*table_list(given or ""), *ours]))

@@ -15,9 +15,7 @@ class CheckTablesOperator(LakecdcJobOperator):
     :param checks: checks by table.
     :param report_values: show keys and checked values of some rows that fail in the report.
     :param branch: the branch to check.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "check_tables"
@@ -25,30 +23,11 @@ class CheckTablesOperator(LakecdcJobOperator):
     def __init__(
         self,
         *,
-        checks: Mapping[
-            str,
-            Sequence[
-                Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-                | Mapping[str, Any]
-            ],
-        ]
-        | str
-        | None = None,
+        checks: Mapping[str, Sequence[Mapping[str, Any]]] | str | None = None,
         report_values: bool | str = False,
         branch: str = "main",
         dry_run: bool | str = False,
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "checks": checks or {},
-            "report_values": report_values,
-            "branch": branch,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -15,11 +15,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
     :param quarantine_table: as for ``ingest``.
     :param dismiss: quarantined messages to drop without a replay; only for tables that the run cleans.
     :param forget_tables: former targets, whose rows are removed from the side tables that they shared with others.
-    :param protection: limits of removals by table, from the configuration. The table's own properties
-        ``lakecdc.policy.…`` apply too, with or without this option.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.protection.RemovingOptions`.
     """
 
     job_name: ClassVar[str] = "clean_side_tables"
@@ -35,12 +31,4 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "quarantine_table": quarantine_table,
-            "dismiss": dismiss,
-            "forget_tables": forget_tables,
-            "protection": protection or {},
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

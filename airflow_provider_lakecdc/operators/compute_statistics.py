@@ -14,11 +14,8 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
 
     :param columns: columns to count distinct values of; default: the identifier fields and the sort columns.
     :param min_changed_ratio: share of changed rows above which statistics are stale.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
     """
 
     job_name: ClassVar[str] = "compute_statistics"
@@ -33,11 +30,4 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "columns": columns,
-            "min_changed_ratio": min_changed_ratio,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

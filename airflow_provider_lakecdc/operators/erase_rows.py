@@ -27,12 +27,8 @@ class EraseRowsOperator(LakecdcJobOperator):
     :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
         ``lakecdc-day-*``.
     :param drop_consumers: consumers that may lose their position, as names or patterns.
-    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
-        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
-        approval is required.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.approval.ApprovableOptions`,
+        :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "erase_rows"
@@ -54,21 +50,7 @@ class EraseRowsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "keys_table": keys_table,
-            "keys_uri": keys_uri,
-            "condition": condition,
-            "history_tables": history_tables or {},
-            "further_tables": further_tables or {},
-            "quarantine_table": quarantine_table,
-            "documents_uri": documents_uri,
-            "drop_refs": drop_refs,
-            "drop_consumers": drop_consumers,
-            "approved": approved,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, documents_uri=documents_uri, **kwargs)
+        super().__init__(documents_uri=documents_uri, options=self.options_among(locals()), **kwargs)
 
     def prepare(self, context: Context | None = None) -> Submission:
         """Set the documents folder, which the job searches too, and call :meth:`LakecdcJobOperator.prepare`."""

@@ -19,14 +19,8 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         the column, whatever other fields there are, or days if there is none.
     :param allow_row_deletes: remove rows also from files that have younger rows too, by Spark's ``DELETE``, which reads
         these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
-    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
-        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
-        approval is required.
-    :param protection: limits of removals by table, from the configuration. The table's own properties
-        ``lakecdc.policy.…`` apply too, with or without this option.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.approval.ApprovableOptions`,
+        :class:`lakecdc.contract.protection.RemovingOptions`.
     """
 
     job_name: ClassVar[str] = "expire_partitions"
@@ -45,15 +39,4 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "time_column": time_column,
-            "max_age": max_age,
-            "older_than": older_than,
-            "max_partitions": max_partitions,
-            "allow_row_deletes": allow_row_deletes,
-            "approved": approved,
-            "protection": protection or {},
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

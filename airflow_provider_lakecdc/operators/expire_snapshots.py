@@ -15,13 +15,8 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
     :param older_than: ISO-8601 timestamp; older snapshots expire. Default: ``max_age`` before now.
     :param max_age: seconds; used without ``older_than``.
     :param retain_last: number of the newest snapshots of the main branch that never expire.
-    :param protection: limits of removals by table, from the configuration. The table's own properties
-        ``lakecdc.policy.…`` apply too, with or without this option.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.protection.RemovingOptions`,
+        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
     """
 
     job_name: ClassVar[str] = "expire_snapshots"
@@ -38,13 +33,4 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "older_than": older_than,
-            "max_age": max_age,
-            "retain_last": retain_last,
-            "protection": protection or {},
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

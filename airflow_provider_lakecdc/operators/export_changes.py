@@ -19,9 +19,7 @@ class ExportChangesOperator(LakecdcJobOperator):
     :param history_tables: by table, its history table, to export every single change instead of the net changes.
     :param consumer: name of a consumer that is registered with each table and advanced by each export, so that expiry
         keeps what is not exported yet.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "export_changes"
@@ -38,13 +36,4 @@ class ExportChangesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "destinations": destinations or {},
-            "since": since,
-            "until": until,
-            "history_tables": history_tables or {},
-            "consumer": consumer,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

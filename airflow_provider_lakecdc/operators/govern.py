@@ -19,8 +19,7 @@ class GovernOperator(LakecdcJobOperator):
 
     :param steps: the steps in the order of work.
     :param dry_run: run all steps dry; otherwise each step follows its own option.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "govern"
@@ -33,12 +32,7 @@ class GovernOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "steps": steps,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)
 
     def named_tables(self) -> tuple[list[str], list[str]]:
         """Return the tables and the side tables of all steps."""

@@ -15,10 +15,6 @@ class ReconcileOperator(SourceJobOperator):
     It takes source and targets of the ingest task. Rows that differ are compared again once the table has been fed past
     the time of the first comparison, so that changes in flight are not mismatches. Only ``repair`` changes a table.
 
-    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
-    :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
-        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
     :param ranges: number of ranges that the keys of each table are split into.
     :param sample: share of the ranges to compare, above 0 and up to 1; the choice changes with the table.
     :param max_wait: seconds to wait until a table has been fed past the time of the comparison, before rows that differ
@@ -27,9 +23,9 @@ class ReconcileOperator(SourceJobOperator):
     :param repair: load rows that differ from the source again; not for sources of type ``iceberg``.
     :param quarantine_table: as for ``ingest``; for ``repair``.
     :param report_values: show keys and bounds of ranges in the report.
-    :param dry_run: plan and measure, change nothing.
     :param fail_on: by default a table that differs from its source, with outcome ``skipped``, fails the job.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
+        options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "reconcile"
@@ -51,15 +47,10 @@ class ReconcileOperator(SourceJobOperator):
         fail_on: Sequence[Outcome] | str = ("skipped",),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "ranges": ranges,
-            "sample": sample,
-            "max_wait": max_wait,
-            "max_keys": max_keys,
-            "repair": repair,
-            "quarantine_table": quarantine_table,
-            "report_values": report_values,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)
+        super().__init__(
+            source=source,
+            targets=targets,
+            source_conn_id=source_conn_id,
+            options=self.options_among(locals()),
+            **kwargs,
+        )

@@ -21,16 +21,9 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         are skipped too.
     :param delay: seconds between removal and deletion; at least a day.
     :param run: id of a single run to restore or purge, from its report; default: all.
-    :param approved: by table, ``uri`` and ``sha256`` of a dry run's list, from its metric ``findings``: only what is in
-        the list and found again is removed. A changed list is refused, and so is a table without one. Default: no
-        approval is required.
-    :param protection: limits of removals by table, from the configuration. The table's own properties
-        ``lakecdc.policy.…`` apply too, with or without this option.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
     :param dry_run: find and count, change nothing, whatever the action.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.approval.ApprovableOptions`,
+        :class:`lakecdc.contract.protection.RemovingOptions`, :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
     """
 
     job_name: ClassVar[str] = "remove_orphan_files"
@@ -50,16 +43,4 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "action": action,
-            "min_age": min_age,
-            "longest_job": longest_job,
-            "delay": delay,
-            "run": run,
-            "approved": approved,
-            "protection": protection or {},
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

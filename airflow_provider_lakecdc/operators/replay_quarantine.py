@@ -16,23 +16,9 @@ class ReplayQuarantineOperator(SourceJobOperator):
     overwrites a newer state. What can be applied leaves the quarantine, the rest stays. All of it is one batch,
     whatever the data interval of the run.
 
-    :param source: the ``source`` of the job spec, see ``lakecdc.contract.sources``. (templated)
-    :param targets: the ``target`` of the job spec, one object per table. (templated)
-    :param source_conn_id: connection with the source's address and login: of type ``postgres``, ``mysql`` or ``kafka``;
-        for a source of type ``jdbc`` of a database or of type ``jdbc``. (templated)
     :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
-    :param max_batches: micro-batches per run; 0 means until the source's end at the start.
-    :param parallel_tables: tables that are written in parallel.
-    :param max_delete_files: limit of equality-delete files at which a table of mode ``upsert`` takes no further batch
-        until ``rewrite_delete_files`` has run, and one of mode ``auto`` merges; 0 means no limit.
-    :param quarantine_table: ``namespace.name`` of the table for messages that cannot be applied; default:
-        ``lakecdc_quarantine`` in the target's namespace. ``{namespace}`` and ``{table}`` are replaced by the target's,
-        such as in ``restricted.{table}_quarantine``.
-    :param max_quarantined_fraction: share of a batch's messages, 0 to 1, above which the table fails instead.
-    :param report_values: show values of rows in reports and logs if they are the reason of a failure.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
+        options: :class:`lakecdc.contract.feeding.FeedingOptions`.
     """
 
     job_name: ClassVar[str] = "replay_quarantine"
@@ -54,15 +40,10 @@ class ReplayQuarantineOperator(SourceJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "rules": rules,
-            "max_batches": max_batches,
-            "parallel_tables": parallel_tables,
-            "max_delete_files": max_delete_files,
-            "quarantine_table": quarantine_table,
-            "max_quarantined_fraction": max_quarantined_fraction,
-            "report_values": report_values,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(source=source, targets=targets, source_conn_id=source_conn_id, options=options, **kwargs)
+        super().__init__(
+            source=source,
+            targets=targets,
+            source_conn_id=source_conn_id,
+            options=self.options_among(locals()),
+            **kwargs,
+        )

@@ -20,9 +20,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
     :param into: by table, a table for the restored state instead of a branch; it is created if it does not exist, and
         replaced if it has an earlier restored state of the table.
     :param quarantine_table: as for ``ingest``.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "restore_moment"
@@ -40,14 +38,4 @@ class RestoreMomentOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "moment": moment,
-            "history_tables": history_tables or {},
-            "branch": branch,
-            "keep_for": keep_for,
-            "into": into or {},
-            "quarantine_table": quarantine_table,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -20,17 +20,7 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
     :param min_input_files: number of a data file's position-delete files from which they are merged.
     :param branch: the branch to rewrite.
-    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
-        unless that costs more than the work itself.
-    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
-    :param max_runtime: seconds after which no further group is started; 0 means no limit.
-    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
-        them, and ``remove_orphan_files`` removes them once they are old enough.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.rewriting.VerifiedOptions`.
     """
 
     job_name: ClassVar[str] = "rewrite_delete_files"
@@ -51,17 +41,4 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "engine": engine,
-            "position_deletes": position_deletes,
-            "min_input_files": min_input_files,
-            "branch": branch,
-            "verify": verify,
-            "verify_off_reason": verify_off_reason,
-            "max_runtime": max_runtime,
-            "keep_failed_files": keep_failed_files,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

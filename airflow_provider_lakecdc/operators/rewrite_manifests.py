@@ -14,13 +14,8 @@ class RewriteManifestsOperator(LakecdcJobOperator):
 
     :param min_manifests: number of manifests from which they are rewritten.
     :param min_average_bytes: average size of manifests above which they are not rewritten.
-    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
-        them, and ``remove_orphan_files`` removes them once they are old enough.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.rewriting.PublishingOptions`.
     """
 
     job_name: ClassVar[str] = "rewrite_manifests"
@@ -36,12 +31,4 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "min_manifests": min_manifests,
-            "min_average_bytes": min_average_bytes,
-            "keep_failed_files": keep_failed_files,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -17,9 +17,7 @@ class RollbackTablesOperator(LakecdcJobOperator):
     :param history_tables: history table by table; it is rolled back to the matching state.
     :param keep_for: seconds for which a tag keeps the undone state.
     :param expired_rows: roll back even beyond a removal of old rows, which restores them.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "rollback_tables"
@@ -35,12 +33,4 @@ class RollbackTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "to": to,
-            "history_tables": history_tables or {},
-            "keep_for": keep_for,
-            "expired_rows": expired_rows,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

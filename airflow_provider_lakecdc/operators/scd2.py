@@ -14,9 +14,7 @@ class Scd2Operator(LakecdcJobOperator):
 
     :param history_tables: history table by table.
     :param dimensions: by table, the table of its versions; it is created if it does not exist.
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "scd2"
@@ -30,10 +28,4 @@ class Scd2Operator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "history_tables": history_tables or {},
-            "dimensions": dimensions or {},
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

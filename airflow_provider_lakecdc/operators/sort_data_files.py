@@ -19,21 +19,8 @@ class SortDataFilesOperator(LakecdcJobOperator):
         of the table's last sort if ``columns`` is empty, else ``linear``.
     :param min_overlap_depth: average number of files with the same key above which a partition is sorted again; with a
         curve, a multiple of that number for as many files in a grid.
-    :param branch: the branch to rewrite.
-    :param target_file_size_bytes: target size of files; 0 means the table's ``write.target-file-size-bytes``, or if it
-        is not set, a size that suits the table's.
-    :param max_group_bytes: bytes rewritten per commit.
-    :param verify: what is proven before the commit: all files, a stated sample, or nothing; ``auto`` means all files
-        unless that costs more than the work itself.
-    :param verify_off_reason: the reason for ``off``, which requires one; the report shows it.
-    :param max_runtime: seconds after which no further group is started; 0 means no limit.
-    :param keep_failed_files: keep the files of a failed proof for inspection instead of deleting them; the report lists
-        them, and ``remove_orphan_files`` removes them once they are old enough.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.rewriting.RewriteDataFilesOptions`.
     """
 
     job_name: ClassVar[str] = "sort_data_files"
@@ -56,19 +43,4 @@ class SortDataFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "columns": columns,
-            "curve": curve,
-            "min_overlap_depth": min_overlap_depth,
-            "branch": branch,
-            "target_file_size_bytes": target_file_size_bytes,
-            "max_group_bytes": max_group_bytes,
-            "verify": verify,
-            "verify_off_reason": verify_off_reason,
-            "max_runtime": max_runtime,
-            "keep_failed_files": keep_failed_files,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

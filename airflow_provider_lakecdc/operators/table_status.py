@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.status import report_status, tables_of
+from airflow_provider_lakecdc.lake.status import report_statuses, tables_of
 from airflow_provider_lakecdc.lake.tables import MAIN
 from airflow_provider_lakecdc.submit.reporting import aligned
 from airflow_provider_lakecdc.submit.submission import table_list
@@ -76,7 +76,7 @@ class TableStatusOperator(BaseOperator):
             except Exception as error:
                 statuses[namespace] = {"error": f"Cannot list its tables: {type(error).__name__}: {error}"}
         parts = {"partitions": self.partitions, "health": self.health}
-        statuses |= {name: report_status(catalog, name, self.branch, **parts) for name in names}
+        statuses |= report_statuses(catalog, list(names), self.branch, **parts)
         self.log.info("Tables of %s:\n%s", self.catalog_conn_id, overview(statuses))
         context["ti"].xcom_push(key=STATUS_KEY, value=statuses)
         if failed := {name: status["error"] for name, status in statuses.items() if "error" in status}:

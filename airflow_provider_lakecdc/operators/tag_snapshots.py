@@ -17,11 +17,8 @@ class TagSnapshotsOperator(LakecdcJobOperator):
     :param months: number of past months with a tag ``lakecdc-month-2026-01``; 0 means none.
     :param zone: time zone of days and months, such as ``Europe/Berlin``.
     :param changes: further changes of tags and branches, in one atomic commit with the rest.
-    :param side_tables: ``namespace.name`` of further tables to work on if they exist: side tables that ingestion
-        creates when it needs them (``lakecdc.metadata.names.side_tables``).
-    :param dry_run: plan and measure, change nothing.
-    :param fail_on: outcomes that fail the job although they are not failures, such as ``skipped``.
-    :param kwargs: see :class:`LakecdcJobOperator`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
     """
 
     job_name: ClassVar[str] = "tag_snapshots"
@@ -38,13 +35,4 @@ class TagSnapshotsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        options = {
-            "days": days,
-            "months": months,
-            "zone": zone,
-            "changes": changes,
-            "side_tables": side_tables,
-            "dry_run": dry_run,
-            "fail_on": fail_on,
-        }
-        super().__init__(options=options, **kwargs)
+        super().__init__(options=self.options_among(locals()), **kwargs)

@@ -10,7 +10,7 @@ from airflow_provider_lakecdc.audit import Trend, health_trends
 from airflow_provider_lakecdc.audit.reading import LATELY
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.assess_table import OpenTable
-from airflow_provider_lakecdc.lake.status import read_status
+from airflow_provider_lakecdc.lake.status import status_of
 from airflow_provider_lakecdc.lake.tables import open_table, summary_of
 from airflow_provider_lakecdc.page.lakes import Lake, no_such_table
 from airflow_provider_lakecdc.page.lookups import MetadataCache
@@ -62,15 +62,13 @@ def _read(catalog: CatalogConnection, table: str) -> dict[str, Any]:
             raise no_such_table(table)
         # the same limit as for workers
         is_small = OpenTable(opened).is_small
-        snapshots = _snapshots(opened)
-        kept = len(opened.metadata.snapshots)
-    return {
-        "status": read_status(catalog, table, health=is_small),
-        "is_small": is_small,
-        "most_files": MOST_FILES_OF_A_WORKER,
-        "snapshots": snapshots,
-        "kept": kept,
-    }
+        return {
+            "status": status_of(opened, health=is_small),
+            "is_small": is_small,
+            "most_files": MOST_FILES_OF_A_WORKER,
+            "snapshots": _snapshots(opened),
+            "kept": len(opened.metadata.snapshots),
+        }
 
 
 def _snapshots(table: Table) -> list[dict[str, Any]]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.lake.tables import MAIN
-from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
+from airflow_provider_lakecdc.sensors.polling import LimitSensor
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits
 
 
-class DeleteDebtSensor(PollingSensor):
+class DeleteDebtSensor(LimitSensor):
     """Wait until the delete debt of tables is above its limits, or below.
 
     ``until="above"`` waits for a table with a count above its limit, to run maintenance when needed instead of by the
@@ -37,14 +37,10 @@ class DeleteDebtSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
+    trigger_class = DeleteDebtTrigger
     template_fields: Sequence[str] = (
-        *PollingSensor.template_fields,
-        "tables",
-        "until",
-        "max_equality_delete_files",
-        "max_equality_deletes",
-        "max_position_delete_files",
-        "max_position_deletes",
+        *LimitSensor.template_fields,
+        *(each.name for each in fields(DebtLimits)),
         "branch",
     )
 
@@ -60,37 +56,21 @@ class DeleteDebtSensor(PollingSensor):
         branch: str = MAIN,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.tables = tables
-        self.until = until
+        super().__init__(tables=tables, until=until, **kwargs)
         self.max_equality_delete_files = max_equality_delete_files
         self.max_equality_deletes = max_equality_deletes
         self.max_position_delete_files = max_position_delete_files
         self.max_position_deletes = max_position_deletes
         self.branch = branch
 
-    def trigger(self) -> DeleteDebtTrigger:
-        """Create the trigger."""
-        return DeleteDebtTrigger(
-            tables=tables_of(self.tables),
-            catalog_conn_id=self.catalog_conn_id,
-            limits=self._limits(),
-            until=side(self.until),
-            branch=self.branch,
-            poll_interval=self.poke_interval,
-        )
-
-    def _limits(self) -> dict[str, int]:
+    def parsed(self) -> dict[str, Any]:
+        """Return the tables and the limits that are given."""
+        tables = super().parsed()
         try:
-            limits = DebtLimits(
-                _number(self.max_equality_delete_files),
-                _number(self.max_equality_deletes),
-                _number(self.max_position_delete_files),
-                _number(self.max_position_deletes),
-            )
+            limits = DebtLimits(*(_number(getattr(self, each.name)) for each in fields(DebtLimits)))
         except (SpecError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
-        return {name: value for name, value in asdict(limits).items() if value is not None}
+        return {**tables, "limits": {name: value for name, value in asdict(limits).items() if value is not None}}
 
 
 def _number(value: int | str | None) -> int | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
-from typing import Any, cast, get_args
+from typing import Any, ClassVar, get_args
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
@@ -26,6 +26,8 @@ class PollingSensor(BaseSensorOperator):
     :param kwargs: arguments of ``BaseSensorOperator``, such as ``poke_interval`` and ``timeout`` in seconds.
     """
 
+    #: what is checked; its fields have the values of the sensor's arguments of their names
+    trigger_class: ClassVar[type[PollingTrigger]]
     template_fields: Sequence[str] = ("catalog_conn_id",)
     ui_color = "#d9ecf2"
 
@@ -36,9 +38,17 @@ class PollingSensor(BaseSensorOperator):
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
 
-    @abstractmethod
     def trigger(self) -> PollingTrigger:
         """Create the trigger."""
+        given = {**vars(self), "poll_interval": self.poke_interval, **self.parsed()}
+        return self.trigger_class(**{each.name: given[each.name] for each in fields(self.trigger_class)})
+
+    def parsed(self) -> dict[str, Any]:
+        """Return fields of the trigger that are not plain arguments, such as numbers that a template rendered.
+
+        :raises AirflowFailException: an argument is invalid.
+        """
+        return {}
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Check once."""
@@ -73,22 +83,25 @@ class PollingSensor(BaseSensorOperator):
         return result
 
 
-def tables_of(given: str | Sequence[str]) -> list[str]:
-    """Parse a sensor's argument ``tables``.
+class LimitSensor(PollingSensor):
+    """Wait until some table is past a limit, or none is.
 
-    :raises AirflowFailException: it is empty.
+    :param tables: ``namespace.name`` of each table. (templated)
+    :param until: ``above`` or ``below``. (templated)
+    :param kwargs: see :class:`PollingSensor`.
     """
-    tables = table_list(given)
-    if not tables:
-        raise AirflowFailException("tables is empty. Name at least one table.")
-    return tables
 
+    template_fields: Sequence[str] = (*PollingSensor.template_fields, "tables", "until")
 
-def side(until: str) -> Side:
-    """Parse a sensor's argument ``until``.
+    def __init__(self, *, tables: str | Sequence[str], until: Side | str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.until = until
 
-    :raises AirflowFailException: it is invalid.
-    """
-    if until not in get_args(Side):
-        raise AirflowFailException(f"Expected until='above' or 'below', got {until!r}.")
-    return cast(Side, until)
+    def parsed(self) -> dict[str, Any]:
+        """Return the tables, of which there must be one."""
+        if not (tables := table_list(self.tables)):
+            raise AirflowFailException("tables is empty. Name at least one table.")
+        if self.until not in get_args(Side):
+            raise AirflowFailException(f"Expected until='above' or 'below', got {self.until!r}.")
+        return {"tables": tables}

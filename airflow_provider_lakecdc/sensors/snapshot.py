@@ -27,6 +27,7 @@ class SnapshotSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
+    trigger_class = SnapshotTrigger
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "consumer")
 
     def __init__(self, *, table: str, consumer: str, limit: float = LIMIT, **kwargs: Any) -> None:
@@ -39,12 +40,3 @@ class SnapshotSensor(PollingSensor):
         """Register the consumer, then wait."""
         register_consumer(get_catalog(self.catalog_conn_id), self.table, self.consumer, limit=self.limit)
         return super().execute(context)
-
-    def trigger(self) -> SnapshotTrigger:
-        """Create the trigger."""
-        return SnapshotTrigger(
-            table=self.table,
-            consumer=self.consumer,
-            catalog_conn_id=self.catalog_conn_id,
-            poll_interval=self.poke_interval,
-        )

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.lake.limits import Side
-from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
+from airflow_provider_lakecdc.sensors.polling import LimitSensor
 from airflow_provider_lakecdc.triggers.source_lag import SourceLagTrigger
 
 
-class SourceLagSensor(PollingSensor):
+class SourceLagSensor(LimitSensor):
     """Wait until tables lag behind their source's log by more than a limit, or none does.
 
     ``until="above"`` waits for a table with a larger lag, to ingest when needed instead of by the clock.
@@ -31,14 +31,8 @@ class SourceLagSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    template_fields: Sequence[str] = (
-        *PollingSensor.template_fields,
-        "tables",
-        "source",
-        "source_conn_id",
-        "max_lag",
-        "until",
-    )
+    trigger_class = SourceLagTrigger
+    template_fields: Sequence[str] = (*LimitSensor.template_fields, "source", "source_conn_id", "max_lag")
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json"}
 
     def __init__(
@@ -51,30 +45,18 @@ class SourceLagSensor(PollingSensor):
         until: Side | str = "above",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.tables = tables
+        super().__init__(tables=tables, until=until, **kwargs)
         self.source = source
         self.source_conn_id = source_conn_id
         self.max_lag = max_lag
-        self.until = until
 
-    def trigger(self) -> SourceLagTrigger:
-        """Create the trigger."""
-        return SourceLagTrigger(
-            tables=tables_of(self.tables),
-            source=self.source,
-            source_conn_id=self.source_conn_id,
-            max_lag=self._limit(),
-            catalog_conn_id=self.catalog_conn_id,
-            until=side(self.until),
-            poll_interval=self.poke_interval,
-        )
-
-    def _limit(self) -> int:
+    def parsed(self) -> dict[str, Any]:
+        """Return the tables and the limit."""
+        tables = super().parsed()
         try:
             limit = int(self.max_lag)
         except ValueError as error:
             raise AirflowFailException(f"max_lag {self.max_lag!r} is not a whole number.") from error
         if limit < 0:
             raise AirflowFailException(f"max_lag must not be negative, got {limit}.")
-        return limit
+        return {**tables, "max_lag": limit}

@@ -9,11 +9,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.lake.tables import MAIN
-from airflow_provider_lakecdc.sensors.polling import PollingSensor, side, tables_of
+from airflow_provider_lakecdc.sensors.polling import LimitSensor
 from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
 
 
-class TableHealthSensor(PollingSensor):
+class TableHealthSensor(LimitSensor):
     """Wait until the health of tables is below a score, or above.
 
     ``until="below"`` waits for a table with a lower score, to run maintenance when needed instead of by the clock; the
@@ -28,7 +28,8 @@ class TableHealthSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
-    template_fields: Sequence[str] = (*PollingSensor.template_fields, "tables", "score", "until", "branch")
+    trigger_class = TableHealthTrigger
+    template_fields: Sequence[str] = (*LimitSensor.template_fields, "score", "branch")
 
     def __init__(
         self,
@@ -39,28 +40,17 @@ class TableHealthSensor(PollingSensor):
         branch: str = MAIN,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.tables = tables
+        super().__init__(tables=tables, until=until, **kwargs)
         self.score = score
-        self.until = until
         self.branch = branch
 
-    def trigger(self) -> TableHealthTrigger:
-        """Create the trigger."""
-        return TableHealthTrigger(
-            tables=tables_of(self.tables),
-            score=self._limit(),
-            catalog_conn_id=self.catalog_conn_id,
-            until=side(self.until),
-            branch=self.branch,
-            poll_interval=self.poke_interval,
-        )
-
-    def _limit(self) -> float:
+    def parsed(self) -> dict[str, Any]:
+        """Return the tables and the score."""
+        tables = super().parsed()
         try:
             limit = float(self.score)
         except ValueError as error:
             raise AirflowFailException(f"score {self.score!r} is not a number.") from error
         if not 0 <= limit <= 100:
             raise AirflowFailException(f"Expected a score between 0 and 100, got {limit:g}.")
-        return limit
+        return {**tables, "score": limit}

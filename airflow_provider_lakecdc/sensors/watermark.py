@@ -10,9 +10,11 @@ from airflow.sdk import Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
+from airflow_provider_lakecdc.lake.tables import read_watermark
 from airflow_provider_lakecdc.sensors.polling import PollingSensor
 from airflow_provider_lakecdc.triggers.watermark import IcebergWatermarkTrigger
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import parse_moment
 
 
 class IcebergWatermarkSensor(PollingSensor):
@@ -26,6 +28,7 @@ class IcebergWatermarkSensor(PollingSensor):
     :param kwargs: see :class:`airflow_provider_lakecdc.sensors.polling.PollingSensor`.
     """
 
+    trigger_class = IcebergWatermarkTrigger
     template_fields: Sequence[str] = (*PollingSensor.template_fields, "table", "moment")
 
     def __init__(self, *, table: str, moment: str = "{{ data_interval_end }}", **kwargs: Any) -> None:
@@ -33,14 +36,9 @@ class IcebergWatermarkSensor(PollingSensor):
         self.table = table
         self.moment = moment
 
-    def trigger(self) -> IcebergWatermarkTrigger:
-        """Create the trigger."""
-        return IcebergWatermarkTrigger(
-            table=self.table,
-            catalog_conn_id=self.catalog_conn_id,
-            moment=self._moment().isoformat(),
-            poll_interval=self.poke_interval,
-        )
+    def parsed(self) -> dict[str, Any]:
+        """Return the moment with a zone."""
+        return {"moment": self._moment().isoformat()}
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Check the table once; the task's return value is the watermark, ISO-8601."""
@@ -52,8 +50,8 @@ class IcebergWatermarkSensor(PollingSensor):
 
     def _moment(self) -> datetime:
         try:
-            return parse_moment(self.moment)
-        except (TypeError, ValueError) as error:
+            return parse_moment(self.moment, "moment")
+        except (TypeError, SpecError) as error:
             raise AirflowFailException(
                 f"moment {self.moment!r} is not an ISO-8601 timestamp. Set it for runs without a data interval "
                 "(asset-triggered or partitioned); scheduled DAGs need a timetable with "

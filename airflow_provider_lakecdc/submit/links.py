@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import BaseOperatorLink, Context
 from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_provider_lakecdc.page.addresses import link_from_airflow
@@ -13,8 +13,6 @@ from airflow_provider_lakecdc.page.addresses import link_from_airflow
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
-
-    from airflow_provider_lakecdc.audit import Run
 
 #: XComs of the links' addresses, pushed as soon as they are known, so that links work while the job runs and after a
 #: failure
@@ -59,16 +57,14 @@ class SparkUiLink(_PushedLink):
     key = SPARK_UI_KEY
 
 
-def report_address(ti: Run) -> str:
-    """Return the address of a job's report, relative to Airflow's page."""
-    return link_from_airflow("report", dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index)
+def push_links(context: Context, catalog_conn_id: str, tables: Sequence[str]) -> None:
+    """Push the addresses of a job's report and tables, relative to Airflow's page.
 
-
-def table_address(catalog_conn_id: str, tables: Sequence[str]) -> str:
-    """Return the address of a job's tables, relative to Airflow's page.
-
-    :param catalog_conn_id: connection of their catalog.
+    :param catalog_conn_id: connection of the tables' catalog.
     """
-    if len(tables) == 1:
-        return link_from_airflow("table", lake=catalog_conn_id, name=tables[0])
-    return link_from_airflow("tables", lake=catalog_conn_id)
+    ti = context["ti"]
+    mapped = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
+    report = link_from_airflow("report", dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=mapped)
+    page, name = ("table", tables[0]) if len(tables) == 1 else ("tables", None)
+    ti.xcom_push(key=REPORT_LINK_KEY, value=report)
+    ti.xcom_push(key=TABLE_LINK_KEY, value=link_from_airflow(page, lake=catalog_conn_id, name=name))

@@ -26,6 +26,7 @@ class Submission:
     :param spec: the parsed spec.
     :param documents: the store of spec and report.
     :param secrets: values of the references by environment variable.
+    :param environment: further variables of spark-submit.
     :param driver_is_here: whether the job's driver runs on this worker.
     """
 
@@ -33,6 +34,7 @@ class Submission:
     spec: JobSpec
     documents: Documents
     secrets: dict[str, str] = field(repr=False)
+    environment: dict[str, str]
     driver_is_here: bool = True
 
     @property

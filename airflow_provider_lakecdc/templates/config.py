@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.governance.query_log import QueryLog
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import parse, refuse_unknown
+from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
 from lakecdc.metadata.hurts import Alerts
@@ -187,10 +187,7 @@ class LakeConfig:
             )
         self._check_approvals()
         self._check_debt()
-        try:
-            datetime.fromisoformat(self.start_date)
-        except ValueError as error:
-            raise SpecError(f"start_date {self.start_date!r} is not an ISO-8601 timestamp.") from error
+        parse_moment(self.start_date, "start_date")
 
     def _check_debt(self) -> None:
         if not self.schedules.debt:
@@ -250,7 +247,13 @@ class LakeConfig:
     @property
     def selection(self) -> TableSelection:
         """Return the selection of the maintained tables."""
-        return TableSelection(tuple(self.maintained_tables), tuple(self.fed_patterns))
+        return TableSelection(
+            tuple(self.maintained_tables),
+            tuple(self.fed_patterns),
+            self.policy,
+            self.schedules.timezone,
+            self.query_log,
+        )
 
     @property
     def finds_tables(self) -> bool:
@@ -303,8 +306,7 @@ class LakeConfig:
     @property
     def first_day(self) -> datetime:
         """Return ``start_date`` with a time zone."""
-        moment = datetime.fromisoformat(self.start_date)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return parse_moment(self.start_date, "start_date")
 
     def job_options(self, dag: str, job: str, **defaults: Any) -> dict[str, Any]:
         """Return the options of a job in one of the DAGs.

@@ -7,15 +7,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import asource_from_connection, source_from_connection
 from airflow_provider_lakecdc.lake.limits import Side, Until, check_limit
-from airflow_provider_lakecdc.lake.tables import read_position
+from airflow_provider_lakecdc.lake.tables import read_tables, standing_position
 from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 #: bytes or messages by table; None for a table that was never fed
 Lags = dict[str, int | None]
@@ -51,7 +54,8 @@ class SourceLagTrigger(PollingTrigger):
         return await asyncio.to_thread(self._check, catalog, source)
 
     def _check(self, catalog: CatalogConnection, source: tuple[Mapping[str, Any], SecretEnvironment]) -> Lags | None:
-        positions = {table: _position(catalog, table) for table in self.tables}
+        # the source is queried for all tables at once
+        positions = read_tables(catalog, self.tables, _position, lambda _, error: error)
         lags = _query(*source, {table: position for table, position in positions.items() if isinstance(position, str)})
 
         def lag_of(table: str) -> float:
@@ -64,12 +68,9 @@ class SourceLagTrigger(PollingTrigger):
         return None if behind is None else {table: lags.get(table) for table in behind}
 
 
-def _position(catalog: CatalogConnection, table: str) -> str | None | Exception:
-    """Return a table's encoded position in its source, or the error; the source is queried for all tables at once."""
-    try:
-        position = read_position(catalog, table)
-    except Exception as error:
-        return error
+def _position(_: str, table: Table | None) -> str | None | Exception:
+    """Return a table's encoded position in its source."""
+    position = standing_position(table) if table is not None else None
     return position.encode() if position else None
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
+from airflow_provider_lakecdc.lake.tables import read_watermark
 from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+from lakecdc.contract.fields import parse_moment
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -25,5 +26,5 @@ class IcebergWatermarkTrigger(PollingTrigger):
 
     def check(self, catalog: CatalogConnection) -> str | None:
         """Return the watermark if it has reached the moment."""
-        moment, watermark = parse_moment(self.moment), read_watermark(catalog, self.table)
+        moment, watermark = parse_moment(self.moment, "moment"), read_watermark(catalog, self.table)
         return watermark.isoformat() if watermark is not None and watermark >= moment else None

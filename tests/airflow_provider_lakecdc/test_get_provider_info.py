@@ -39,6 +39,7 @@ def test_every_module_and_class_it_names_exists() -> None:
 # what only other operators and sensors are made from
 BASES = {
     "airflow_provider_lakecdc.operators.base.SourceJobOperator",
+    "airflow_provider_lakecdc.sensors.polling.LimitSensor",
     "airflow_provider_lakecdc.sensors.polling.PollingSensor",
 }
 

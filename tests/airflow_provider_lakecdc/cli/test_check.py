@@ -183,7 +183,7 @@ def test_the_source_is_asked_with_the_positions_of_its_tables(
     def unreadable(*_: Any) -> None:
         raise OSError("503 Slow Down")
 
-    monkeypatch.setattr(source_findings, "read_position", unreadable)
+    monkeypatch.setattr(source_findings, "read_positions", unreadable)
     configured(**feeding)
     assert asked[1]["positions"] is None
 

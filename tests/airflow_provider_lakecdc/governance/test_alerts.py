@@ -10,8 +10,8 @@ from typing import Any
 from jinja2 import Template
 
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, config, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
-from tests.airflow_provider_lakecdc.test_in_airflow import FIVE, config, dag_file, states, xcoms
 
 __all__ = ["config"]
 HOURLY = "lakecdc_hourly_governance"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
-
 import pytest
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.watermark import parse_moment, read_watermark
+from airflow_provider_lakecdc.lake.tables import read_watermark
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 FIVE, SIX, SEVEN = (f"2026-01-01T0{hour}:00:00+00:00" for hour in (5, 6, 7))
@@ -63,15 +61,3 @@ def test_a_rollback_rewinds_it(orders: FedTable) -> None:
     orders.ingest(SIX)
     orders.roll_back(first)
     assert read() == FIVE
-
-
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        ("2026-01-01 05:00:00", datetime(2026, 1, 1, 5, tzinfo=UTC)),
-        ("2026-01-01T05:00:00Z", datetime(2026, 1, 1, 5, tzinfo=UTC)),
-        ("2026-01-01T05:00:00+02:00", datetime(2026, 1, 1, 5, tzinfo=timezone(timedelta(hours=2)))),
-    ],
-)
-def test_moments_without_a_zone_are_utc(text: str, moment: datetime) -> None:
-    assert parse_moment(text) == moment

@@ -111,7 +111,7 @@ def test_options_of_a_dag_go_before_those_of_the_job_and_the_templates() -> None
             "'shop.order' in options.nightly_governance.check_tables.checks",
         ),
         ({"options": {"check_tables": {"checks": {"shop.orders": [COUNTED | {"min": None}]}}}}, "has no bounds"),
-        ({"start_date": "first of May"}, "start_date 'first of May' is not"),
+        ({"start_date": "first of May"}, "start_date is 'first of May'"),
     ],
 )
 def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:

@@ -1,0 +1,124 @@
+"""Runs in which a person is asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakecdc.metadata.policy import APPROVE
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, config, dag_file, states, xcoms
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+__all__ = ["config"]
+
+ORPHANS = "remove_orphan_files"
+#: what a dry run reports of a table in which it has found something
+FOUND = {"orphan_files": 3, "orphan_bytes": 4096, "findings": {"uri": "file:///found.jsonl", "sha256": "4f"}}
+
+
+class TestAnApproval:
+    """A run of the weekly DAG in which a person is asked about two of three tables."""
+
+    @pytest.fixture
+    def run(
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Callable[[Callable[[Any, Any], None]], Any]:
+        """Runs the DAG; what it is given answers when the run waits for nothing else."""
+        changes = {
+            "tables": ["shop.orders", "shop.items", "shop.free"],
+            "options": {ORPHANS: {"dry_run": False}},
+            "policy": {"shop.orders": {"approve": [ORPHANS], "owner": "sales"}},
+            "statistics": False,
+            "tables_per_application": 0,
+        }
+        (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+        for name in ("orders", "items", "free"):
+            FedTable(lake, f"shop.{name}").ingest(FIVE)
+        with FedTable.open(lake).load_table("shop.items").transaction() as transaction:
+            transaction.set_properties({APPROVE: ORPHANS})
+        spark_submit.behave({f"shop.{name}": {"metrics": FOUND} for name in ("orders", "items", "free")})
+        return lambda answer: self.ran(install, monkeypatch, answer)
+
+    def ran(self, install: Install, monkeypatch: pytest.MonkeyPatch, answer: Callable[[Any, Any], None]) -> Any:
+        from airflow.models.hitl import HITLDetail
+        from airflow.utils.session import create_session
+
+        sleep = time.sleep
+
+        def asked(seconds: float) -> None:
+            # dag.test sleeps while it waits for an answer
+            with create_session() as session:
+                for request in session.query(HITLDetail).filter(HITLDetail.responded_at.is_(None)).all():
+                    answer(request, session)
+            sleep(min(seconds, 0.01))
+
+        monkeypatch.setattr(time, "sleep", asked)
+        return install("lakecdc_weekly_governance", dag_file("lakecdc_weekly_governance")).test()
+
+    def test_a_person_approves_one_of_two_tables(self, run: Any, spark_submit: FakeSpark) -> None:
+        from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+        from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+
+        seen: list[Any] = []
+
+        def approve(request: Any, session: Any) -> None:
+            ti = request.task_instance
+            seen.append((request.options, request.body, states(ti.dag_run)))
+            user: Any = SimpleNamespace(get_id=lambda: "7", get_name=lambda: "ada")
+            chosen = UpdateHITLDetailPayload(chosen_options=["shop.items"], params_input={})
+            update_hitl_detail(ti.dag_id, ti.run_id, ti.task_id, chosen, user, session)
+
+        ended = run(approve)
+        assert ended.state == "success"
+        ((options, body, meanwhile),) = seen
+        assert options == ["none of them", "shop.orders", "shop.items"]
+        assert "| shop.orders | sales | 3 | 4,096 |  |  | file:///found.jsonl | 4f |" in body
+        # who needs no approval does not wait for it
+        assert (meanwhile[ORPHANS], meanwhile["report"]) == (["success"], ["success"])
+        free, dry, real = spark_submit.calls
+        asked = {call["spec"]["tables"][0]: call["spec"]["options"] for call in (free, real)}
+        assert dry["spec"]["tables"] == ["shop.orders", "shop.items"] and dry["spec"]["options"]["dry_run"] is True
+        assert (free["spec"]["tables"], asked["shop.free"]["approved"]) == (["shop.free"], None)
+        assert real["spec"]["tables"] == ["shop.items"] and asked["shop.items"]["dry_run"] is False
+        assert asked["shop.items"]["approved"] == {"shop.items": FOUND["findings"]}
+        told = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
+        assert {"done": 1, "a person is asked": 2} in told and {"done": 1, "not approved": 1} in told
+
+    def test_no_answer_is_a_no(self, run: Any, spark_submit: FakeSpark) -> None:
+        from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+
+        def time_is_up(request: Any, session: Any) -> None:
+            request.task_instance.trigger_timeout -= timedelta(days=5, seconds=1)
+            session.commit()
+            scheduler: Any = SimpleNamespace(log=logging.getLogger())
+            SchedulerJobRunner.check_awaiting_input_timeouts(scheduler, session=session)
+
+        ended = run(time_is_up)
+        assert ended.state == "success"
+        assert states(ended)[f"{ORPHANS}_approval"] == ["success"]
+        assert states(ended)[f"{ORPHANS}_approved"] == ["skipped"]
+        assert [call["spec"]["options"]["dry_run"] for call in spark_submit.calls] == [False, True]
+
+    def test_nobody_is_asked_where_nothing_was_found(self, run: Any, spark_submit: FakeSpark) -> None:
+        spark_submit.behave()
+        ended = run(lambda *_: pytest.fail("nobody is to be asked"))
+        assert ended.state == "success"
+        assert states(ended)[f"{ORPHANS}_approval"] == states(ended)[f"{ORPHANS}_approved"] == ["skipped"]
+        # of the dry run
+        told = [x["outcomes"] for x in xcoms(ended.run_id)["return_value"] if "outcomes" in x]
+        assert {"done": 2} in told

@@ -1,0 +1,246 @@
+"""Runs of the governance DAGs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_lakecdc.audit import health_history, history
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, config, dag_file, states, xcoms
+from tests.airflow_provider_lakecdc.tables import FedTable
+
+__all__ = ["config"]
+
+NAMED = ("shop.orders", "shop.items")
+
+
+@pytest.mark.usefixtures("config")
+class TestGovernance:
+    """The three DAG files, run as they stand."""
+
+    @pytest.mark.parametrize(
+        ("name", "steps"),
+        [
+            ("lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"]),
+            (
+                "lakecdc_nightly_governance",
+                [
+                    *("rewrite_delete_files", "sort_data_files", "compact_data_files", "rewrite_manifests"),
+                    *("tag_snapshots", "expire_snapshots", "clean_side_tables"),
+                ],
+            ),
+            ("lakecdc_weekly_governance", ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
+        ],
+    )
+    def test_governance(
+        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None], name: str, steps: list[str]
+    ) -> None:
+        untold(*NAMED)
+        run = install(name, dag_file(name)).test()
+        assert run.state == "success"
+        once = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
+        if "nightly" in name:
+            once["remove_documents"] = ["success"]
+        # nothing stands beside the tables, and the audit has no old rows
+        ran = [step for step in steps if step not in ("clean_side_tables", "expire_partitions")]
+        done = {step: ["success" if step in ran else "skipped"] * 2 for step in steps}
+        assert states(run) == {**done, **once}
+        assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in ran for _ in range(2)]
+
+    @pytest.mark.parametrize("name", ["lakecdc_hourly_governance", "lakecdc_nightly_governance"])
+    def test_tables_that_need_nothing(
+        self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], name: str
+    ) -> None:
+        for table in ("shop.orders", "shop.items"):
+            FedTable(lake, table).ingest(FIVE)
+        run = install(name, dag_file(name)).test()
+        assert run.state == "success"
+        ran = {"assess", "plan", "report", "finished", "remove_documents"}
+        assert {(task in ran, state) for task, found in states(run).items() for state in found} == {
+            (True, "success"),
+            (False, "skipped"),
+        }
+        assert spark_submit.calls == []
+        (assessment,) = xcoms(run.run_id)["tables"]
+        assert {facts["score"] for facts in assessment.values()} == {100.0}
+
+    def test_a_failing_table_ends_its_own_chain_only(
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        untold: Callable[..., None],
+    ) -> None:
+        untold(*NAMED, "a.b")
+        together = {
+            **config,
+            "tables_per_application": 0,
+            "targets": [*config["targets"], {"table": "a.b", "key": ["k"]}],
+        }
+        (tmp_path / "config.json").write_text(json.dumps(together))
+        quarantine = FedTable(lake, "a.lakecdc_quarantine")
+        for _ in range(9):
+            quarantine.ingest(FIVE)
+        failed = {"outcome": "failed", "failure_class": "bad input", "reason": "no"}
+        spark_submit.behave({"shop.items": failed, "a.lakecdc_quarantine": failed}, exit=4)
+        run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
+        assert run.state == "failed"
+        assert states(run) == {
+            "rewrite_delete_files": ["failed"],
+            "sort_data_files": ["success"],
+            "compact_data_files": ["failed"],
+            "rewrite_manifests": ["success"],
+            "tag_snapshots": ["success"],
+            "expire_snapshots": ["success"],
+            "clean_side_tables": ["success"],
+            "remove_documents": ["success"],
+            "finished": ["upstream_failed"],
+            **dict.fromkeys(("assess", "plan", "report"), ["success"]),
+        }
+        assert [call["spec"]["tables"] for call in spark_submit.calls] == [
+            ["shop.orders", "shop.items", "a.b"],
+            *[["shop.orders", "a.b"]] * 5,
+            # of these alone it is known that something stands beside them
+            ["a.b"],
+        ]
+        # the plan has it for the manifests as well
+        beside = [call["spec"]["options"].get("side_tables") or [] for call in spark_submit.calls]
+        assert beside == [[], [], ["a.lakecdc_quarantine"], [], [], [], []]
+        (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
+        assert told["outcomes"] == {"done": 13, "failed": 2, "left out": 6}
+        assert told["failed"] == {
+            "rewrite_delete_files shop.items": "no",
+            "compact_data_files a.lakecdc_quarantine": "no",
+        }
+
+    def test_one_application_does_what_is_planned(
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW__LAKECDC__AUDIT", "True")
+        (tmp_path / "config.json").write_text(json.dumps({**config, "one_application": True}))
+        dag = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance"))
+        for name, files in (("shop.orders", 12), ("shop.items", 1)):
+            table = FedTable(lake, name)
+            for _ in range(files):
+                table.ingest(FIVE)
+        run = dag.test()
+        assert run.state == "success"
+        assert states(run) == dict.fromkeys(("assess", "plan", "govern", "report", "finished"), ["success"])
+        (call,) = spark_submit.calls
+        (step,) = call["spec"]["options"]["steps"]
+        assert (call["spec"]["job"], step["job"], step["tables"]) == ("govern", "compact_data_files", ["shop.orders"])
+        assert step["options"]["min_input_files"] == 8
+        (told,) = [x for x in xcoms(run.run_id)["return_value"] if "outcomes" in x]
+        assert told["outcomes"] == {"done": 1}
+        # what the plan has predicted is held against what the job takes
+        (row,) = history(get_catalog("lake"))
+        assert (row.job, row.table, row.outcome) == ("compact_data_files", "shop.orders", "done")
+        assert row.guessed_core_seconds and row.predicted_core_seconds == row.guessed_core_seconds
+        assert {each.table for each in health_history(get_catalog("lake"))} == {"shop.orders", "shop.items"}
+
+    def test_a_group_of_which_nothing_is_known_is_left_alone(
+        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
+    ) -> None:
+        untold(*NAMED)
+        spark_submit.behave(report=False, exit=1)
+        run = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
+        assert run.state == "failed"
+        assert states(run)["compact_data_files"] == ["skipped", "skipped"]
+        assert len(spark_submit.calls) == 2
+
+    def test_tables_without_a_retention_are_searched_for_orphans_too(
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        tmp_path: Path,
+        untold: Callable[..., None],
+    ) -> None:
+        untold(*NAMED)
+        retention = {"shop.items": {"time_column": "at", "max_age": 86400}}
+        (tmp_path / "config.json").write_text(json.dumps({**config, "retention": retention}))
+        run = install("lakecdc_weekly_governance", dag_file("lakecdc_weekly_governance")).test()
+        assert run.state == "success"
+        twice = ["success", "success"]
+        assert states(run) == {
+            **dict.fromkeys(("assess", "plan", "report"), ["success"]),
+            "expire_partitions": ["success", "skipped"],
+            "remove_orphan_files": twice,
+            "compute_statistics": twice,
+            "finished": ["success"],
+        }
+
+    def test_tables_that_a_pattern_finds(
+        self,
+        install: Install,
+        spark_submit: FakeSpark,
+        config: dict[str, Any],
+        lake: dict[str, str],
+        tmp_path: Path,
+        untold: Callable[..., None],
+    ) -> None:
+        untold("crm.people")
+        for name in ("orders", "items", "tmp_1", "others"):
+            FedTable(lake, f"shop.{name}").delete(1)
+        changes = {
+            "tables": ["shop.*", "!shop.tmp_*", "crm.people"],
+            "policy": {"shop.*": {"allow": ["compact_data_files"]}, "shop.others": {"allow": []}},
+        }
+        (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+        dag = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance"))
+        run = dag.test()
+        assert run.state == "success"
+        done = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
+        assert states(run) == {"rewrite_delete_files": ["success"], "compact_data_files": ["success"], **done}
+        asked = sorted((call["spec"]["job"], call["spec"]["tables"]) for call in spark_submit.calls)
+        assert asked == [("compact_data_files", ["crm.people"]), ("rewrite_delete_files", ["crm.people"])]
+        (told,) = xcoms(run.run_id)["tables"]
+        assert told["shop.others"]["jobs"] == [] and "shop.tmp_1" not in told
+        # one that comes later needs no other DAG
+        later = FedTable(lake, "shop.later")
+        for _ in range(12):
+            later.ingest(None)
+        assert states(dag.test())["compact_data_files"] == ["success"] * 2
+        assert ["shop.later"] in [call["spec"]["tables"] for call in spark_submit.calls]
+        (tmp_path / "config.json").write_text(json.dumps({**config, "tables": ["nothing.*"]}))
+        none = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
+        assert none.state == "success"
+        assert states(none) == {"rewrite_delete_files": ["skipped"], "compact_data_files": ["skipped"], **done}
+
+    def test_a_catalog_that_cannot_be_listed_fails_the_run(
+        self, install: Install, spark_submit: FakeSpark, config: dict[str, Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "config.json").write_text(json.dumps({**config, "tables": ["*"]}))
+        (tmp_path / "catalog.db").write_text("no database")
+        run = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance")).test()
+        assert run.state == "failed" and spark_submit.calls == []
+        found = states(run)
+        assert found.pop("assess") == ["failed"]
+        assert [found.pop(task) for task in ("remove_documents", "report")] == [["success"]] * 2
+        assert {tuple(of_step) for of_step in found.values()} == {("upstream_failed",)}
+
+    def test_a_run_is_narrowed_by_its_conf(
+        self, install: Install, spark_submit: FakeSpark, untold: Callable[..., None]
+    ) -> None:
+        untold(*NAMED)
+        dag = install("lakecdc_nightly_governance", dag_file("lakecdc_nightly_governance"))
+        run = dag.test(run_conf={"tables": ["shop.items"], "dry_run": True})
+        assert run.state == "success"
+        found = states(run)
+        assert {tuple(of_step) for of_step in found.values()} == {("success",)}
+        assert {tuple(call["spec"]["tables"]) for call in spark_submit.calls} == {("shop.items",)}
+        assert all(call["spec"]["options"]["dry_run"] is True for call in spark_submit.calls)
