@@ -1,4 +1,4 @@
-"""Write the rows of a DataFrame as files of a table: by tasks with Arrow, or by Iceberg's own writer where it has to."""
+"""Write the rows of a DataFrame as files of a table: by tasks with Arrow, or by Iceberg's writer where it has to."""
 
 from __future__ import annotations
 

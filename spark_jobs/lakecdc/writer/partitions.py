@@ -155,4 +155,6 @@ def _iso(number: int, unit: Literal["D", "us"]) -> str:
     import numpy as np
 
     text = str(np.datetime64(number, unit))
-    return f"+{text}" if text.index("-", 1) > 4 and not text.startswith("-") else text
+    end = text.index("-", 1)
+    year = int(text[:end])
+    return f"{year:{'+' if year > 9999 else '04' if year >= 0 else '05'}d}{text[end:]}"

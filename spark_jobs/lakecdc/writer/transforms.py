@@ -62,7 +62,8 @@ class Transform:
     def values(self, column: pa.Array) -> pa.Array:
         """Return the partition value of each value, null for null.
 
-        :param column: of a type that the transform takes; but for identity moments may be integers, microseconds since 1970.
+        :param column: of a type that the transform takes; but for identity moments may be integers, microseconds since
+            1970.
         :return: days as dates; buckets and the other units as 32-bit integers.
         """
         if self.kind == "identity":

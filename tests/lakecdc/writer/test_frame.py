@@ -25,7 +25,7 @@ _ROWS = (
     "-0.05, X'', -0.5D), "
     "(3L, '__HIVE_DEFAULT_PARTITION__', null, null, null, null, null, null, null), "
     "(4L, null, true, DATE'0001-01-01', TIMESTAMP'9999-12-31 23:59:59Z', TIMESTAMP_NTZ'0001-01-01 00:00:00', "
-    "-999.99, X'00FF10', 3D), "
+    "-949.99, X'00FF10', 3D), "
     "(5L, 'é東京 and some more than sixteen', false, DATE'2026-01-02', TIMESTAMP'2026-01-02 03:59:00Z', "
     "TIMESTAMP_NTZ'2026-01-02 00:00:00', 999.99, X'00FF11', 7D)"
 )
@@ -81,7 +81,8 @@ def seen(lake: Lake, table: IcebergTable) -> list[list[tuple[Any, ...]]]:
     [
         "",
         "id, region, paid, day, at, local, price, raw",
-        "bucket(4, id), truncate(2, region), truncate(2, raw), truncate(50, price), years(day), months(local), hours(at)",
+        "bucket(4, id), truncate(2, region), truncate(2, raw), truncate(50, price), "
+        "years(day), months(local), hours(at)",
         "truncate(10, id), bucket(4, region), bucket(3, raw), bucket(5, price), bucket(2, day), days(local), days(at)",
     ],
     ids=["none", "identity", "truncated", "buckets"],
@@ -95,7 +96,7 @@ def test_files_are_those_of_iceberg_s_own_writer(lake: Lake, partitioned_by: str
     assert facts(ours) == facts(theirs)
     assert seen(lake, ours) == seen(lake, theirs) and len(seen(lake, ours)[0]) == 5
     # a partition that is not that of its rows would hide them
-    for condition in ("id = -2", "region = ''", "day = DATE '2026-01-02' AND id = 5", "price < -999", "raw = ''::BLOB"):
+    for condition in ("id = -2", "region = ''", "day = DATE '2026-01-02' AND id = 5", "price < -949", "raw = ''::BLOB"):
         held = lake.duckdb_rows(ours.name, f"count(*) FILTER ({condition})")
         query = condition.replace("''::BLOB", "X''")
         assert [tuple(row) for row in ours.read().where(query).selectExpr("count(*)").collect()] == held == [(1,)]
@@ -157,7 +158,7 @@ def test_what_tasks_cannot_write_is_left_to_iceberg_s_own_writer(
     assert refusal(table) == why
     # a task without rows makes no file
     commit(table, stage_frame(table, given(table).repartition(2)))
-    assert len(seen(lake, table)[0]) == 5 and all(row["record_count"] for row in facts(table))
+    assert table.read().count() == 5 and all(row["record_count"] for row in facts(table))
 
 
 def test_types_without_a_twin_in_arrow(lake: Lake) -> None:
