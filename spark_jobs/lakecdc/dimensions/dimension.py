@@ -13,7 +13,7 @@ from lakecdc.export.destination import position_at
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, source_types
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest.api import Commit, Staged, publish, summary
 from lakecdc.metadata import names
@@ -21,6 +21,7 @@ from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
+from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +89,7 @@ class Dimension:
 
     def _append(self, table: IcebergTable, flat: DataFrame, position: Position) -> Snapshot:
         def stage(staged: Staged) -> None:
-            staged.data_files += [file for file in stage_rows(table, flat) if int(file.recordCount())]
+            staged.data_files += stage_frame(table, flat)
 
         return publish(table, stage, Commit(position, PositionFence(None), note={names.JOB: JOB})).snapshot
 

@@ -9,13 +9,14 @@ from lakecdc.contract.errors import InputError
 from lakecdc.export.destination import JOB, position_at
 from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, spark_types
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest.api import Commit, Staged, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position, encode_idle
 from lakecdc.sql import quoted_column
+from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,8 +66,7 @@ class TableDestination:
         table = self._prepared()
 
         def stage(staged: Staged) -> None:
-            files = stage_rows(table, _rows(table, export))
-            staged.data_files += [file for file in files if int(file.recordCount())]
+            staged.data_files += stage_frame(table, _rows(table, export))
 
         fence = PositionFence(self._carrier.text if self._carrier else None)
         applied = publish(table, stage, Commit(position, fence, note={names.JOB: JOB}))

@@ -153,8 +153,13 @@ class IcebergTable:
     def fields(self) -> list[Field]:
         """Return the top-level columns of the current schema, in order."""
         schema = self.java.schema()
-        text = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(schema)
-        return [Field(c["id"], c["name"], _type(schema, c), c["required"]) for c in json.loads(text)["fields"]]
+        return [Field(c["id"], c["name"], _type(schema, c), c["required"]) for c in self.schema_fields]
+
+    @property
+    def schema_fields(self) -> list[dict[str, Any]]:
+        """Return the top-level columns of the current schema as Iceberg's JSON has them."""
+        text = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(self.java.schema())
+        return list(json.loads(text)["fields"])
 
     @property
     def column_names(self) -> list[str]:

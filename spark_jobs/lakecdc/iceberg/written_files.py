@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import int_array, java_list, jvm, listed
-
-# what stands for null among partition values as text
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+from lakecdc.iceberg.jvm import int_array, jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -20,12 +18,13 @@ class WrittenFile:
     """A Parquet file with field ids.
 
     :param bytes: its size.
-    :param partition: partition values as text, in the order of the spec's fields but those that are always null.
+    :param partition: partition values as JSON has them, in the order of the spec's fields but those that are always
+        null.
     """
 
     location: str
     bytes: int
-    partition: tuple[str | None, ...] = ()
+    partition: tuple[str | int | bool | None, ...] = ()
 
 
 def data_files(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int) -> list[Any]:
@@ -57,7 +56,8 @@ class _Description:
         self._table, self._apache = table, jvm(table.spark).org.apache.iceberg
         self._spec = table.java.specs().get(spec_id)
         self._config = self._apache.MetricsConfig.forTable(table.java)
-        self._is_void = [str(field.transform().toString()) == "void" for field in listed(self._spec.fields())]
+        self._type, fields = self._spec.partitionType(), listed(self._spec.fields())
+        self._ids = [str(f.fieldId()) for f in fields if str(f.transform().toString()) != "void"]
 
     def data_files(self) -> Any:
         """Return a builder of a data file."""
@@ -76,20 +76,7 @@ class _Description:
         metrics = self._apache.parquet.ParquetUtil.fileMetrics(file, self._config)
         builder = builder.withPath(written.location).withFormat("PARQUET")
         builder = builder.withFileSizeInBytes(written.bytes).withMetrics(metrics)
-        return (builder.withPartition(self._partition(written)) if self._is_void else builder).build()
-
-    def _partition(self, written: WrittenFile) -> Any:
-        """Return the partition of a file, a Java ``StructLike``.
-
-        Only the builder of data files reads values from text, each by the type of its field.
-        """
-        given = iter(written.partition)
-        values = [None if is_void else next(given) for is_void in self._is_void]
-        texts = java_list(self._table.spark, [_NULL if value is None else value for value in values])
-        builder = self.data_files().withPath(written.location).withFormat("PARQUET")
-        partition = builder.withFileSizeInBytes(0).withRecordCount(0).withPartitionValues(texts).build().partition()
-        for place, value in enumerate(values):
-            if value == _NULL:
-                # a text, which Iceberg would take for null
-                partition.set(place, value)
-        return partition
+        if self._spec.isPartitioned():
+            values = json.dumps(dict(zip(self._ids, written.partition, strict=True)))
+            builder = builder.withPartition(self._apache.SingleValueParser.fromJson(self._type, values))
+        return builder.build()

@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
 from lakecdc.ingest.api import Commit, Staged, clustered, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
 from lakecdc.moments.restored import JOB
 from lakecdc.sql import quoted_column
+from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +66,7 @@ class MomentTable:
         ordered = clustered(table, rows.select(*columns_of(table, there)), key, spec_id, 0, spread=True)
 
         def stage(staged: Staged) -> None:
-            staged.data_files += [file for file in stage_rows(table, ordered) if int(file.recordCount())]
+            staged.data_files += stage_frame(table, ordered)
 
         applied = publish(
             table,

@@ -1,6 +1,7 @@
-"""Write files of Iceberg tables with Arrow, inside Python tasks: what a batch, a full load and a log of events share.
+"""Write files of Iceberg tables with Arrow, inside Python tasks: rows of batches, events, full loads and frames.
 
 ``parquet`` tells which tables tasks can write (:func:`~lakecdc.writer.parquet.refusal`) and writes their files,
-``transforms`` is how Iceberg makes partition values, ``partitions`` the partitions of a table's new files, and
+``types`` has Arrow's types of Iceberg's, ``transforms`` is how Iceberg makes partition values, ``partitions`` the
+partitions of a table's new files, ``files`` those that a task has open, ``frame`` writes the rows of a DataFrame, and
 ``stage`` makes Iceberg's objects of what tasks have written, for a commit.
 """

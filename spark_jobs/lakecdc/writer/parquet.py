@@ -6,15 +6,17 @@ import importlib.util
 import inspect
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.definition import spark_types
-from lakecdc.iceberg.file_io import output, source, storage_properties
-from lakecdc.model.columns import arrow_type
+from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
+from lakecdc.metadata.file_sizes import written_file_bytes
+from lakecdc.writer.partitions import partitioning_of
+from lakecdc.writer.types import UnknownTypeError, arrow_field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,11 +27,6 @@ _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "
 _CODEC = "write.parquet.compression-codec"
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
-# types whose values have as many bytes each
-_FIXED = ("uuid", "fixed")
-# the one type of lists that is written: that of the columns that an event left out
-_TEXTS = "array<string>"
-_FIELD_ID = "PARQUET:field_id"
 # a setting of Iceberg's own writer that this one does not know
 _OTHER_FORMAT = "write.format.default"
 _BLOOM_RATE, _BLOOM_BYTES = "write.parquet.bloom-filter-fpp.column.", "write.parquet.bloom-filter-max-bytes"
@@ -49,16 +46,33 @@ def refusal(table: IcebergTable) -> str | None:
         return f"{_CODEC} is {properties[_CODEC]}"
     if properties.get(_OTHER_FORMAT, "parquet") != "parquet":
         return f"{_OTHER_FORMAT} is {properties[_OTHER_FORMAT]}"
-    if _bloom_filters(properties) and not _knows_bloom_filters():
+    filtered = _bloom_filters(properties)
+    if filtered and not _knows_bloom_filters():
         return f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"
     if table.is_encrypted:
         return "the table is encrypted"
-    if urlsplit(table.location).scheme not in _SCHEMES:
-        return f"the table is at {urlsplit(table.location).scheme}://"
-    odd = [f"{name} is {kind}" for name, kind in spark_types(table).items() if _type(kind) is None]
-    # Spark calls these string and binary
-    odd += [f"{f.name} is {f.type}" for f in table.fields if f.type.startswith(_FIXED)]
-    return f"column {odd[0]}" if odd else None
+    place = marked_location(table)
+    if urlsplit(place).scheme not in _SCHEMES or not reaches(place):
+        return f"the table's files are at {place}"
+    types = spark_types(table)
+    if partitioning_of(table, types, {name: name for name in types}) is None:
+        return "the table is partitioned by transforms that tasks cannot evaluate"
+    return _odd_column(table, filtered)
+
+
+def _odd_column(table: IcebergTable, filtered: Collection[str]) -> str | None:
+    """Return why tasks cannot write a column; None if they can write all.
+
+    :param filtered: names of the columns with Bloom filters.
+    """
+    for column in file_columns(table, {}):
+        try:
+            column.field()
+        except UnknownTypeError as error:
+            return f"column {column.name} is {error}"
+        if column.is_nested and any(name.startswith(f"{column.name}.") for name in filtered):
+            return f"column {column.name} has Bloom filters inside"
+    return None
 
 
 @dataclass(frozen=True)
@@ -66,17 +80,27 @@ class FileColumn:
     """A column of a file to be written.
 
     :param id: Iceberg field id.
-    :param type: Spark SQL type.
+    :param type: as Iceberg's JSON of a schema has it.
     :param source: name of the column that it is filled from; None for one of nulls.
-    :param element_id: Iceberg field id of the elements of a list.
     """
 
     id: int
     name: str
-    type: str
+    type: Any
     required: bool
     source: str | None
-    element_id: int | None = None
+
+    @property
+    def is_nested(self) -> bool:
+        """Check whether its values have members."""
+        return not isinstance(self.type, str)
+
+    def field(self) -> pa.Field:
+        """Return Arrow's field.
+
+        :raises UnknownTypeError: tasks cannot write values of the type.
+        """
+        return arrow_field(self.id, self.name, self.type, self.required)
 
 
 def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileColumn, ...]:
@@ -84,21 +108,8 @@ def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileC
 
     :param sources: what each column is filled from; the others are null.
     """
-    types = spark_types(table)
-    elements = {name: table.field_id(f"{name}.element") for name, kind in types.items() if kind == _TEXTS}
-    return tuple(
-        FileColumn(f.id, f.name, types[f.name], f.required, sources.get(f.name), elements.get(f.name))
-        for f in table.fields
-    )
-
-
-def _type(kind: str, element_id: int | None = None) -> pa.DataType | None:
-    """Return Arrow's type of a Spark SQL type; None if files of it cannot be written."""
-    import pyarrow as pa
-
-    if kind == _TEXTS:
-        return pa.list_(pa.field("element", pa.string(), True, {_FIELD_ID: str(element_id)}))
-    return arrow_type(kind)
+    columns = table.schema_fields
+    return tuple(FileColumn(c["id"], c["name"], c["type"], c["required"], sources.get(c["name"])) for c in columns)
 
 
 @dataclass(frozen=True)
@@ -109,18 +120,21 @@ class FilePlace:
     :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
     :param codec: pyarrow's name of the compression.
     :param bloom: Bloom filters to write: false-positive rate and most bytes by column.
+    :param file_bytes: size at which a file is finished.
     """
 
     folder: str
     properties: Mapping[str, str] = field(repr=False)
     codec: str
     bloom: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    file_bytes: int = written_file_bytes({})
 
     @classmethod
     def of(cls, table: IcebergTable, folder: str) -> FilePlace:
         """Return the place of files of a table that :func:`refusal` has nothing against."""
-        codec = _CODECS[table.properties.get(_CODEC, "zstd")]
-        return cls(folder, storage_properties(table), codec, _bloom_filters(table.properties))
+        properties = table.properties
+        codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
+        return cls(folder, storage_properties(table), codec, _bloom_filters(properties), size)
 
     def give_up(self) -> None:
         """Tell the other tasks that the folder is going to be discarded."""
@@ -211,19 +225,14 @@ class ArrowFile:
         found = {}
         for column in self._columns:
             rate, most = self._place.bloom.get(column.name, (0.0, 0))
-            if rate and column.type not in ("boolean", _TEXTS):
+            if rate and column.type != "boolean" and not column.is_nested:
                 found[column.name] = {"ndv": min(max(rows, _FEWEST_VALUES), _values_for(rate, most)), "fpp": rate}
         return {"bloom_filter_options": found} if found else {}
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        return pa.schema(
-            [
-                pa.field(c.name, _type(c.type, c.element_id), not c.required, {_FIELD_ID: str(c.id)})
-                for c in self._columns
-            ]
-        )
+        return pa.schema([column.field() for column in self._columns])
 
     def _arranged(self, table: pa.Table) -> pa.Table:
         import pyarrow as pa

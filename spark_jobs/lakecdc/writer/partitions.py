@@ -1,10 +1,9 @@
-"""Partitions of a table's new files: their values, row by row, and as text for Iceberg."""
+"""Partitions of a table's new files: their values, row by row, and as Iceberg reads them from JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from itertools import pairwise
 from math import prod
@@ -15,7 +14,7 @@ from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.writer.transforms import Transform, parse_transform
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
     import numpy as np
     import pyarrow as pa
@@ -35,6 +34,8 @@ class PartitionColumn:
 
 
 Partitioning = tuple[PartitionColumn, ...]
+#: values of a partition, as JSON has them
+Values = tuple[str | int | bool | None, ...]
 
 
 def find_partitioning(
@@ -91,18 +92,33 @@ def with_partitions(table: pa.Table, partitioning: Partitioning) -> pa.Table:
     return table
 
 
-def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """Yield the rows of each partition, with its values as text.
+def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the rows of each partition together, in the order that they have.
+
+    :param names: its columns of partition values.
+    """
+    import pyarrow.compute as pc
+
+    edges = len(_edges(table, names))
+    if edges <= 2 or edges - 1 == table.group_by(names).aggregate([]).num_rows:
+        return table
+    return table.take(pc.sort_indices(table, [(name, "ascending") for name in names]))
+
+
+def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
+    """Yield the rows of each partition, with its values.
 
     :param table: in the order of its partitions.
     :param names: its columns of partition values.
     """
-    if not table.num_rows:
-        return
-    columns = [table[name].combine_chunks() for name in names]
-    edges = sorted({0, table.num_rows, *(int(edge) for column in columns for edge in _changes(column))})
-    for low, high in pairwise(edges):
-        yield tuple(_text(column[low].as_py()) for column in columns), table.slice(low, high - low)
+    for low, high in pairwise(_edges(table, names)):
+        yield tuple(_value(table[name][low]) for name in names), table.slice(low, high - low)
+
+
+def _edges(table: pa.Table, names: Sequence[str]) -> list[int]:
+    """Return where other partitions begin, with both ends of the table."""
+    changes = {int(edge) for name in names for edge in _changes(table[name].combine_chunks())}
+    return sorted({0, table.num_rows, *changes})
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
@@ -118,12 +134,27 @@ def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
     return found
 
 
-def _text(value: Any) -> str | None:
-    """Write a partition value as Iceberg reads it (``Conversions.fromPartitionString``)."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    return value.isoformat() if isinstance(value, date) else str(value)
+def _value(scalar: pa.Scalar) -> str | int | bool | None:
+    """Write a partition value as Iceberg reads it (table specification, "JSON single-value serialization")."""
+    import pyarrow as pa
+
+    kind = scalar.type
+    if scalar.is_valid and pa.types.is_date(kind):
+        return _iso(scalar.value, "D")
+    if scalar.is_valid and pa.types.is_timestamp(kind):
+        return f"{_iso(scalar.value, 'us')}{'+00:00' if kind.tz else ''}"
+    value = scalar.as_py()
+    if isinstance(value, bytes):
+        return value.hex()
+    found: str | int | bool | None = format(value, "f") if isinstance(value, Decimal) else value
+    return found
+
+
+def _iso(number: int, unit: Literal["D", "us"]) -> str:
+    """Write days or microseconds since 1970 as Java does, which Python's own dates end too early for."""
+    import numpy as np
+
+    text = str(np.datetime64(number, unit))
+    end = text.index("-", 1)
+    year = int(text[:end])
+    return f"{year:{'+' if year > 9999 else '04' if year >= 0 else '05'}d}{text[end:]}"

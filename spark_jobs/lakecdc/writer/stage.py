@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.writer.parquet import ArrowFile
+    from lakecdc.writer.partitions import Values
 
 #: rows that tasks tell: the files they have written, why one gave up, and packed tables of what no file takes
 RESULT = "location string, kind string, bytes bigint, partition string, odd string, cell binary"
 
 
-def told(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> pa.RecordBatch:
+def told(file: ArrowFile, kind: str, partition: Values = ()) -> pa.RecordBatch:
     """Finish a file, and return the row that tells of it.
 
     :param kind: what is in the file, in the writer's own words.
-    :param partition: its partition values as text.
+    :param partition: its partition values.
     """
     return _row(file.location, kind, file.close(), json.dumps(partition), None, None)
 

@@ -45,17 +45,15 @@ class Transform:
     width: int = 0
 
     def takes(self, sql_type: str) -> bool:
-        """Tell whether tasks can evaluate the transform, and name its values to Iceberg.
-
-        Identity of times and bytes is left out, as Iceberg reads no such values from text.
+        """Tell whether tasks can evaluate the transform; of fractions they tell no value, as not all can be compared.
 
         :param sql_type: Spark SQL type of the column.
         """
         decimal = DECIMAL.match(sql_type) is not None
         if self.kind == "identity":
-            return decimal or sql_type in (*_INTEGERS, "string", "boolean", "date")
+            return decimal or sql_type in (*_INTEGERS, *_TIMES, "string", "binary", "boolean")
         if self.kind == "truncate":
-            return decimal or sql_type in (*_INTEGERS, "string")
+            return decimal or sql_type in (*_INTEGERS, "string", "binary")
         if self.kind == "bucket":
             by_number = sql_type in (*_INTEGERS, *_TIMES)
             return by_number or (has_hash_of_bytes() and (decimal or sql_type in ("string", "binary")))
@@ -64,7 +62,8 @@ class Transform:
     def values(self, column: pa.Array) -> pa.Array:
         """Return the partition value of each value, null for null.
 
-        :param column: of a type that the transform takes; moments may be integers, microseconds since 1970.
+        :param column: of a type that the transform takes; but for identity moments may be integers, microseconds since
+            1970.
         :return: days as dates; buckets and the other units as 32-bit integers.
         """
         if self.kind == "identity":
@@ -119,6 +118,8 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
 
     if pa.types.is_string(column.type):
         return pc.utf8_slice_codeunits(column, 0, width)
+    if pa.types.is_binary(column.type):
+        return pc.binary_slice(column, 0, width)
     if pa.types.is_decimal(column.type):
         scale = column.type.scale
         unscaled = (None if value is None else _unscaled(value, scale) for value in column.to_pylist())

@@ -14,7 +14,7 @@ from lakecdc.writer import parquet
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, refusal
 
 COLUMNS = (
-    FileColumn(1, "id", "bigint", True, "c0"),
+    FileColumn(1, "id", "long", True, "c0"),
     FileColumn(2, "name", "string", False, "c1"),
     FileColumn(3, "ok", "boolean", False, "c2"),
 )

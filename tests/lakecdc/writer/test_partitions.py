@@ -1,4 +1,4 @@
-"""Rows are cut where their partitions change, and partition values are told as text."""
+"""Rows are cut where their partitions change, and partition values are told as Iceberg reads them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def test_each_partition_is_told_once_with_its_rows() -> None:
     told = [(values, part["c0"].to_pylist()) for values, part in by_partition(placed, ["p0", "p1", "p2", "p3"])]
     assert told == [
         ((None, None, None, None), [1, 2]),
-        (("a/b=c", "true", "2026-01-02", "1.50"), [3, 4]),
-        (("a/b=c", "false", "2026-01-02", "1.50"), [5]),
-        (("", "false", "2026-01-02", "-0.05"), [6]),
-        (("__HIVE_DEFAULT_PARTITION__", "false", None, "-0.05"), [7]),
+        (("a/b=c", True, "2026-01-02", "1.50"), [3, 4]),
+        (("a/b=c", False, "2026-01-02", "1.50"), [5]),
+        (("", False, "2026-01-02", "-0.05"), [6]),
+        (("__HIVE_DEFAULT_PARTITION__", False, None, "-0.05"), [7]),
     ]
 
 

@@ -14,8 +14,9 @@ from lakecdc.ingest.formats.native import packing
 from lakecdc.ingest.formats.text_columns import MISFITS
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
+from lakecdc.writer.files import slices
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
-from lakecdc.writer.partitions import Partitioning, by_partition, columns_of, with_partitions
+from lakecdc.writer.partitions import Partitioning, Values, by_partition, columns_of, with_partitions
 from lakecdc.writer.stage import gave_up, left_out, told
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.change import ReadShare
 
-# bytes of rows that are sorted and written at once; a task holds them twice meanwhile
-_SLICE_BYTES = 64 * 1024 * 1024
 #: partitions that tasks write: each takes row groups of a slice, which must not become too small, and has a file open
 MOST_PARTITIONS = 32
 
@@ -57,7 +56,7 @@ class LoadTask:
         """Write the shares that are named, one slice after another, until one task gives up."""
         settle()
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        files: dict[tuple[str | None, ...], ArrowFile] = {}
+        files: dict[Values, ArrowFile] = {}
         try:
             # a slice as it was read must be gone while it is written
             for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
@@ -73,7 +72,7 @@ class LoadTask:
             if file.location is not None:
                 yield told(file, "rows", partition)
 
-    def _write(self, piece: pa.Table, files: dict[tuple[str | None, ...], ArrowFile]) -> Iterator[pa.RecordBatch]:
+    def _write(self, piece: pa.Table, files: dict[Values, ArrowFile]) -> Iterator[pa.RecordBatch]:
         """Write a slice; files that are large enough are finished."""
         import pyarrow as pa
 
@@ -111,20 +110,3 @@ class LoadTask:
         count = piece.num_rows
         piece = piece.append_column("order", pa.repeat(pa.scalar(self.order), count))
         return piece.append_column("time", pa.repeat(pa.scalar(self.time, pa.timestamp("us", "UTC")), count))
-
-
-def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Gather tables into some of about the size that is sorted and written at once."""
-    import pyarrow as pa
-
-    gathered: list[pa.Table] = []
-    size = 0
-    for table in tables:
-        gathered.append(table)
-        size += table.nbytes
-        if size >= _SLICE_BYTES:
-            whole = [pa.concat_tables(gathered)]
-            gathered, size = [], 0
-            yield whole.pop()
-    if gathered:
-        yield pa.concat_tables(gathered)

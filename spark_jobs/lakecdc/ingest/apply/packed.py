@@ -13,9 +13,10 @@ from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.formats.native import PackedRows, packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import settle
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
-from lakecdc.writer.partitions import by_partition, partitioning_of
-from lakecdc.writer.stage import RESULT, data_files, equality_deletes, told
+from lakecdc.writer.files import PartitionFiles
+from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.partitions import partitioning_of
+from lakecdc.writer.stage import RESULT, data_files, equality_deletes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,54 +112,21 @@ class WriteTask:
     remembered: _Written | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the files of one partition after another; rows arrive in the order of partitions."""
+        """Write rows but those with placeholders, and the keys of all, in the order of partitions."""
         import pyarrow.compute as pc
 
         settle()
-        current: _Partition | None = None
-        deletes = ArrowFile(*self.remembered) if self.remembered else None
+        # rows arrive in that order
+        rows = PartitionFiles(self.place, self.rows, "rows", most=1)
+        keys = PartitionFiles(self.place, self.keys, "keys", most=1) if self.keys else None
+        deletes = PartitionFiles(*self.remembered, "remembered") if self.remembered else None
         for table in packing.all_of(batches):
-            for values, part in by_partition(table, columns(table, "p")):
-                if current is not None and current.values != values:
-                    yield from current.close()
-                    current = None
-                current = current or _Partition(self, values)
-                current.write(part)
+            names = columns(table, "p")
+            written = table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null()))
+            yield from rows.write(written, names)
+            if keys is not None:
+                yield from keys.write(table, names)
             if deletes is not None:
-                deletes.write(table.filter(pc.equal(table["op"], "d")))
-        if current is not None:
-            yield from current.close()
-        if deletes is not None:
-            yield from _finished(deletes, "remembered")
-
-
-def _finished(file: ArrowFile, kind: str, partition: Sequence[str | None] = ()) -> Iterator[pa.RecordBatch]:
-    """Finish a file and tell what was written, if anything was.
-
-    :param kind: ``rows``, ``keys`` or ``remembered``.
-    """
-    if file.location is not None:
-        yield told(file, kind, partition)
-
-
-class _Partition:
-    """The files of one partition."""
-
-    def __init__(self, task: WriteTask, values: tuple[str | None, ...]) -> None:
-        self.values = values
-        self._rows = ArrowFile(task.place, task.rows)
-        self._keys = ArrowFile(task.place, task.keys) if task.keys else None
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows but those with placeholders, and the keys of all."""
-        import pyarrow.compute as pc
-
-        self._rows.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
-        if self._keys is not None:
-            self._keys.write(table)
-
-    def close(self) -> Iterator[pa.RecordBatch]:
-        """Finish the files and tell them."""
-        yield from _finished(self._rows, "rows", self.values)
-        if self._keys is not None:
-            yield from _finished(self._keys, "keys", self.values)
+                yield from deletes.write(table.filter(pc.equal(table["op"], "d")))
+        for files in filter(None, (rows, keys, deletes)):
+            yield from files.close()

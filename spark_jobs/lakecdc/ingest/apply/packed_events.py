@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.ingest.apply.load_task import slices
 from lakecdc.ingest.formats.native import PackedRows, packing
 from lakecdc.ingest.formats.native.fold import columns
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns, refusal
-from lakecdc.writer.partitions import Partitioning, by_partition, columns_of, partitioning_of, with_partitions
-from lakecdc.writer.stage import RESULT, data_files, told
+from lakecdc.writer.files import PartitionFiles, slices
+from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.partitions import Partitioning, columns_of, partitioning_of, with_partitions
+from lakecdc.writer.stage import RESULT, data_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us", OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
 # of those that a table may be partitioned by
 _OWN_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
-# files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
-_MOST_OPEN = 32
 # types of key columns whose JSON is the same from Spark and from Python
 _PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
 # what Spark writes with digits in upper case; a backslash that is escaped itself begins nothing
@@ -127,20 +125,20 @@ class EventsTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one slice after another, each in the order of its events."""
         settle()
-        files: dict[tuple[str | None, ...], ArrowFile] = {}
-        names = columns_of(self.partitioning)
+        files, names = PartitionFiles(self.place, self.columns, "events"), columns_of(self.partitioning)
         for piece in map(self._arranged, slices(packing.all_of(batches))):
-            for values, rows in by_partition(piece, names):
-                if values not in files and len(files) == _MOST_OPEN:
-                    yield from _finished(files)
-                files.setdefault(values, ArrowFile(self.place, self.columns)).write(rows)
-        yield from _finished(files)
+            yield from files.write(piece, names)
+        yield from files.close()
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
         """Return a slice in the order of its partitions and events, with all columns of the files."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         piece = self._as_told(piece)
+        # a table may be partitioned by the moment itself
+        times = piece["time_us"].cast(pa.timestamp("us", "UTC"))
+        piece = piece.set_column(piece.column_names.index("time_us"), "time_us", times)
         for place, column in enumerate(self.fields[name] for name in self.key):
             # a delete has only its key
             values = pc.coalesce(piece[column], piece[f"k{place}"])
@@ -180,13 +178,6 @@ class EventsTask:
         for at, *values in zip(moved.tolist(), *old, strict=True):
             texts[at] = key_json(dict(zip(self.key, values, strict=True)))
         return pa.array(texts, pa.string())
-
-
-def _finished(files: dict[tuple[str | None, ...], ArrowFile]) -> Iterator[pa.RecordBatch]:
-    """Finish all files and tell them."""
-    for values, file in files.items():
-        yield told(file, "events", values)
-    files.clear()
 
 
 def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.apply import packed_events
 from lakecdc.ingest.apply.packed_events import EventsTask, key_json
 from lakecdc.ingest.formats.native import packing
+from lakecdc.writer import files
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
 from lakecdc.writer.partitions import PartitionColumn
 from lakecdc.writer.transforms import Transform
@@ -41,7 +41,7 @@ def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: p
             is_open.remove(self)
             return super().close()
 
-    monkeypatch.setattr(packed_events, "ArrowFile", Counted)
+    monkeypatch.setattr(files, "ArrowFile", Counted)
     keys = list(range(100))
     events = {
         "op": pa.array("c" for _ in keys),
@@ -49,14 +49,15 @@ def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: p
         "c0": pa.array(keys, pa.int64()),
         "open": pa.nulls(len(keys), pa.list_(pa.string())),
         "order": pa.array(f"{key:03d}" for key in keys),
+        "time_us": pa.nulls(len(keys), pa.int64()),
     }
     cells = [packing.binary(cell) for cell in packing.cells(pa.table(events))]
     by = (PartitionColumn("c0", Transform("truncate", "id", 2)),)
-    columns = (FileColumn(1, "id", "bigint", True, "c0"), FileColumn(2, "at", "string", False, "order"))
+    columns = (FileColumn(1, "id", "long", True, "c0"), FileColumn(2, "at", "string", False, "order"))
     task = EventsTask(FilePlace(str(tmp_path), {}, "zstd"), columns, by, {"id": "c0"}, ("id",))
     batches = task(pa.RecordBatch.from_arrays([cell], ["packed"]) for cell in cells)
     told = [row for batch in batches for row in batch.to_pylist()]
-    assert len(told) == 50 and most == packed_events._MOST_OPEN and not is_open
+    assert len(told) == 50 and most == files._MOST_OPEN and not is_open
     for row in told:
         (low,) = json.loads(row["partition"])
         assert pq.read_table(row["location"])["id"].to_pylist() == [int(low), int(low) + 1]

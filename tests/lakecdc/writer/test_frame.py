@@ -1,0 +1,178 @@
+"""Frames that tasks write are to all readers what Iceberg's own writer makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.writer.frame import stage_frame
+from lakecdc.writer.parquet import refusal
+from tests.conftest import Lake
+
+_COLUMNS = (
+    "id BIGINT NOT NULL, region STRING, paid BOOLEAN, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, "
+    "price DECIMAL(5, 2), raw BINARY, share DOUBLE"
+)
+_ROWS = (
+    "VALUES (1L, 'a/b=c', true, DATE'2026-01-02', TIMESTAMP'2026-01-02 03:04:05.678901Z', "
+    "TIMESTAMP_NTZ'2026-01-02 23:59:59', 1.50, X'00FF10', 0.5D), "
+    "(-2L, '', false, DATE'1969-12-31', TIMESTAMP'1969-12-31 23:00:00Z', TIMESTAMP_NTZ'1969-01-01 00:00:00', "
+    "-0.05, X'', -0.5D), "
+    "(3L, '__HIVE_DEFAULT_PARTITION__', null, null, null, null, null, null, null), "
+    "(4L, null, true, DATE'0001-01-01', TIMESTAMP'9999-12-31 23:59:59Z', TIMESTAMP_NTZ'0001-01-01 00:00:00', "
+    "-949.99, X'00FF10', 3D), "
+    "(5L, 'é東京 and some more than sixteen', false, DATE'2026-01-02', TIMESTAMP'2026-01-02 03:59:00Z', "
+    "TIMESTAMP_NTZ'2026-01-02 00:00:00', 999.99, X'00FF11', 7D)"
+)
+_NAMES = ("id", "region", "paid", "day", "at", "local", "price", "raw", "share")
+# what Iceberg takes from a footer that another wrote
+_OF_A_WRITER = {"file_path", "file_size_in_bytes", "column_sizes", "nan_value_counts", "split_offsets"}
+
+
+def made(lake: Lake, partitioned_by: str, properties: str = "", columns: str = _COLUMNS) -> IcebergTable:
+    """An empty table."""
+    name = lake.new_name("frame")
+    partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+    lake.sql(
+        f"CREATE TABLE lake.{name} ({columns}) USING iceberg {partitioning} "
+        f"TBLPROPERTIES ('format-version'='2'{properties})"
+    )
+    return lake.table(name)
+
+
+def given(table: IcebergTable, rows: str = _ROWS, names: tuple[str, ...] = _NAMES) -> Any:
+    """Rows in the columns of a table."""
+    from pyspark.sql import functions as F
+
+    found = table.spark.sql(f"SELECT * FROM {rows}").toDF(*names).coalesce(1)
+    return found.select(*columns_of(table, {name: F.col(f"`{name}`") for name in names}))
+
+
+def commit(table: IcebergTable, files: list[Any]) -> IcebergTable:
+    """The table with the files."""
+    append_changes(table, RowChanges(files), PositionFence(None))
+    return table.refresh()
+
+
+def facts(table: IcebergTable) -> list[dict[str, Any]]:
+    """What manifests tell of each file, but for what depends on how Parquet was written."""
+    rows = [row.asDict(recursive=True) for row in table.metadata("files").drop("readable_metrics").collect()]
+    told = [{name: value for name, value in row.items() if name not in _OF_A_WRITER} for row in rows]
+    return sorted(told, key=lambda row: (str(row.get("partition")), row["lower_bounds"][1]))
+
+
+def seen(lake: Lake, table: IcebergTable) -> list[list[tuple[Any, ...]]]:
+    """The rows as Spark, DuckDB and pyiceberg read them, in order of their text."""
+    theirs = lake.pyiceberg().load_table(table.name).scan().to_arrow()
+    return [
+        sorted(map(tuple, table.read().collect()), key=str),
+        sorted(lake.duckdb_rows(table.name), key=str),
+        sorted(zip(*theirs.to_pydict().values(), strict=True), key=str),
+    ]
+
+
+@pytest.mark.parametrize(
+    "partitioned_by",
+    [
+        "",
+        "id, region, paid, day, at, local, price, raw",
+        "bucket(4, id), truncate(2, region), truncate(2, raw), truncate(50, price), "
+        "years(day), months(local), hours(at)",
+        "truncate(10, id), bucket(4, region), bucket(3, raw), bucket(5, price), bucket(2, day), days(local), days(at)",
+    ],
+    ids=["none", "identity", "truncated", "buckets"],
+)
+def test_files_are_those_of_iceberg_s_own_writer(lake: Lake, partitioned_by: str) -> None:
+    more = ", 'write.metadata.metrics.column.raw'='none', 'write.metadata.metrics.column.region'='counts'"
+    ours, theirs = made(lake, partitioned_by, more), made(lake, partitioned_by, more)
+    assert refusal(ours) is None
+    commit(ours, stage_frame(ours, given(ours)))
+    commit(theirs, stage_rows(theirs, given(theirs)))
+    assert facts(ours) == facts(theirs)
+    assert seen(lake, ours) == seen(lake, theirs) and len(seen(lake, ours)[0]) == 5
+    # a partition that is not that of its rows would hide them
+    for condition in ("id = -2", "region = ''", "day = DATE '2026-01-02' AND id = 5", "price < -949", "raw = ''::BLOB"):
+        held = lake.duckdb_rows(ours.name, f"count(*) FILTER ({condition})")
+        query = condition.replace("''::BLOB", "X''")
+        assert [tuple(row) for row in ours.read().where(query).selectExpr("count(*)").collect()] == held == [(1,)]
+
+
+def test_nested_columns_keep_their_field_ids(lake: Lake) -> None:
+    columns = (
+        "id INT, s STRUCT<`a-b`: INT, at: TIMESTAMP, inner: ARRAY<STRUCT<c: STRING, d: DECIMAL(9, 2)>>>, "
+        "m MAP<STRING, STRUCT<x: DOUBLE>>, texts ARRAY<STRING>"
+    )
+    rows = (
+        "VALUES (1, named_struct('a-b', 1, 'at', TIMESTAMP'2026-01-02 00:00:00Z', 'inner', "
+        "array(named_struct('c', 'x', 'd', 1.5), null)), map('k', named_struct('x', 0.5D)), array('a', null)), "
+        "(2, null, map(), array()), (3, named_struct('a-b', null, 'at', null, 'inner', null), null, null)"
+    )
+    ours, theirs = made(lake, "", columns=columns), made(lake, "", columns=columns)
+    assert refusal(ours) is None
+    for table, stage in ((ours, stage_frame), (theirs, stage_rows)):
+        commit(table, stage(table, given(table, rows, ("id", "s", "m", "texts"))))
+        # by their ids alone, members keep their values
+        lake.sql(f"ALTER TABLE {table.sql_name} RENAME COLUMN s.inner TO outer")
+        table.refresh()
+    assert seen(lake, ours) == seen(lake, theirs)
+    assert facts(ours) == facts(theirs)
+
+
+def test_rows_of_format_3_get_their_ids(lake: Lake) -> None:
+    name = lake.new_name("frame")
+    lake.sql(
+        f"CREATE TABLE lake.{name} (id BIGINT) USING iceberg PARTITIONED BY (bucket(2, id)) "
+        "TBLPROPERTIES ('format-version'='3')"
+    )
+    table = lake.table(name)
+    commit(table, stage_frame(table, lake.spark.range(10).coalesce(1)))
+    rows = lake.sql(f"SELECT _row_id, _last_updated_sequence_number FROM lake.{name}").collect()
+    assert sorted(map(tuple, rows)) == [(number, 1) for number in range(10)]
+
+
+def test_a_value_that_is_missing_leaves_nothing(lake: Lake) -> None:
+    table = made(lake, "bucket(2, id)")
+    rows = given(table).selectExpr("CASE WHEN id < 4 THEN id END AS id", *_NAMES[1:])
+    with pytest.raises(Exception, match="non-nullable"):
+        stage_frame(table, rows)
+    found = lake.folder / "warehouse" / table.name.replace(".", "/")
+    assert not list(found.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("partitioned_by", "properties", "why"),
+    [
+        ("share", "", "the table is partitioned by transforms that tasks cannot evaluate"),
+        ("", ", 'write.format.default'='avro'", "write.format.default is avro"),
+    ],
+)
+def test_what_tasks_cannot_write_is_left_to_iceberg_s_own_writer(
+    lake: Lake, partitioned_by: str, properties: str, why: str
+) -> None:
+    table = made(lake, partitioned_by, properties)
+    assert refusal(table) == why
+    # a task without rows makes no file
+    commit(table, stage_frame(table, given(table).repartition(2)))
+    assert table.read().count() == 5 and all(row["record_count"] for row in facts(table))
+
+
+def test_types_without_a_twin_in_arrow(lake: Lake) -> None:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import FixedType, NestedField, UUIDType
+
+    catalog, name, odd = lake.pyiceberg(), lake.new_name("frame"), lake.new_name("frame")
+    catalog.create_table(name, Schema(NestedField(1, "code", FixedType(3))))
+    table = lake.table(name)
+    assert refusal(table) is None
+    commit(table, stage_frame(table, lake.sql("SELECT X'010203' AS code")))
+    assert seen(lake, table) == [[(b"\x01\x02\x03",)]] * 3
+    catalog.create_table(odd, Schema(NestedField(1, "code", UUIDType())))
+    assert refusal(lake.table(odd)) == "column code is uuid"
+    place = f"file:{lake.folder}/a#b"
+    lake.sql(f"CREATE TABLE lake.{odd}_at (id INT) USING iceberg LOCATION '{place}'")
+    assert (refusal(lake.table(f"{odd}_at")) or "").startswith(f"the table's files are at {place}/")
