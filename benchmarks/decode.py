@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from benchmarks import events
 from benchmarks.encodings import ENCODINGS
-from lakecdc.ingest.formats.native.decoding import Decoding
-from lakecdc.ingest.formats.native.grouping import grouping
-from lakecdc.ingest.formats.native.tasks import DecodeTask
+from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.tasks import DecodeTask
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
 

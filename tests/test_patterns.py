@@ -25,7 +25,7 @@ GIVEN = {
     "lakecdc.contract.target: re.fullmatch(p, n)",
     "lakecdc.erase.mentions: re.finditer(f'{around[0]}{re.escape(value)}{around[1]}', text)",
     "lakecdc.erase.mentions: re.search(f'(?<!\\\\w){re.escape(value)}(?!\\\\w)', text)",
-    "lakecdc.ingest.formats.native.decoder: re.compile(f'\"((?i:{re.escape(k)}))\"\\\\s*:')",
+    "lakecdc.ingest.engine.decoder: re.compile(f'\"((?i:{re.escape(k)}))\"\\\\s*:')",
 }
 # the same of patterns that a table or a function of ours has, which are tested by name
 TABLED = {

@@ -22,10 +22,10 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.batch import Batch, Rejected
+from lakecdc.ingest.engine.kept_rows import kept_json
 from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, row_key
-from lakecdc.ingest.formats.kept_rows import kept_json
 from lakecdc.ingest.formats.messages import HEADERS
 from lakecdc.ingest.past import past_of
 from lakecdc.metadata.names import quarantine_of

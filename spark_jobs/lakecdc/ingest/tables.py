@@ -13,7 +13,7 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import alike
-from lakecdc.ingest.formats import source_tables
+from lakecdc.ingest.engine import source_tables
 from lakecdc.metadata import names
 from lakecdc.sql import quoted_column
 

@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from lakecdc.ingest.change import Rows
-from lakecdc.ingest.formats import native
-from lakecdc.ingest.formats.native.engine import judge_events
-from lakecdc.ingest.formats.native.log import LogFold, LogRows
+from lakecdc.ingest.engine import decode, decode_messages
+from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.ingest.engine.log import LogFold, LogRows
+from lakecdc.ingest.engine.run import EngineResult, FoldPlan, SurveyNeededError, judge_events
 from lakecdc.ingest.sources.log import source
 from tests.on_demand import on_demand
 
@@ -31,8 +32,8 @@ def made_by(engine: str) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if engine == "spark":
-            patch.setattr(native, "check_fields", _refuse)
-            patch.setattr(native, "judge_events", _unfolded)
+            patch.setattr(decode, "check_fields", _refuse)
+            patch.setattr(decode_messages, "judge_events", _unfolded)
             patch.setattr(source, "LogFold", _LogUnfolded)
         yield
 
@@ -45,10 +46,10 @@ class _LogUnfolded(LogFold):
 
 
 def _refuse(*_arguments: Any) -> None:
-    raise native.SurveyNeededError("asked for")
+    raise SurveyNeededError("asked for")
 
 
-def _unfolded(messages: DataFrame, decoding: native.Decoding, plan: native.FoldPlan) -> native.Native:
+def _unfolded(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
     made = judge_events(messages, decoding, replace(plan, every=True, folds=False))
     assert made.rows is not None
     return replace(made, rows=Rows(made.rows.frame))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.formats.native import pieces
+from lakecdc.ingest.engine import pieces
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake
@@ -64,7 +64,7 @@ def take(lake: Lake, folder: Path, name: str, engine: str, **target: Any) -> Tab
 def test_both_engines_leave_the_same_table(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("lakecdc.ingest.formats.native.pieces._SMALLEST", 2000)
+    monkeypatch.setattr("lakecdc.ingest.engine.pieces._SMALLEST", 2000)
     rng, names = random.Random(str(target)), {engine: lake.new_name(engine) for engine in ENGINES}
     events = [event(rng, lsn) for lsn in range(1, 121)]
     # the second batch holds repetitions, late events and odd ones as well

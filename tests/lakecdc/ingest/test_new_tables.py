@@ -11,7 +11,7 @@ import pytest
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target
-from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
 from tests.conftest import Lake

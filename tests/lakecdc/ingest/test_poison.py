@@ -83,8 +83,8 @@ def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
 def test_a_line_without_end_fails_its_table_and_names_the_file(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    monkeypatch.setattr("lakecdc.ingest.formats.native.pieces._CHUNK", 1000)
-    monkeypatch.setattr("lakecdc.ingest.formats.native.pieces._LONGEST_LINE", 9_000_000)
+    monkeypatch.setattr("lakecdc.ingest.engine.pieces._CHUNK", 1000)
+    monkeypatch.setattr("lakecdc.ingest.engine.pieces._LONGEST_LINE", 9_000_000)
     name, bad = lake.new_name("poisoned"), tmp_path / "1.jsonl.gz"
     with gzip.open(bad, "wb", 1) as file:
         file.write(good(1).encode() + b"\n" + b" " * 20_000_000)

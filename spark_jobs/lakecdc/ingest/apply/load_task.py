@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.engine import packing
 from lakecdc.ingest.formats.text_columns import MISFITS
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.ingest.formats.native import PackedRows, packing
-from lakecdc.ingest.formats.native.fold import columns
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.fold import columns
+from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import PartitionFiles
 from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.ingest.formats.native import PackedRows, packing
-from lakecdc.ingest.formats.native.fold import columns
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.fold import columns
+from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.files import PartitionFiles, slices
 from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal

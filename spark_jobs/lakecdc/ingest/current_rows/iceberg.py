@@ -17,7 +17,7 @@ from lakecdc.iceberg.named_snapshots import named_snapshot
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.current_rows import SourceRows
-from lakecdc.ingest.formats.table_fields import chosen_type
+from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.tables import own_columns
 from lakecdc.sql import quoted_column

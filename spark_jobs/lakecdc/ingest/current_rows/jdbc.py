@@ -18,7 +18,7 @@ from lakecdc.contract.sources.jdbc import JdbcSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
-from lakecdc.ingest.formats.rows.changes import decode_cells, stored_columns
+from lakecdc.ingest.engine.records import decode_cells, stored_columns
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_reading
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.current_rows.key_ranges import KeyCondition
-    from lakecdc.ingest.formats.decoded import Decoded, Known
+    from lakecdc.ingest.engine.decoded import Decoded, Known
     from lakecdc.metadata.positions import Position
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")

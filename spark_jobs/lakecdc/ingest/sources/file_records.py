@@ -13,8 +13,9 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
 from lakecdc.ingest import change
+from lakecdc.ingest.engine import pieces
+from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import from_values
-from lakecdc.ingest.formats.native import Scan, pieces
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
 from lakecdc.ingest.formats.rows.columnar import typed_cells

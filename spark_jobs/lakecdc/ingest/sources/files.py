@@ -11,12 +11,12 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.decode import decode
+from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.pieces import Lines, long_line
+from lakecdc.ingest.engine.record_task import RowReading
+from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
-from lakecdc.ingest.formats.native.pieces import Lines, long_line
-from lakecdc.ingest.formats.rows.changes import decode_cells
-from lakecdc.ingest.formats.rows.record_task import RowReading
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.decoded import Decoded, Known
+    from lakecdc.ingest.engine.decoded import Decoded, Known
 
 _EPOCH = 1
 _IDENTITY = "files"

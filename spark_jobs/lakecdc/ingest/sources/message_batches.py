@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg import definition
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.cleaning import known_source_types
-from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.tables import own_columns
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.formats.decoded import Decoded
+    from lakecdc.ingest.engine.decoded import Decoded
     from lakecdc.metadata.positions import Position
 
 

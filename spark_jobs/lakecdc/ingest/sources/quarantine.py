@@ -17,12 +17,12 @@ from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.kept_rows import TableNow, decode_kept
+from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.envelope import Reading
-from lakecdc.ingest.formats.kept_rows import TableNow, decode_kept
 from lakecdc.ingest.formats.rows import read_cells
-from lakecdc.ingest.formats.rows.changes import decode_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import known_of, table_batch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.formats.decoded import Decoded
+    from lakecdc.ingest.engine.decoded import Decoded
     from lakecdc.metadata.positions import Position
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.apply.packed_events import EventsTask, key_json
-from lakecdc.ingest.formats.native import packing
+from lakecdc.ingest.engine import packing
 from lakecdc.writer import files
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
 from lakecdc.writer.partitions import PartitionColumn

@@ -16,9 +16,9 @@ import fastavro
 
 from lakecdc.contract.sources.formats import RegistrySettings
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import decode
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import SCHEMA
 from tests.lakecdc.ingest.by_spark import made_by

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded, Known
+from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decode import decode
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
-from lakecdc.ingest.formats.native import PackedRows
 from tests.lakecdc.ingest.by_spark import made_by
 
 if TYPE_CHECKING:

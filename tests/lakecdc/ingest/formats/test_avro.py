@@ -18,10 +18,10 @@ from lakecdc.contract.runtime import source_packages
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.sources.formats import RegistrySettings
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
-from lakecdc.ingest.formats.decoded import Decoded
 from tests.lakecdc.ingest.formats.avro import (
     Document,
     Record,

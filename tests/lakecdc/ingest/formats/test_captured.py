@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.values import placeholder_shapes
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
 

@@ -21,12 +21,12 @@ from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.formats import TextSettings, XmlSettings
 from lakecdc.contract.target import Target
 from lakecdc.iceberg.explain import explain
-from lakecdc.ingest.formats.decode import decode
-from lakecdc.ingest.formats.decoded import Decoded, Known
+from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded, Known
+from lakecdc.ingest.engine.record_task import RowReading
+from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_values
-from lakecdc.ingest.formats.rows.changes import decode_cells
-from lakecdc.ingest.formats.rows.record_task import RowReading
 from lakecdc.ingest.sources import file_records
 from lakecdc.ingest.sources.avro_files import container_messages
 from lakecdc.model.order import arrival_of

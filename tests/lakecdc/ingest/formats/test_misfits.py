@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.target import Target
-from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.model.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.model.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, is_folded, record
 from tests.on_demand import on_demand

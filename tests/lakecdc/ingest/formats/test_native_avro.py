@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakecdc.ingest.formats.decoded import Decoded, Known
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from tests.lakecdc.ingest.formats.avro import Record, Schemas, decode_avro, envelope_schema, key_schema, optional
 from tests.lakecdc.ingest.formats.decoding import PRODUCTS
 from tests.lakecdc.ingest.formats.test_avro import ID, PLACEHOLDER, TYPES, event

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from lakecdc.ingest.formats.envelope import Reading
 from tests.lakecdc.ingest.formats import stories
 from tests.lakecdc.ingest.formats.decoding import PRODUCTS, decode_lines, is_folded, record, rejections, state

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.fold import fold
-from lakecdc.ingest.formats.decoded import Decoded, Known
 from tests.lakecdc.ingest.formats.decoding import decode_lines, is_folded, record
 from tests.lakecdc.ingest.formats.test_native import envelope
 

@@ -11,9 +11,9 @@ import pytest
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
-from lakecdc.ingest.formats.decoded import Decoded, Known
+from lakecdc.ingest.engine.decoded import Decoded, Known
+from lakecdc.ingest.engine.source_tables import feeds, is_another
 from lakecdc.ingest.formats.envelope import Reading
-from lakecdc.ingest.formats.source_tables import feeds, is_another
 from tests.lakecdc.ingest.by_spark import both_engines, made_by
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, state
 from tests.on_demand import on_demand

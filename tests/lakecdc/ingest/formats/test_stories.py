@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from lakecdc.ingest.formats.decoded import Decoded
+from lakecdc.ingest.engine.decoded import Decoded
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
 from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, final
 from tests.on_demand import on_demand

@@ -11,8 +11,8 @@ import pytest
 from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.formats.canal_types import columns, doubted
-from lakecdc.ingest.formats.decoded import Known
 from lakecdc.ingest.formats.values import Field
 from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state

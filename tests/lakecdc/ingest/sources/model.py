@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakecdc.ingest.batch import Batch
-from lakecdc.ingest.formats.native.log import LogRows
+from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.metadata.positions import Position, decode
 from tests.lakecdc.ingest.by_spark import made_by

@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.jdbc import Interval, missing_interval
 from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.formats.rows.changes import decode_cells
-from lakecdc.ingest.formats.rows.record_task import RowReading
+from lakecdc.ingest.engine.record_task import RowReading
+from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, text, with_range
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_of, table_batch

@@ -12,7 +12,7 @@ from lakecdc.model.order import arrival_of, is_change, is_higher, rises, time_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.decoded import Decoded
+    from lakecdc.ingest.engine.decoded import Decoded
     from lakecdc.ingest.sources.kafka.progress import Progress
     from lakecdc.model.order import Stretch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.ingest.formats.native import Scan
+    from lakecdc.ingest.engine.run import Scan
 
 #: topic and partition
 Place = tuple[str, int]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import SCHEMA
-from lakecdc.ingest.formats.native import Scan
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, split
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
 from lakecdc.runtime.worker import settle

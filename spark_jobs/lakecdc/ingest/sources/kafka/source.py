@@ -12,8 +12,8 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.formats.avro_registry import Registry
-from lakecdc.ingest.formats.decode import decode
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology

@@ -1,6 +1,6 @@
 """A round of a database's log between tasks: one of them reads it, and all tables take their events out of it.
 
-The events travel as few binary cells, of one table each (``formats.native.packing``), which Spark keeps on disk: rows
+The events travel as few binary cells, of one table each (``engine.packing``), which Spark keeps on disk: rows
 are made of them only where Spark is to look at each.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.formats.native import packing
-from lakecdc.ingest.formats.native.log import LogSize
-from lakecdc.ingest.formats.native.unpack import cells_of_rows, rows_of_cells
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.log import LogSize
+from lakecdc.ingest.engine.unpack import cells_of_rows, rows_of_cells
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:

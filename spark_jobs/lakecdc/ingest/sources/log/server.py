@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column, ColumnsTold
-    from lakecdc.ingest.formats.native.log import LogRows
-    from lakecdc.ingest.formats.native.log_layout import LogLayout
+    from lakecdc.ingest.engine.log import LogRows
+    from lakecdc.ingest.engine.log_layout import LogLayout
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.metadata.positions import Position
     from lakecdc.model.positions import LogPosition

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.formats.native.log import LogFold, LogRows
+from lakecdc.ingest.engine.log import LogFold, LogRows
 from lakecdc.ingest.misfits import with_misfits
 from lakecdc.ingest.sources.database import reloads
 from lakecdc.ingest.sources.log.backlog import Backlog

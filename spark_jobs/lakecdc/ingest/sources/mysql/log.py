@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
-from lakecdc.ingest.formats.native.log_layout import LogLayout, LogText, LogVersion
+from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.parking import EVENTS, Parked

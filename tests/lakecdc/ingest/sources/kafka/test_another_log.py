@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
-from lakecdc.ingest.formats.decoded import Known
+from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.progress import Progress
 from lakecdc.model.order import RANK_READ, order_key

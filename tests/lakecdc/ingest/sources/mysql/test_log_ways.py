@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.ingest.formats.native import log
+from lakecdc.ingest.engine import log
 from lakecdc.ingest.job import ingest
 from tests.lakecdc.ingest.sources.log_ways import WAYS, assert_same_events, assert_the_same, by_each_way, files_of
 

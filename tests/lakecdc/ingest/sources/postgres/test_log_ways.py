@@ -10,8 +10,8 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.apply import packed
-from lakecdc.ingest.formats.native import log
-from lakecdc.ingest.formats.native.log import LogRows
+from lakecdc.ingest.engine import log
+from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres import log as wal

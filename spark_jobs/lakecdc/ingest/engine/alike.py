@@ -1,0 +1,209 @@
+"""Read Debezium events that have the same members as msgspec structs, at half the cost of reading each by itself.
+
+The first event of a table gives the shape: its members, in their order. Events of another shape, and those with a
+member that comes twice, are left; :mod:`lakecdc.ingest.envelopes.debezium` says what events mean.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from lakecdc.ingest.engine.members import Members, are_names
+from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.envelopes import debezium
+from lakecdc.ingest.envelopes.json_values import NOT_DECODED, TOGETHER, Object, Texts, decoder
+from lakecdc.ingest.envelopes.message import HIGHEST
+
+#: formats whose events are Debezium's
+FORMATS = ("debezium-json", "debezium-avro")
+# members of the source that all events of a table share
+_SHARED = ("connector", "db", "schema", "table")
+# microseconds by unit, and the highest numbers that 63 bits of microseconds hold
+_TIMES = {"ts_us": 1, "ts_ms": 1000}
+_BOUNDS = {"lsn": HIGHEST, **{name: HIGHEST // micros for name, micros in _TIMES.items()}}
+_TEXTS, _TEXT = ("sequence", "snapshot"), (str, type(None))
+
+
+def can_be_alike(event: Object) -> bool:
+    """Check that an event can give the shape: it has a row, a source table and names that structs can have."""
+    source, after = event.get("source"), event.get("after")
+    if debezium.unwrapped(event) is not event or type(source) is not dict or type(after) is not dict:
+        return False
+    is_shared = all(type(source.get(name)) in _TEXT for name in _SHARED)
+    is_row = event.get("op") in debezium.ROW_OPS and debezium.source_table(source) != ""
+    return is_shared and is_row and all(map(are_names, (event, source, after)))
+
+
+def _source_kind(name: str, value: Any) -> Any:
+    """Return the type of a member of the source: one value where it is shared."""
+    if value is None:
+        return None
+    if name in _SHARED:
+        return Literal[value]
+    if name in _BOUNDS and type(value) is int:
+        return Annotated[int, msgspec.Meta(ge=0, le=_BOUNDS[name])]
+    return str if name in _TEXTS and type(value) is str else Any
+
+
+def _time_beside_lsn(source: Object) -> str | None:
+    """Return the member that has the time of an event whose place is an LSN, as Postgres' are; None for any other."""
+    is_lsn = type(source.get("lsn")) is int and source.get("connector") not in debezium.BINLOG
+    if not is_lsn or any(type(source.get(name)) not in _TEXT for name in _TEXTS):
+        return None
+    name = next((name for name in _TIMES if source.get(name) is not None), "")
+    return name if type(source.get(name)) is int else None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Events of one shape: their messages' places, and their members."""
+
+    places: Sequence[int]
+    ops: Sequence[str]
+    sources: Sequence[Any]
+    afters: Sequence[Any]
+    befores: Sequence[Any]
+
+    def chosen(self, kept: Sequence[bool]) -> Chunk:
+        """Return some of the events."""
+        parts = (self.places, self.ops, self.sources, self.afters, self.befores)
+        return Chunk(*(list(compress(part, kept)) for part in parts))
+
+
+class Shape:
+    """Structs for the events of one table that have the same members.
+
+    :param event: one with a row after the change, parsed.
+    :param before: the row before the change of one that has it; None if none is known.
+    :param known: columns that may have values.
+    :ivar source_table: whose events have it.
+    :ivar place_members: members of the source that an event's place is made of.
+    """
+
+    def __init__(self, event: Object, before: Object | None, known: Iterable[str]) -> None:
+        source, after = event["source"], event["after"]
+        self.source_table = debezium.source_table(source)
+        self.source = Members(source, {name: _source_kind(name, value) for name, value in source.items()})
+        self.after = Members(after, {name: None for name in after if name not in known})
+        before = before if before and are_names(before) else None
+        self.before = Members(before or {}, {})
+        kinds = {
+            "op": Literal[debezium.ROW_OPS],
+            "source": self.source.struct,
+            "after": self.after.struct | None,
+            "before": None if before is None else self.before.struct | None,
+        }
+        self._event = Members(event, kinds, (name for name in ("after", "before") if name not in event))
+        self._decode = decoder(self._event.struct).decode
+        # None where places are read one by one
+        self._time = _time_beside_lsn(source)
+        beside = ("lsn", *_TEXTS, self._time)
+        self.place_members = [name for name in source if self._time is None or name in beside]
+
+    def chunk(self, texts: Texts, places: Sequence[int]) -> Chunk:
+        """Return the events that have these members.
+
+        :param places: of messages that are looked through together.
+        """
+        decode, events, odd = self._decode, list[Any](), set[int]()
+        add, all_texts = events.append, texts.texts
+        for place in places:
+            try:
+                add(decode(all_texts[place] or b""))
+            except NOT_DECODED:
+                odd.add(place)
+        decoded = [place for place in places if place not in odd] if odd else places
+        chunk = Chunk(decoded, *(self._event.values(name, events) for name in ("op", "source", "after", "before")))
+        counts = self._counts(events, chunk)
+        start = places[0] - places[0] % TOGETHER
+        # deletes, and they alone, have no row after the change
+        fits = [(op == "d") is (after is None) for op, after in zip(chunk.ops, chunk.afters, strict=True)]
+        is_whole = len(events) == len(all_texts[start : start + TOGETHER])
+        if is_whole and all(fits) and sum(counts) == texts.members_together(start):
+            return chunk
+        each = zip(decoded, counts, fits, strict=True)
+        return chunk.chosen([fit and count == texts.members(place) for place, count, fit in each])
+
+    def _counts(self, events: Sequence[Any], chunk: Chunk) -> list[int]:
+        """Return how many members each event has, those within it included."""
+        counts = [self._event.count + self.source.count] * len(events)
+        for members, images in ((self.after, chunk.afters), (self.before, chunk.befores)):
+            counts = [count if i is None else count + members.count for count, i in zip(counts, images, strict=True)]
+        for members, structs in ((self._event, events), (self.after, chunk.afters), (self.before, chunk.befores)):
+            for within in members.counts_within(structs):
+                counts = [count + more for count, more in zip(counts, within, strict=True)]
+        return counts
+
+    def places(self, ops: Sequence[str], sources: Mapping[str, Sequence[Any]]) -> Places:
+        """Return the places of events.
+
+        :param sources: members of their sources.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        if not ops or self._time is None:
+            rows = (dict(zip(sources, values, strict=True)) for values in zip(*sources.values(), strict=True))
+            return Places.of([debezium.place(source, op) for source, op in zip(rows, ops, strict=True)])
+        times = pa.array(np.array(sources[self._time], np.int64) * _TIMES[self._time])
+        sequences, snapshots = (sources.get(name, [None] * len(ops)) for name in _TEXTS)
+        is_read = {snapshot: debezium.is_snapshot(snapshot) for snapshot in {*snapshots}}
+        reads = [op == "r" or is_read[snapshot] for op, snapshot in zip(ops, snapshots, strict=True)]
+        return Places.of_lsns(sources["lsn"], None if sequences[0] is None else sequences, reads, times)
+
+
+class Alike:
+    """Events of one shape, a sequence a part.
+
+    :param names: columns of the rows.
+    :param key: those that have the key.
+    :ivar messages: places of their messages.
+    :ivar rows: values of the rows by column; those of deletes are None.
+    :ivar keys: values of the key columns, those of deletes from the row before.
+    :ivar befores: values that updated rows had in key columns.
+    """
+
+    def __init__(self, shape: Shape, names: Iterable[str], key: Iterable[str]) -> None:
+        self._shape = shape
+        self.messages: list[int] = []
+        self.ops: list[str] = []
+        self.rows: dict[str, list[Any]] = {name: [] for name in names}
+        self.keys: dict[str, list[Any]] = {name: [] for name in key}
+        self.befores: dict[str, list[Any]] = {name: [] for name in key}
+        self._sources: dict[str, list[Any]] = {name: [] for name in shape.place_members}
+
+    def places(self) -> Places:
+        """Return the events' places in their source's log."""
+        return self._shape.places(self.ops, self._sources)
+
+    def read(self, texts: Texts, candidates: Sequence[int]) -> None:
+        """Take the events in that some messages have."""
+        begin = 0
+        while begin < len(candidates):
+            end = bisect_left(candidates, candidates[begin] // TOGETHER * TOGETHER + TOGETHER, begin)
+            self._take(self._shape.chunk(texts, candidates[begin:end]))
+            begin = end
+
+    def _take(self, chunk: Chunk) -> None:
+        if not chunk.places:
+            return
+        shape, ops, none = self._shape, chunk.ops, [None] * len(chunk.places)
+        self.messages += chunk.places
+        self.ops += ops
+        for name, column in self._sources.items():
+            column += shape.source.values(name, chunk.sources)
+        rows = shape.after.columns(row or shape.after.nothing for row in chunk.afters)
+        for name, column in self.rows.items():
+            column += rows.get(name, none)
+        befores = [row or shape.before.nothing for row in chunk.befores]
+        for name, column in self.keys.items():
+            olds = shape.before.values(name, befores)
+            news = rows.get(name, none)
+            column += [old if op == "d" else new for op, new, old in zip(ops, news, olds, strict=True)]
+            self.befores[name] += [old if op == "u" else None for op, old in zip(ops, olds, strict=True)]

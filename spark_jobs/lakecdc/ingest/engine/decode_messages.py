@@ -1,0 +1,194 @@
+"""Look through the messages of a batch before they are decoded: which tables, which columns, which of them are odd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.engine.asides import Besides, refuse_apart
+from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.engine.decoding import Decoding, Judged
+from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.lone_tombstones import placed
+from lakecdc.ingest.engine.run import judge_events
+from lakecdc.ingest.engine.schemas import PAYLOAD
+from lakecdc.ingest.engine.source_tables import choose, is_mine, only_source, topics_of
+from lakecdc.ingest.engine.survey import survey
+from lakecdc.ingest.engine.table_fields import encodings_of, fields_of, followed, key_columns, message_key
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.message_columns import PLACED
+from lakecdc.ingest.formats.values import Field, merge_fields
+from lakecdc.model.order import highest, joined
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.engine.decoded import Known, Request
+    from lakecdc.ingest.engine.survey import Survey
+    from lakecdc.ingest.formats.envelope import Reading
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """Result of a survey of messages for one table.
+
+    :param messages: the messages, in JSON.
+    :param reader: reads their envelopes.
+    :param target: with its key.
+    :param found: one survey for each source table.
+    :param mine: surveys of the source tables whose events feed the table.
+    :param chosen: ``mine``, and surveys of other messages that belong to the table.
+    :param fields: the table's columns; only its key columns if ``has_columns`` is false.
+    :param encoded: see :class:`lakecdc.ingest.engine.decoding.Judged`.
+    :param topics: topics of the table's events.
+    :param has_columns: the table's columns are known.
+    """
+
+    messages: DataFrame
+    reader: EnvelopeReader
+    target: Target
+    found: Sequence[Survey]
+    mine: Sequence[Survey]
+    chosen: Sequence[Survey]
+    fields: tuple[Field, ...]
+    encoded: Mapping[str, Mapping[str, Field]]
+    topics: frozenset[str]
+    has_columns: bool
+
+    @property
+    def has_messages(self) -> bool:
+        """Return whether any message belongs to the table."""
+        has_tombstones = find_format(self.reader.format).tombstones
+        return any(s.events or s.problems or (has_tombstones and s.tombstones) for s in self.chosen)
+
+    @property
+    def events(self) -> int:
+        """Row events and TRUNCATEs of the table."""
+        return sum(s.events for s in self.chosen)
+
+    @property
+    def problems(self) -> int:
+        """Messages that cannot be read."""
+        return sum(s.problems for s in self.chosen)
+
+    @property
+    def truncate_order(self) -> str | None:
+        """Order key of the last TRUNCATE."""
+        return max((s.truncate_order for s in self.chosen if s.truncate_order), default=None)
+
+
+def look_through(messages: DataFrame, request: Request, besides: Besides | None = None) -> Surveyed:
+    """Survey messages: find out which of them belong to a table, and which columns it has.
+
+    :param besides: what is known of the batch's other messages; None if these are all.
+    :raises SurveyNeededError: they cannot be judged without the others.
+    :raises InputError: if the events do not tell which table or columns are meant.
+    """
+    target, reading, known = request.target, request.reading, request.known
+    reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
+    messages = in_json(messages, request.format, reading)
+    found = survey(messages, reader, keys=not target.key)
+    if besides is not None:
+        refuse_apart(found, target, besides, routed=reading.routed)
+    besides = besides or Besides()
+    mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
+    others = [s for s in found if s.source_table and s.events and s not in mine]
+    topics = besides.topics.union(*(s.topics for s in mine))
+    rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
+    chosen = [*mine, *rest]
+    surveyed = Surveyed(messages, reader, target, found, mine, chosen, (), {}, topics, has_columns=False)
+    if not surveyed.has_messages:
+        return replace(surveyed, target=replace(target, key=target.key or known.key))
+    schemas = [f for s in chosen for fields in s.schemas.values() for f in fields]
+    known = replace(known, types=followed(known.types, schemas, target))
+    seen = merge_fields(s.fields for s in chosen)
+    are_rows = any(s.high_orders for s in chosen)
+    if are_rows and not (seen or known.types):
+        # deletes that have nothing but the keys of their messages
+        names = {s.source_table for s in chosen}
+        seen = merge_fields(s.key for s in survey(messages, reader, keys=True) if s.source_table in names)
+    # without a row, nothing tells what a new table looks like, and there is none that could be emptied
+    if not (known.types or (are_rows and seen)):
+        fields = tuple(Field(c.name, c.type) for c in key_columns(target))
+        return replace(surveyed, fields=fields)
+    target = replace(target, key=target.key or message_key(target, mine, known.key))
+    there = {f.name for f in besides.fields}
+    fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
+    _refuse_types(fields, target)
+    encoded = encodings_of(fields, chosen, target, known.types)
+    return replace(surveyed, target=target, fields=fields, encoded=encoded, has_columns=True)
+
+
+def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
+    """Decode messages of any kind into changes of one table.
+
+    :param surveyed: the result of their survey.
+    """
+    target, chosen, reading, known = surveyed.target, surveyed.chosen, request.reading, request.known
+    if not surveyed.has_messages:
+        others = {str(s.source_table) for s in surveyed.found if s.source_table and s.events and s not in surveyed.mine}
+        return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
+    judged = Judged(surveyed.reader.read, frozenset(s.source_table for s in chosen), surveyed.encoded)
+    decoding = Decoding(
+        surveyed.fields,
+        target.key,
+        target.source_name,
+        reading.epoch,
+        reading.unavailable_value,
+        format=surveyed.reader.format,
+        source_column=target.source_column,
+        texts=PAYLOAD in surveyed.messages.columns,
+        rejects=True,
+        judged=judged,
+    )
+    plan = request.fold_plan(folds=request.folds and bool(target.key) and surveyed.has_columns)
+    if target.on_truncate == "apply":
+        plan = replace(plan, void_below=surveyed.truncate_order)
+    made = judge_events(_with_placed(surveyed, reading, known), decoding, plan)
+    mine = surveyed.mine
+    return Decoded(
+        tuple(f.column for f in surveyed.fields),
+        target.key,
+        made.rows if surveyed.has_columns else None,
+        replace(made.rejected, unreadable=surveyed.problems) if made.rejected else None,
+        surveyed.truncate_order,
+        max((s.newest for s in chosen if s.newest), default=None),
+        surveyed.events,
+        highest(pair for s in chosen for pair in s.high_orders.items()),
+        told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
+        stretches=joined(s.stretches for s in chosen),
+        source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
+    )
+
+
+def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFrame:
+    """Return the messages, and once more the tombstones that are deletes, each with its order key."""
+    of_tombstones = topics_of(surveyed.target, surveyed.chosen, surveyed.found)
+    has_tombstones = find_format(surveyed.reader.format).tombstones and any(s.tombstones for s in surveyed.found)
+    if not (surveyed.has_columns and has_tombstones and surveyed.target.key and of_tombstones):
+        return surveyed.messages
+    of_mine = envelope_frame(surveyed.messages, surveyed.reader).where(F.col("topic").isin(of_tombstones))
+    lone = placed(of_mine, known.marks, known.high_order, reading)
+    if lone is None:
+        return surveyed.messages
+    return surveyed.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
+
+
+def _refuse_types(fields: Sequence[Field], target: Target) -> None:
+    """Refuse columns whose type no message can fill.
+
+    :raises InputError: there is one.
+    """
+    for one in fields:
+        if not one.column_type.has_parser:
+            raise InputError(
+                f"Column {one.name!r} has the type {one.type}, which messages cannot fill.",
+                table=target.table,
+                hint='Give it another type in the target\'s "columns", or exclude it.',
+            )

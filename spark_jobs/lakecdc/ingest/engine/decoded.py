@@ -1,0 +1,122 @@
+"""What is known of a table before a batch, and a batch as changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.engine.run import FoldPlan, Scan
+from lakecdc.ingest.engine.source_tables import shards_mix
+from lakecdc.model.order import Marks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.batch import Rejected
+    from lakecdc.ingest.change import Column, Rows
+    from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.model.order import Stretch
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a table before a batch.
+
+    :param types: Spark SQL types of the target's columns by name; empty if there is no table yet.
+    :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that the
+        table's highest order key decides which events are late.
+    :param high_order: highest order key applied.
+    :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
+    :param partition_by: partition transforms of the target in SQL.
+    :param key: names of the table's key columns; empty if there is no table yet, or it has none.
+    :param folds: tasks may fold; without it, they make every event.
+    """
+
+    types: Mapping[str, str]
+    marks: Mapping[str, str] | None = None
+    high_order: str | None = None
+    scan: Scan | None = None
+    partition_by: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    folds: bool = True
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options for decoding a batch of messages for one table.
+
+    :param format: name of their format.
+    :param known: what is known of the table.
+    :param adopt: messages of no known source table (such as text that is no JSON) are this table's to reject.
+    """
+
+    format: str
+    target: Target
+    reading: Reading
+    known: Known
+    adopt: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return the table's key columns; empty if it has none, or they are not known yet."""
+        return self.target.key or (self.known.key if self.target.keyed else ())
+
+    @property
+    def folds(self) -> bool:
+        """Return whether tasks may reduce the batch to the last event of each key."""
+        target = self.target
+        return target.keyed and self.known.folds and not (target.history_table and target.clean)
+
+    def fold_plan(self, *, folds: bool) -> FoldPlan:
+        """Return how the events of the batch are folded.
+
+        :param folds: reduce them to the last event of each key.
+        """
+        # positions of different shards cannot be compared, so marks say nothing of a row
+        marks = Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
+        return FoldPlan(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The messages of a batch as changes of one table.
+
+    :param columns: the table's columns; only its key if the batch has no event of it.
+    :param key: its key columns, the target's or else those of the messages' keys.
+    :param rows: the changes; None if there is no event, or none that tells a new table's columns.
+    :param rejected: messages that cannot be applied; None if there are none.
+    :param truncate_order: order key of the last TRUNCATE.
+    :param newest: source time of the newest event.
+    :param events: row events and TRUNCATEs.
+    :param high_orders: highest order key of the batch by ``topic/partition``.
+    :param stretches: of its changes, by ``topic/partition``.
+    :param engine: how the batch was decoded: ``native``, ``native, but for`` so many messages that are no changes, or
+        ``after a survey`` and why.
+    :param told: all columns that the source has, as the last schema tells; empty if none does.
+    :param origin: finds the messages of events again; see :class:`lakecdc.ingest.batch.SourceFacts`.
+    :param source_table: full name of the one source table of the events; None if they are of none or of shards.
+    :param others: source tables of a batch that has nothing of this one, as far as they are known.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    rows: Rows | None = None
+    rejected: Rejected | None = None
+    truncate_order: str | None = None
+    newest: datetime | None = None
+    events: int = 0
+    high_orders: Mapping[str, str] | None = None
+    engine: str = "native"
+    origin: Callable[[DataFrame], DataFrame] | None = None
+    told: tuple[str, ...] = ()
+    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
+    source_table: str | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def rejections(self) -> int:
+        """Return how many messages cannot be applied."""
+        return self.rejected.count if self.rejected else 0

@@ -1,0 +1,355 @@
+"""Decode messages into tables of the engine's layout, in plain Python: columns typed, keys found, misfits rejected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.ingest.engine.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
+from lakecdc.ingest.engine.layout import (
+    CHECKS,
+    COUNTS,
+    ORDER_PARTS,
+    decoded_schema,
+    events_schema,
+    order_parts,
+)
+from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
+from lakecdc.ingest.formats.message_columns import last_names, partitions
+from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
+from lakecdc.model.arrow_columns import ArrowColumn
+from lakecdc.model.order import LAST_TIME
+from lakecdc.model.tokens import MisfitError, as_token
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.ingest.engine.decoding import Decoding
+    from lakecdc.ingest.envelopes.json_values import Object
+    from lakecdc.ingest.formats.values import Field
+
+_IS_ROW = ("r", "c", "u")
+# columns that the delete of a row under its old key shares with the update that moved it
+_OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
+
+
+class Decoder:
+    """Turns the messages of one table into its events.
+
+    :ivar moves: number of updates so far that changed the key; each became two events.
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self._of, self.moves = decoding, 0
+        self._columns = {f.name: ArrowColumn(f.column_type) for f in decoding.fields}
+        judged = decoding.judged
+        self._encoded = {
+            name: {text: ArrowColumn(one.column_type) for text, one in by_schema.items()}
+            for name, by_schema in (judged.encoded if judged else {}).items()
+        }
+        self._large = frozenset(f.name for f in decoding.large_fields)
+        self._placeholders = frozenset(placeholder_shapes(decoding.unavailable_value))
+        self._reader = JudgedReader(judged) if judged else QuickReader(decoding)
+        self._other_cases = [(k, re.compile(rf'"((?i:{re.escape(k)}))"\s*:')) for k in decoding.key]
+
+    def decode(self, messages: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Yield the events of messages in the engine's layout, with :data:`CHECKS`.
+
+        An update that changes the key is two: the delete of the row under its old key, and the update.
+        """
+        for events in self._reader.read(messages):
+            if events.ops:
+                yield self._typed(events, messages)
+
+    def _typed(self, events: Events, messages: pa.RecordBatch) -> pa.Table:
+        """Return events with their values in columns."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        ops = pa.array(events.ops, pa.string())
+        keys, tokens = self._keys(events, messages)
+        columns = {"op": ops, **keys, **self._values(events), **self._order(events, messages)}
+        columns |= {name: pc.equal(ops, name[-1]).cast(pa.int32()) for name in COUNTS}
+        self._reject_keyless(events, messages, tokens)
+        moved = self._moved(events, tokens)
+        columns |= self._old_keys(events, moved)
+        kinds = {name: column.arrow for name, column in self._columns.items()}
+        message = pa.struct([column.with_nullable(True) for column in messages.schema])
+        layout = decoded_schema(kinds, self._of.key, message)
+        columns |= self._checks(events, messages, [columns[f"k{i}"] for i in range(len(self._of.key))], layout)
+        found = pa.table([columns[name] for name in layout.names], schema=layout)
+        # an old key that does not fit has set its update aside
+        gone = [place for place in moved if place not in events.odd]
+        self.moves += len(gone)
+        return pa.concat_tables([self._deletes(found.take(pa.array(gone))), found]) if gone else found
+
+    def _convert(self, name: str, tokens: Sequence[Any], events: Events) -> tuple[pa.Array, list[int]]:
+        """Return a column of values, and the places of those that do not fit."""
+        import pyarrow as pa
+
+        by_schema = self._encoded.get(name)
+        if not by_schema or events.schemas is None:
+            return self._columns[name].convert(tokens)
+        parts: dict[str | None, list[int]] = {}
+        for place, text in enumerate(events.schemas):
+            parts.setdefault(text if text in by_schema else None, []).append(place)
+        columns, misfits, order = [], list[int](), list[int]()
+        for text, places in parts.items():
+            column = self._columns[name] if text is None else by_schema[text]
+            converted, wrong = column.convert([tokens[place] for place in places])
+            columns.append(converted)
+            misfits += [places[number] for number in wrong]
+            order += places
+        back = sorted(range(len(order)), key=order.__getitem__)
+        together = pa.chunked_array(columns, self._columns[name].arrow).combine_chunks()
+        return together.take(pa.array(back, pa.int64())), sorted(misfits)
+
+    def _keys(self, events: Events, messages: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[str, list[Any]]]:
+        """Return the key of each event, and the values that it is made of; None for those that do not fit."""
+        columns: dict[str, pa.Array] = {}
+        tokens: dict[str, list[Any]] = {}
+        for i, name in enumerate(self._of.key):
+            values = self._key_tokens(name, events, messages)
+            column, misfits = self._convert(name, values, events)
+            deletes = [place for place in misfits if events.ops[place] not in _IS_ROW]
+            if deletes:
+                for place in deletes:
+                    values[place] = self._of_record(events.keys[place], name)
+                column, misfits = self._convert(name, values, events)
+            for place in misfits:
+                values[place] = None
+            columns[f"k{i}"], tokens[name] = column, values
+        return columns, tokens
+
+    def _key_tokens(self, name: str, events: Events, messages: pa.RecordBatch) -> list[Any]:
+        if name == self._of.source_column:
+            # so that a tombstone finds its delete, in a topic called like its table
+            return [
+                last_names(messages, events.messages[place]) if op == "x" else events.source_tables[place]
+                for place, op in enumerate(events.ops)
+            ]
+        tokens = events.key_images.values(name)
+        if None in tokens:
+            for place, token in enumerate(tokens):
+                if token is None:
+                    tokens[place] = self._of_record(events.keys[place], name)
+        return tokens
+
+    @staticmethod
+    def _of_record(keys: Keys | None, name: str) -> Any:
+        """Return a value of the message's own key."""
+        return None if keys is None else (keys.record_key() or NO_ROW).get(name)
+
+    def _reject_keyless(self, events: Events, messages: pa.RecordBatch, tokens: Mapping[str, Sequence[Any]]) -> None:
+        """Reject events without a value in a key column, and set aside tombstones."""
+        lacking: dict[int, list[str]] = {}
+        for name, values in tokens.items():
+            if None in values:
+                for place, value in enumerate(values):
+                    if value is None:
+                        lacking.setdefault(place, []).append(name)
+        for place, names in lacking.items():
+            if not self._of.rejects or events.ops[place] == "x":
+                events.set_aside([place], f"the key column {names[0]}")
+            elif events.ops[place] != ODD:
+                told = self._of_another_case(messages, events.messages[place])
+                reason = f"no value for the key columns {', '.join(names)}{told}"
+                events.rejected.setdefault(place, ("no-key", reason))
+
+    def _of_another_case(self, messages: pa.RecordBatch, place: int) -> str:
+        """Return what to add about names in a message that differ from those of key columns in case alone."""
+        names = [name for name in ("key", "value") if name in messages.schema.names]
+        parts = [messages.column(name)[place].as_py() for name in names]
+        text = " ".join(p if isinstance(p, str) else p.decode(errors="replace") for p in parts if p is not None)
+        matches = [(name, pattern.search(text)) for name, pattern in self._other_cases]
+        others = [match[1] for name, match in matches if match and match[1] != name]
+        return f"; it has {', '.join(others)}, and case counts" if others else ""
+
+    def _moved(self, events: Events, tokens: Mapping[str, Sequence[Any]]) -> dict[int, list[Any]]:
+        """Return the updates that changed the key, each with its old key."""
+        befores = {name: events.befores.values(name) for name in self._of.key if name != self._of.source_column}
+        differ = {
+            place
+            for name, olds in befores.items()
+            for place, (old, new) in enumerate(zip(olds, tokens[name], strict=True))
+            if old is not None and old != new
+        }
+        found = {}
+        for place in sorted(differ):
+            now = [tokens[name][place] for name in self._of.key]
+            olds = [befores[name][place] if name in befores else None for name in self._of.key]
+            was = [self._before(*each) for each in zip(self._of.key, olds, now, strict=True)]
+            applies = place not in events.odd and place not in events.rejected
+            if applies and any(old is not new for old, new in zip(was, now, strict=True)):
+                found[place] = was
+        return found
+
+    def _before(self, name: str, was: Any, now: Any) -> Any:
+        """Return the value that a key column had: the new one itself unless the row before tells another."""
+        if was is None:
+            return now
+        parse = self._columns[name].type.parser()
+        try:
+            return now if parse(as_token(was)) == parse(as_token(now)) else was
+        except MisfitError:
+            # what does not fit was never a row's key
+            return was if self._of.judged is None else now
+
+    def _old_keys(self, events: Events, moved: Mapping[int, list[Any]]) -> dict[str, pa.Array]:
+        """Return the key that each row had before, where its event tells it."""
+        import pyarrow as pa
+
+        count = len(events.ops)
+        linked = self._linked(events)
+        if not moved and not linked:
+            nothing = {f"o{i}": pa.nulls(count, self._columns[name].arrow) for i, name in enumerate(self._of.key)}
+            return {**nothing, "moved": pa.repeat(False, count)}
+        is_moved = [place in moved or place in linked for place in range(count)]
+        columns: dict[str, pa.Array] = {}
+        for i, name in enumerate(self._of.key):
+            was: list[Any] = [None] * count
+            for place, values in moved.items():
+                was[place] = values[i]
+            for place, image in linked.items():
+                was[place] = events.source_tables[place] if name == self._of.source_column else image.get(name)
+                if was[place] is None and self._of.judged is None:
+                    events.set_aside([place], "an old key")
+            columns[f"o{i}"], misfits = self._convert(name, was, events)
+            if self._of.judged is None:
+                events.set_aside(misfits, "an old key")
+        return {**columns, "moved": pa.array(is_moved, pa.bool_())}
+
+    def _linked(self, events: Events) -> dict[int, Object]:
+        """Return the old keys that message headers have; empty for a table without a key."""
+        found: dict[int, Object] = {}
+        for place, keys in enumerate(events.keys if self._of.key and self._of.keyed else ()):
+            if keys is not None and keys.old is not None and events.ops[place] in _IS_ROW:
+                image = keys.old_key()
+                if image is not None or self._of.judged is None:
+                    found[place] = image or NO_ROW
+        return found
+
+    def _deletes(self, moved: pa.Table) -> pa.Table:
+        """Return the deletes of rows under the keys that they had before an update."""
+        import pyarrow as pa
+
+        count = moved.num_rows
+        columns = []
+        for one in moved.schema:
+            if one.name[0] == "k" and one.name[1:].isdigit():
+                columns.append(moved[f"o{one.name[1:]}"])
+            elif one.name in _OF_DELETES:
+                columns.append(moved[one.name])
+            elif one.name in COUNTS:
+                columns.append(pa.repeat(pa.scalar(int(one.name == "n_d"), one.type), count))
+            elif one.name in ("op", "moved"):
+                columns.append(pa.repeat(pa.scalar("d" if one.name == "op" else False, one.type), count))
+            else:
+                columns.append(pa.nulls(count, one.type))
+        return pa.table(columns, schema=moved.schema)
+
+    def _values(self, events: Events) -> dict[str, pa.Array]:
+        """Return the columns of the row, and which values stand for "unchanged"; reject what does not fit."""
+        import pyarrow as pa
+
+        columns: dict[str, pa.Array] = {}
+        left_out: dict[int, list[str]] = {}
+        misfits: dict[int, list[Field]] = {}
+        for i, field_ in enumerate(self._of.fields):
+            name = field_.name
+            if name == self._of.source_column:
+                columns[f"c{i}"] = pa.array(events.source_tables, pa.string())
+                continue
+            tokens = events.images.values(name)
+            placeholders = find_placeholders(tokens, self._placeholders) if name in self._large else []
+            for place in placeholders:
+                left_out.setdefault(place, []).append(name)
+            columns[f"c{i}"], wrong = self._convert(name, tokens, events)
+            # a decimal's placeholder is no decimal
+            for place in sorted({*wrong}.difference(placeholders)):
+                misfits.setdefault(place, []).append(field_)
+        for place, fields in misfits.items():
+            if self._of.rejects:
+                listed = ", ".join(f"{one.name} ({one.type})" for one in fields)
+                events.rejected.setdefault(place, ("type", f"values do not fit their columns: {listed}"))
+            else:
+                events.set_aside([place], f"a value of the column {fields[0].name}")
+        opened: pa.Array = pa.nulls(len(events.ops), pa.list_(pa.string()))
+        if left_out:
+            opened = pa.array([left_out.get(place) for place in range(len(events.ops))], pa.list_(pa.string()))
+        return {**columns, "open": opened}
+
+    def _order(self, events: Events, messages: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the parts of the order key; a tombstone lies below all events."""
+        import numpy as np
+        import pyarrow as pa
+
+        gone = np.array([op == "x" for op in events.ops], np.bool_)
+        places = pa.array(events.messages, pa.int64())
+        known_times = events.places.times
+        times = known_times.fill_null(0).to_numpy(zero_copy_only=False)
+        parts = {
+            "pos": np.where(gone, 0, events.places.positions),
+            "ord": np.where(gone, 0, events.places.ordinals),
+            "rank": np.where(gone, -1, events.places.ranks),
+            "time_ms": np.clip(times // 1000, 0, LAST_TIME),
+            "arrival": np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False)),
+        }
+        for place, order in events.placed.items():
+            for name, number in order_parts(order).items():
+                parts[name][place] = number
+        without_time = gone | ~known_times.is_valid().to_numpy(zero_copy_only=False)
+        without_time |= (times < FIRST_MOMENT) | (times > LAST_MOMENT)
+        schema = events_schema({}, ())
+        return {
+            **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
+            "time_us": pa.array(times, pa.int64(), mask=without_time),
+            "partition": partitions(messages).take(places) if self._of.keyed else pa.repeat("0", len(places)),
+        }
+
+    def _checks(
+        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], layout: pa.Schema
+    ) -> dict[str, pa.Array]:
+        import pyarrow as pa
+
+        count = len(events.ops)
+        columns = {name: pa.nulls(count, layout.field(name).type) for name in CHECKS}
+        columns["source_table"] = pa.array(events.source_tables, pa.string())
+        if events.odd:
+            columns["odd"] = pa.array([events.odd.get(place) for place in range(count)], pa.string())
+        if events.odd or events.rejected:
+            kept = events.odd.keys() | events.rejected.keys()
+            chosen = [number if place in kept else None for place, number in enumerate(events.messages)]
+            fields = [column.with_nullable(True) for column in messages.schema]
+            together = pa.StructArray.from_arrays(messages.columns, fields=fields)
+            # of what is applied all are null
+            columns["message"] = together.take(pa.array(chosen, pa.int64()))
+        if events.rejected:
+            columns["rejected"] = self._rejected(events, messages, key, layout.field("rejected").type)
+        return columns
+
+    def _rejected(
+        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], kind: pa.StructType
+    ) -> pa.Array:
+        """Return what is told of messages that cannot be applied, beside themselves."""
+        import pyarrow as pa
+
+        count, arrivals = len(events.ops), messages.column("arrival").to_pylist()
+        rules, reasons, orders = (list[str | None]([None] * count) for _ in range(3))
+        times: list[int | None] = [None] * count
+        for place, (rule, reason) in events.rejected.items():
+            at = events.places[place]
+            rules[place], reasons[place], times[place] = rule, reason, at.source_time
+            order = at.order(self._of.epoch, arrivals[events.messages[place]])
+            orders[place] = events.placed.get(place, order)
+        of_key = kind.field("key").type
+        columns = {
+            **{"rule": pa.array(rules, pa.string()), "reason": pa.array(reasons, pa.string())},
+            "source_table": pa.array(events.source_tables, pa.string()),
+            "order": pa.array(orders, pa.string()),
+            "source_time": pa.array(times, pa.timestamp("us", "UTC")),
+            "key": pa.StructArray.from_arrays(list(key) or [pa.nulls(count, pa.string())], fields=list(of_key)),
+        }
+        mask = pa.array([rule is None for rule in rules], pa.bool_())
+        return pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind), mask=mask)

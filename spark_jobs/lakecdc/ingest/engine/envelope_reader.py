@@ -1,0 +1,154 @@
+"""Read the envelopes of message batches inside tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lakecdc.ingest.engine.schemas import PAYLOAD, unwrap
+from lakecdc.ingest.envelopes import find_rows
+from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
+from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.envelope import Read
+from lakecdc.ingest.formats.message_columns import read_messages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.ingest.formats.envelope import Reading
+    from lakecdc.ingest.formats.values import Field
+
+_MOST_SCHEMAS = 64
+
+
+class EnvelopeReader:
+    """What reads the envelopes of one format.
+
+    :param fixed: columns whose types the target declares, so that no schema has to tell them.
+    :param fold_case: names of columns are the same whatever their case.
+    """
+
+    def __init__(self, format_name: str, reading: Reading, fixed: Collection[str], *, fold_case: bool = False) -> None:
+        # tasks have no use for a registry, which may hold a password
+        self.format, self.reading = format_name, replace(reading, registry=None)
+        self.fold_case, self._fixed = fold_case, frozenset(fixed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("format", "reading", "fold_case", "_fixed")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def has_row_keys(self) -> bool:
+        """Whether the messages' keys are the keys of their rows."""
+        return find_format(self.format).row_keys
+
+    def columns_of(self, schema: str) -> tuple[Field, ...]:
+        """Return the columns that the text of a schema tells; none if it is not in the format's notation."""
+        return _columns_of(self.format, schema, self.fold_case)
+
+    def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
+        """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
+        rows = find_rows(self.format, self.reading.settings.get("order_by"), only_added=self.reading.only_added)
+        in_json = PAYLOAD in messages.schema.names
+        of = read_messages(messages, texts=in_json)
+        values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)
+        for place, (message, value) in enumerate(zip(of, parse_each(values), strict=True)):
+            problem = None if problems is None else problems[place]
+            for envelope in _envelopes(rows, message, value, problem):
+                yield self._read(place, envelope, None if schemas is None else schemas[place])
+
+    def _payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None] | None]:
+        """Return the values without their schemas, and these."""
+        import pyarrow as pa
+
+        values = messages.column("value")
+        if not find_format(self.format).wraps:
+            return values, None
+        payloads, schemas = [], list[str | None]()
+        for value in values.cast(pa.binary()).to_pylist():
+            parts = None if value is None else unwrap(value)
+            is_whole = parts is None or not _is_object(parts[0])
+            payloads.append(value if is_whole or parts is None else parts[1])
+            schemas.append(None if is_whole or parts is None else parts[0].decode())
+        return pa.array(payloads, pa.binary()), schemas
+
+    def _read(self, place: int, envelope: Envelope, schema: str | None) -> Read:
+        schema = as_text(envelope.schema) if schema is None else schema
+        if self.fold_case:
+            envelope = _fold_names(envelope)
+        doubt = None if schema is None or envelope.problem else _doubt(self.format, schema, self._fixed, self.fold_case)
+        if doubt:
+            envelope = msgspec.structs.replace(envelope, problem=("unknown-type", doubt))
+        if envelope.problem is not None and envelope.op is not None:
+            # what cannot be read is not a row event
+            envelope = msgspec.structs.replace(envelope, op=None)
+        return Read(place, envelope, schema)
+
+
+def _in_json(messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None], list[str | None]]:
+    schemas, problems = (messages.column(name).to_pylist() for name in ("schema_text", "unreadable"))
+    # a tombstone has neither
+    gone = messages.column("value").is_null().to_pylist()
+    return messages.column(PAYLOAD), schemas, [None if g else why for g, why in zip(gone, problems, strict=True)]
+
+
+def _envelopes(rows: Any, message: Message, value: Any, problem: str | None) -> Iterator[Envelope]:
+    try:
+        if problem is not None:
+            rule, _, reason = problem.partition(": ")
+            raise UnreadableError(rule, reason)
+        if type(value) is UnreadableError:
+            raise value
+        yield from map(refuse_bad_names, rows(message, value))
+    except UnreadableError as error:
+        yield Envelope(None, source_table=message.topic, problem=(error.rule, str(error)))
+
+
+@lru_cache(_MOST_SCHEMAS)
+def _is_object(schema: bytes) -> bool:
+    return isinstance(try_parse_json(schema), dict)
+
+
+@lru_cache(_MOST_SCHEMAS)
+def _columns_of(format_name: str, schema: str, fold_case: bool) -> tuple[Field, ...]:
+    found = find_format(format_name).columns_of(schema)
+    return tuple(replace(f, name=f.name.lower()) for f in found) if fold_case else found
+
+
+@lru_cache(_MOST_SCHEMAS)
+def _doubt(format_name: str, schema: str, fixed: frozenset[str], fold_case: bool) -> str | None:
+    found = find_format(format_name)
+    if fold_case:
+        doubts = found.doubts
+        found = replace(found, doubts=lambda text: tuple(name.lower() for name in doubts(text)))
+    return found.doubted_of(schema, fixed)
+
+
+def _fold_names(envelope: Envelope) -> Envelope:
+    """Return an envelope with the names of columns in lower case."""
+    keys = envelope.keys
+    if keys is not None:
+        keys = Keys(keys.record, keys.old, partial(_fold_key, keys.unwrapped))
+    return msgspec.structs.replace(
+        envelope,
+        before=_fold(envelope.before),
+        after=_fold(envelope.after),
+        keys=keys,
+        key_names=envelope.key_names and tuple(name.lower() for name in envelope.key_names),
+    )
+
+
+def _fold_key(unwrapped: Any, value: Any) -> Any:
+    found = unwrapped(value)
+    return _fold(found) if isinstance(found, dict) else found
+
+
+def _fold(image: Object | None) -> Object | None:
+    """Return a row image with its names in lower case; one with two names that become one is left as it is."""
+    folded = {name.lower(): value for name, value in (image or {}).items()}
+    return folded if image and len(folded) == len(image) else image

@@ -1,0 +1,333 @@
+"""Read the events of one table from messages, before any column is typed.
+
+The first attempt at a batch knows only the table. It sets aside messages that a task cannot judge, such as one with a
+new column (:class:`QuickReader`). After a survey of all messages, each one is an event of the table, a rejected
+message, or a message of another table (:class:`JudgedReader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakecdc.ingest.engine import alike
+from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
+from lakecdc.ingest.engine.places import Places
+from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
+from lakecdc.ingest.envelopes import debezium, find_rows
+from lakecdc.ingest.envelopes.json_values import Object, Texts, UnreadableError
+from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, Place, refuse_bad_names
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.message_columns import (
+    PLACED,
+    agrees,
+    has_key_of,
+    has_old_key,
+    read_messages,
+    record_keys,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.ingest.engine.decoding import Decoding, Judged
+
+#: op of what is set aside or rejected and is not a row event
+ODD = "odd"
+NO_ROW: Object = {}
+_NO_JSON, _NO_ROW_EVENT = "text that is no JSON", "a message that is no plain row event"
+_ROWS = ("r", "c", "u", "d")
+# messages among which one that the others may be like is looked for, and the part that may be unlike it
+_LOOKED_AT, _MOST_LEFT = 100, 0.7
+_OF_FILE, _GONE, _NO_PLACE = Message(b""), Message(None), Place()
+
+# message's place, op, row (empty for deletes), image that has the key, row before an update, keys, place in the log,
+# source table
+_Event = tuple[int, str, Object, Object, Object, Keys | None, Place, str | None]
+
+
+class Images(Protocol):
+    """Row images of some events."""
+
+    def values(self, name: str) -> list[Any]:
+        """Return the values of a column, as JSON is parsed; None for those that an image lacks."""
+
+
+class Objects:
+    """Row images that are objects."""
+
+    def __init__(self, images: Sequence[Object]) -> None:
+        self._images = images
+
+    def values(self, name: str) -> list[Any]:
+        """See :class:`Images`."""
+        return [image.get(name) for image in self._images]
+
+
+class Columns:
+    """Row images as columns."""
+
+    def __init__(self, columns: Mapping[str, list[Any]]) -> None:
+        self._columns = columns
+
+    def values(self, name: str) -> list[Any]:
+        """See :class:`Images`."""
+        return self._columns[name]
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of some messages, one sequence a part.
+
+    :param messages: places of their messages.
+    :param images: rows; those of deletes have no values.
+    :param key_images: images that have the keys.
+    :param befores: rows before updates; those of other events have no values.
+    :param odd: why an event is set aside, by its place here.
+    :param rejected: rule and reason why it cannot be applied, by its place here.
+    :param schemas: texts of the rows' schemas, where schemas write columns in different ways.
+    :param placed: order keys of tombstones that are deletes, by their places here.
+    """
+
+    messages: Sequence[int]
+    ops: Sequence[str]
+    images: Images
+    key_images: Images
+    befores: Images
+    keys: Sequence[Keys | None]
+    places: Places
+    source_tables: Sequence[str | None]
+    odd: dict[int, str] = field(default_factory=dict)
+    rejected: dict[int, tuple[str, str]] = field(default_factory=dict)
+    schemas: Sequence[str | None] | None = None
+    placed: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, events: Sequence[_Event], **told: Any) -> Events:
+        """Return events that are tuples of their parts, with what else is told of them."""
+        parts: Sequence[Sequence[Any]] = list(zip(*events, strict=True)) or [()] * 8
+        messages, ops, images, key_images, befores, keys, places, tables = parts
+        objects = Objects(images), Objects(key_images), Objects(befores)
+        return cls(messages, ops, *objects, keys, Places.of(places), tables, **told)
+
+    def set_aside(self, places: Iterable[int], reason: str) -> None:
+        """Set row events aside, unless there is a reason already."""
+        for place in places:
+            if self.ops[place] != ODD:
+                self.odd.setdefault(place, reason)
+
+
+class QuickReader:
+    """Reads messages when only the table is known."""
+
+    def __init__(self, decoding: Decoding) -> None:
+        self._of = decoding
+        self._rows = find_rows(decoding.format, decoding.order_by, only_added=decoding.only_added)
+        self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
+        self._schemas = SchemaCheck(decoding)
+        self._key = frozenset(decoding.key) if decoding.tells_key else None
+        self._has_row_keys = find_format(decoding.format).row_keys
+        self._own: dict[tuple[str | None, str | None], bool] = {}
+        self._shape: Shape | None = None
+
+    def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
+        """Yield the events of messages: those that are alike, and all others."""
+        values, expected = self._schemas.payloads(messages)
+        texts, left = Texts(values), [*range(len(values))]
+        if self._of.format in alike.FORMATS:
+            candidates = self._candidates(messages, values, expected)
+            shape = self._shape or self._find_shape(messages, texts, candidates)
+            if shape is not None:
+                events, left = self._read_alike(messages, texts, shape, candidates)
+                yield events
+            # where most are unlike it, another one is looked for
+            self._shape = shape if len(left) <= _MOST_LEFT * len(values) else None
+        yield self._read_each(messages, texts, expected, left)
+
+    def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
+        """Return the places of messages that can be alike: rows of one schema, which tell no other key than theirs."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        is_candidate = values.is_valid()
+        if self._of.keyed:
+            is_candidate = pc.and_(is_candidate, pc.invert(has_old_key(messages)))
+            if self._key is not None:
+                is_candidate = pc.and_(is_candidate, has_key_of(messages, self._key))
+        if expected is not None:
+            is_candidate = pc.and_(is_candidate, pa.array(expected, pa.bool_()))
+        places: list[int] = np.flatnonzero(is_candidate.to_numpy(zero_copy_only=False)).tolist()
+        return places
+
+    def _find_shape(self, messages: pa.RecordBatch, texts: Texts, candidates: Sequence[int]) -> Shape | None:
+        """Return the shape of the first event with a row; None if there is none."""
+        topics = self._topics(messages)
+        sample = before = None
+        for place in candidates[:_LOOKED_AT]:
+            value, message = texts.parsed(place), Message(b"", topic=topics[place])
+            for envelope in debezium.read(message, value) if isinstance(value, dict) else ():
+                event, odd = self._event(place, message, envelope)
+                if event is None or odd is not None:
+                    continue
+                sample = sample or (value if can_be_alike(value) else None)
+                before = before or envelope.before
+            if sample and before:
+                break
+        return None if sample is None else Shape(sample, before, self._known)
+
+    def _read_alike(
+        self, messages: pa.RecordBatch, texts: Texts, shape: Shape, candidates: Sequence[int]
+    ) -> tuple[Events, list[int]]:
+        """Return the events that are alike, and the places of the messages that are left."""
+        topics, of, table = self._topics(messages), self._of, shape.source_table
+        if not all(self._is_own(table, topic) for topic in {*topics}):
+            candidates = [place for place in candidates if self._is_own(table, topics[place])]
+        names, key = ([n for n in some if n != of.source_column] for some in ([f.name for f in of.fields], of.key))
+        events = Alike(shape, names, key)
+        events.read(texts, candidates)
+        count = len(events.messages)
+        keys: Sequence[Keys | None] = [None] * count
+        if of.keyed:
+            records = record_keys(messages, texts=of.texts)
+            keys = [records[place] for place in events.messages]
+        images = Columns(events.rows), Columns(events.keys), Columns(events.befores)
+        read = {*events.messages}
+        left = [place for place in range(len(messages)) if place not in read]
+        return Events(events.messages, events.ops, *images, keys, events.places(), [table] * count), left
+
+    def _topics(self, messages: pa.RecordBatch) -> list[str | None]:
+        topics: list[str | None] = [None] * len(messages)
+        return messages.column("topic").to_pylist() if self._of.keyed else topics
+
+    def _read_each(
+        self, messages: pa.RecordBatch, texts: Texts, expected: Sequence[bool] | None, places: Sequence[int]
+    ) -> Events:
+        """Return the events of messages at some places."""
+        import pyarrow as pa
+
+        messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
+        gone = messages.column("value").is_null().to_pylist()
+        of = (
+            read_messages(messages, texts=self._of.texts)
+            if self._of.keyed
+            else [_GONE if is_gone else _OF_FILE for is_gone in gone]
+        )
+        events: list[_Event] = []
+        odd: dict[int, str] = {}
+        for place, message, is_gone in zip(places, of, gone, strict=True):
+            reason = None if expected is None or expected[place] or is_gone else OTHER_SCHEMA
+            value = texts.parsed(place)
+            try:
+                if type(value) is UnreadableError:
+                    raise value
+                for envelope in self._rows(message, value):
+                    event, why = self._event(place, message, envelope)
+                    if event is not None:
+                        if reason or why:
+                            odd[len(events)] = reason or why or ""
+                        events.append(event)
+            except UnreadableError as error:
+                odd[len(events)] = _reason(error.rule)
+                events.append(_unread(place))
+        return Events.of(events, odd=odd)
+
+    def _event(self, place: int, message: Message, envelope: Envelope) -> tuple[_Event | None, str | None]:
+        """Return an event of the table, and why it is set aside whatever its values are."""
+        op, before, after = envelope.op, envelope.before, envelope.after or NO_ROW
+        table, odd = envelope.source_table or None, self._judge(envelope)
+        if op is None:
+            is_row = envelope.problem is not None and envelope.problem[0] == "unknown-type"
+            if odd is None or (is_row and not self._is_own(table, message.topic)):
+                return None, None
+            return _unread(place), odd
+        if op == "x":
+            return (place, op, NO_ROW, NO_ROW, NO_ROW, envelope.keys, envelope.place, None), odd
+        if not self._is_own(table, message.topic):
+            return None, None
+        if self._key is not None and odd is None:
+            odd = self._another_key(envelope, self._key)
+        if op == "d":
+            return (place, op, NO_ROW, before or NO_ROW, NO_ROW, envelope.keys, envelope.place, table), odd
+        if op == "t":
+            op, odd = ODD, odd or _NO_ROW_EVENT
+        elif odd is None and not after.keys() <= self._known:
+            odd = self._new_column(envelope)
+        was = (before or NO_ROW) if op == "u" else NO_ROW
+        return (place, op, after, after, was, envelope.keys, envelope.place, table), odd
+
+    def _judge(self, envelope: Envelope) -> str | None:
+        if envelope.problem is not None:
+            return _reason(envelope.problem[0])
+        return None if envelope.schema is None else self._schemas.judge(envelope)
+
+    def _is_own(self, table: str | None, topic: str | None) -> bool:
+        known = self._own.get((table, topic))
+        if known is None:
+            known = self._own[table, topic] = table is None or self._of.is_own(table, topic)
+        return known
+
+    def _another_key(self, envelope: Envelope, known: frozenset[str]) -> str | None:
+        """Return a reason if a message names other key columns than the table has, else None."""
+        names: Iterable[str] | None = envelope.key_names
+        if names is None and self._has_row_keys and envelope.keys is not None:
+            names = envelope.keys.record_key()
+        return None if agrees(names, known) else "another key"
+
+    def _new_column(self, envelope: Envelope) -> str | None:
+        """Return a reason if a row has a value for a column that the table lacks, else None."""
+        if refuse_bad_names(envelope).problem is not None:
+            return _NO_ROW_EVENT
+        image = envelope.after or NO_ROW
+        new = (name for name, value in image.items() if value is not None and name not in self._known)
+        name = next(new, None)
+        return None if name is None else f"a new column {name}"
+
+
+class JudgedReader:
+    """Reads messages after a survey of all of them; none is set aside."""
+
+    def __init__(self, judged: Judged) -> None:
+        self._of = judged
+
+    def read(self, messages: pa.RecordBatch) -> Iterator[Events]:
+        """Yield the events of messages, and the messages of the table that cannot be read."""
+        orders = messages.column(PLACED).to_pylist() if PLACED in messages.schema.names else None
+        events: list[_Event] = []
+        rejected: dict[int, tuple[str, str]] = {}
+        schemas: list[str | None] = []
+        placed: dict[int, str] = {}
+        for read in self._of.read(messages):
+            order = None if orders is None else orders[read.place]
+            if order is None and not self._is_own(read.envelope):
+                continue
+            if order is not None:
+                placed[len(events)] = order
+            if read.envelope.problem is not None:
+                rejected[len(events)] = read.envelope.problem
+            schemas.append(read.schema)
+            events.append(_judged_event(read.place, read.envelope, is_placed=order is not None))
+        yield Events.of(events, rejected=rejected, placed=placed, schemas=schemas if self._of.encoded else None)
+
+    def _is_own(self, envelope: Envelope) -> bool:
+        is_row = envelope.op in _ROWS or envelope.problem is not None
+        return is_row and envelope.source_table in self._of.source_tables
+
+
+def _judged_event(place: int, one: Envelope, *, is_placed: bool) -> _Event:
+    op = "d" if is_placed else one.op or ODD
+    image = one.after or NO_ROW
+    key_image = one.before or NO_ROW if op == "d" else image
+    row = NO_ROW if op in ("d", ODD) else image
+    was = (one.before or NO_ROW) if op == "u" else NO_ROW
+    return place, op, row, key_image, was, one.keys, one.place, one.source_table
+
+
+def _unread(place: int) -> _Event:
+    """Return what stands for a message that is not read as a row event."""
+    return place, ODD, NO_ROW, NO_ROW, NO_ROW, None, _NO_PLACE, None
+
+
+def _reason(rule: str) -> str:
+    return _NO_JSON if rule == "not-json" else _NO_ROW_EVENT

@@ -1,0 +1,225 @@
+"""Events of a database's log, which come decoded to texts: tasks type them, then fold them as they do messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.change import Rows
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.facts import Facts
+from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.layout import OPS, order_parts, without_void
+from lakecdc.ingest.engine.log_layout import LogLayout
+from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered
+from lakecdc.ingest.engine.placeholders import LeftOutError
+from lakecdc.ingest.engine.tasks import Holding, holders
+from lakecdc.ingest.engine.unpack import rows_of_cells
+from lakecdc.ingest.formats.text_columns import JUDGED
+from lakecdc.ingest.formats.values import Field
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+
+_LEFT_OUT = "an update of a key leaves values out that it did not touch"
+# rows that are typed in one step, and their bytes
+_ROWS, _BYTES = 65_536, 32 * 1024 * 1024
+# events and bytes that one task types, and that one folds; it holds its rows about six times meanwhile
+_TYPED_AT_ONCE = 200_000, 64 * 1024 * 1024
+_FOLDED_AT_ONCE = 250_000, 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class LogTask:
+    """Cells of decoded events in, a packed frame out.
+
+    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
+    :param alone: there is no other task, so that the rows need no further fold.
+    :param every: every event is wanted, in the group :data:`EVERY`.
+    """
+
+    layout: LogLayout
+    grouping: Grouping | None
+    epoch: int
+    alone: bool
+    every: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Type and fold, until the input ends or something is met that cannot be folded."""
+        settle()
+        try:
+            with duckdb_of_its_own() as connection:
+                names = [column.name for column in self.layout.columns]
+                held = holders(Holding(self.grouping, self.epoch, names, self.alone), connection, every=self.every)
+                for table in _slices(packing.all_of(batches)):
+                    for batch in self.layout.typed(table, self.epoch).to_batches():
+                        for one in held:
+                            yield from one.add(self._folded(batch) if one.folds else batch)
+                for one in held:
+                    yield from one.rest()
+        except LeftOutError as error:
+            yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
+
+    def _folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the events that are to be folded.
+
+        :raises LeftOutError: they cannot be.
+        """
+        import pyarrow.compute as pc
+
+        folded = without_void(batch, self.layout.void_below)
+        if pc.any(pc.and_(folded.column("moved"), folded.column("open").is_valid())).as_py():
+            raise LeftOutError(_LEFT_OUT)
+        return folded
+
+
+def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Cells gathered into tables that are worth a vector."""
+    import pyarrow as pa
+
+    gathered: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        gathered.append(table)
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= _ROWS or size >= _BYTES:
+            yield pa.concat_tables(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.concat_tables(gathered)
+
+
+@dataclass(frozen=True)
+class LogSize:
+    """How much of a round is one table's.
+
+    :param events: how many it has.
+    :param bytes: of them all, about.
+    """
+
+    events: int
+    bytes: int
+
+    def tasks(self, events: int, size: int) -> int:
+        """Tasks that they are worth.
+
+        :param events: for one of them.
+        :param size: bytes for one of them.
+        """
+        return max(1, -(-self.events // events), -(-self.bytes // size))
+
+
+@dataclass(frozen=True)
+class LogRows:
+    """Changes of a table in a round, or rows of its full load.
+
+    :param rows: those that fit.
+    :param misfits: events with values that their columns cannot take, as a change frame with
+        :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none, or they are found later.
+    :param events: how many there are.
+    """
+
+    rows: Rows
+    misfits: DataFrame | None = None
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class LogFold:
+    """Typing and folding of a table's events in a round.
+
+    :param cells: its cells; their columns ``cell`` and ``packed`` are read.
+    :param size: how much of the round is the table's.
+    :param target: tells whether they are to be folded, and whether every event is wanted.
+    :param partition_by: the target's partition transforms in SQL.
+    :param epoch: of the order keys.
+    :param cached: takes the frames that Spark keeps until the batch is done.
+    """
+
+    cells: DataFrame
+    layout: LogLayout
+    size: LogSize
+    target: Target
+    partition_by: Sequence[str]
+    epoch: int
+    cached: list[DataFrame]
+
+    def run(self) -> LogRows:
+        """Type the events, and fold them as far as that is wanted and possible."""
+        layout, target = self.layout, self.target
+        # where every event is cleaned on the way, it is folded after that
+        cleaned_log = bool(target.history_table and target.clean)
+        folds = layout.folds and target.keyed and bool(layout.key) and not cleaned_log
+        made = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
+        facts = made.told
+        if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
+            # what an event leaves out may be told by an event of another key, or by one that does not fit
+            made.release()
+            return replace(self, layout=layout.each()).run()
+        misfits = self._misfits(made) if facts.rejected else None
+        moves = self._moves(misfits) if misfits is not None and not layout.moves_left_out else frozenset()
+        if moves:
+            made.release()
+            return replace(self, layout=replace(layout, moves_left_out=moves)).run()
+        events = sum(facts.events[op] for op in OPS) + facts.rejected
+        self.cached.extend(made.kept)
+        return LogRows(self._rows(made), misfits, events)
+
+    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> Gathered:
+        tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells
+        alone, groups = tasks == 1, self._grouping if folds else None
+        if not alone:
+            # dealt out in the same way if they have to be read again
+            cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
+        task = LogTask(layout, groups, self.epoch, alone, every)
+        typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
+        return gathered(typed, None if alone else groups, self.epoch, self._fields, every=every, folds=folds)
+
+    @property
+    def _grouping(self) -> Grouping:
+        parallelism = self.cells.sparkSession.sparkContext.defaultParallelism
+        shares = max(self.size.tasks(*_FOLDED_AT_ONCE), min(self.size.tasks(*_TYPED_AT_ONCE), parallelism))
+        types = {column.name: column.type for column in self.layout.columns}
+        return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
+
+    @property
+    def _fields(self) -> tuple[Field, ...]:
+        return tuple(Field(column.name, column.type) for column in self.layout.columns)
+
+    def _rows(self, made: Gathered) -> PackedRows:
+        layout = self.layout
+        rows = made.rows(self._fields, layout.key, self._grouping)
+        if not rows.folded:
+            return rows
+        return replace(rows, void_below=layout.void_below, unfolded=rows.unfolded or cache(self._every_event))
+
+    def _every_event(self) -> Rows:
+        """Type the events once more, which were folded at once."""
+        return replace(self, layout=self.layout.each()).run().rows
+
+    def _misfits(self, made: Gathered) -> DataFrame:
+        cells = made.parts[-1][0].select("rejected").where("rejected IS NOT NULL")
+        events = cells.mapInArrow(rows_of_cells, self.layout.misfit_schema)
+        row = F.when((F.col("op") != "d") | F.lit(not self.layout.key), F.col("row"))
+        return events.select(
+            *("op", "key"),
+            row.alias("row"),
+            *("open", "old_key", F.col("rejected.order").alias("order")),
+            F.timestamp_micros("time_us").alias("source_time"),
+            *JUDGED,
+        )
+
+    @staticmethod
+    def _moves(misfits: DataFrame) -> frozenset[tuple[int, int]]:
+        """Return positions and ordinals of changes of keys among events: the deletes of the old keys go with them."""
+        moved = misfits.where("old_key IS NOT NULL").select("order").collect()
+        parts = [order_parts(row["order"]) for row in moved]
+        return frozenset((part["pos"], part["ord"]) for part in parts)

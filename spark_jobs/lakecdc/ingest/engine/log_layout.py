@@ -1,0 +1,293 @@
+"""Type the events of a database's log, whose values are texts, for the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts
+from lakecdc.ingest.formats.structs import struct_of, struct_type
+from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
+from lakecdc.model.columns import arrow_type
+from lakecdc.model.order import RANK_CHANGE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class LogText:
+    """Position of a value's text in an event.
+
+    :param place: among the texts of the row, or of its old key.
+    :param base: name of the value's type at the source.
+    """
+
+    place: int
+    base: str
+
+
+@dataclass(frozen=True)
+class LogVersion:
+    """Positions of the columns' texts in the events of one version of the source's table.
+
+    :param number: what the events have in ``version``.
+    :param texts: of the target's columns, by name; those that are missing are younger than the events.
+    :param old: of the old row: the key's columns, or all columns of a table without a key.
+    :param renamed: names that columns have by now, by those that they had.
+    """
+
+    number: int
+    texts: Mapping[str, LogText]
+    old: Mapping[str, LogText]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LogLayout:
+    """Layout of a table's events, and the columns that they are typed for.
+
+    :param versions: one for each state of the source's table in the round.
+    :param columns: of the target; a row that is older than a column has its ``fill``.
+    :param key: names of the key columns.
+    :param position: name of the column of positions.
+    :param time: name of the column of times.
+    :param unit: microseconds of a unit of time.
+    :param end: position from which on events are not of the round any more.
+    :param folds: the last event of each key may stand for all of them; if not, earlier ones are needed as well.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
+    :param moves_left_out: positions and ordinals of changes of keys that are left out, and so are their deletes.
+    """
+
+    versions: tuple[LogVersion, ...]
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    convert: Convert
+    position: str
+    time: str
+    unit: int
+    end: int
+    folds: bool = True
+    void_below: str | None = None
+    moves_left_out: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def misfit_schema(self) -> str:
+        """Spark SQL schema of the events that do not fit, see :meth:`typed`."""
+        types = {c.name: c.type for c in self.columns}
+        key = struct_type({name: types[name] for name in self.key})
+        texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (types, self.key))
+        return (
+            f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, time_us bigint, "
+            f"misfits array<string>, texts {texts}, old_texts {old_texts}, rejected struct<order: string>"
+        )
+
+    def typed(self, table: pa.Table, epoch: int) -> pa.Table:
+        """Return the events of a table in the engine's layout, with the columns of its checks.
+
+        An event with a value that its column cannot take is rejected; ``message`` has what is known of it.
+
+        :param epoch: of the order keys.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = table.filter(pc.less(table[self.position], self.end))
+        if len(self.versions) == 1:
+            return self._typed(table.combine_chunks(), self.versions[0], epoch)
+        parts = []
+        for version in self.versions:
+            own = table.filter(pc.equal(table["version"], version.number))
+            parts.append(self._typed(own.combine_chunks(), version, epoch))
+        return pa.concat_tables(parts, promote_options="default")
+
+    def _typed(self, table: pa.Table, version: LogVersion, epoch: int) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = _Texts(self, version, table)
+        events = {f"c{i}": texts.row[c.name] for i, c in enumerate(self.columns)}
+        for i, name in enumerate(self.key):
+            events |= {f"k{i}": texts.key[name], f"o{i}": texts.old_key(name)}
+        count, of = table.num_rows, texts.of
+        times = pc.multiply(of[self.time], self.unit)
+        events |= {
+            "op": of["kind"],
+            "open": texts.open,
+            "moved": texts.moved,
+            "pos": of[self.position],
+            "ord": of["ordinal"],
+            "rank": pa.repeat(pa.scalar(RANK_CHANGE, pa.int8()), count),
+            # an order key has no room for a server whose clock is wrong by decades
+            "time_ms": pc.max_element_wise(pc.divide(times, 1000), 0),
+            "arrival": pa.repeat(pa.scalar(0, pa.int64()), count),
+            "time_us": times,
+            "partition": pa.repeat("log", count),
+            **{name: pc.equal(of["kind"], name[-1]).cast(pa.int32()) for name in COUNTS},
+            **dict.fromkeys(CHECKS, pa.nulls(count)),
+            "source_table": pa.nulls(count, pa.string()),
+        }
+        typed = pa.table(events | texts.rejected(events, epoch))
+        return self._without_moves(typed) if self.moves_left_out else typed
+
+    def _without_moves(self, typed: pa.Table) -> pa.Table:
+        """Leave out the deletes of rows that a change of the key has moved which does not fit itself."""
+        import numpy as np
+        import pyarrow as pa
+
+        places = zip(typed["pos"].to_pylist(), typed["ord"].to_pylist(), typed["op"].to_pylist(), strict=True)
+        kept = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
+        return typed.filter(pa.array(np.array(kept, np.bool_)))
+
+    def each(self) -> LogLayout:
+        """Return the layout with every event handed on, none of them folded."""
+        return replace(self, folds=False)
+
+
+class _Texts:
+    """Typed values of the events of one version of a table.
+
+    :ivar row: values of the row by column, of a delete those that it tells.
+    :ivar key: values of the key that the event is about.
+    """
+
+    def __init__(self, layout: LogLayout, version: LogVersion, table: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        self._layout, self._version = layout, version
+        self.of = {name: _whole(table[name]) for name in table.column_names}
+        self._count = table.num_rows
+        self._gone, self.moved = pc.equal(self.of["kind"], "d"), self.of["moved"].fill_null(False)
+        self._has_gone, self._has_moved = (pc.any(which).as_py() or False for which in (self._gone, self.moved))
+        self._types = {c.name: c.type for c in layout.columns}
+        self._misfits: list[tuple[str, list[int]]] = []
+        self._old: dict[str, pa.Array] = {}
+        for name in layout.key:
+            self._convert_old(name, pc.or_(self._gone, self.moved) if self._has_moved else self._gone)
+        self.row = {c.name: self._convert_row(c) for c in layout.columns}
+        self.key = {name: self._key(name) for name in layout.key}
+
+    @property
+    def open(self) -> pa.Array:
+        """Names of the columns that events leave out, as they are called by now."""
+        import pyarrow as pa
+
+        lists = self.of.get("open")
+        if lists is None:
+            return pa.nulls(self._count, pa.list_(pa.string()))
+        if not self._version.renamed or lists.null_count == len(lists):
+            return lists
+        now = self._version.renamed
+        renamed = [None if names is None else [now.get(name, name) for name in names] for names in lists.to_pylist()]
+        return pa.array(renamed, pa.list_(pa.string()))
+
+    def old_key(self, name: str) -> pa.Array:
+        """Values of a column of the key that rows had before the event changed it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self._has_moved:
+            return pa.nulls(self._count, self.row[name].type)
+        return pc.if_else(self.moved, self._old[name], pa.scalar(None, self.row[name].type))
+
+    def _text(self, column: str, name: str) -> tuple[pa.Array, str]:
+        """Return the texts of a column, and the name of their type; nulls where the version does not have it.
+
+        :param column: of the texts: ``new`` or ``old``.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = (self._version.texts if column == "new" else self._version.old).get(name)
+        if found is None or not self._count:
+            return pa.nulls(self._count, pa.string()), found.base if found else ""
+        return pc.list_element(self.of[column], found.place), found.base
+
+    def _convert_old(self, name: str, where: pa.Array) -> None:
+        """Type the texts of a column before the event, for the events that tell them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = arrow_type(self._types[name])
+        if not (self._has_gone or self._has_moved):
+            self._old[name] = pa.nulls(self._count, kind)
+            return
+        texts, base = self._text("old", name)
+        texts = pc.if_else(where, texts, pa.scalar(None, pa.string()))
+        self._old[name], wrong = self._layout.convert(texts, base, self._types[name])
+        self._misfits.append((name, [*wrong]))
+
+    def _convert_row(self, column: Column) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = arrow_type(column.type)
+        if column.name not in self._version.texts:
+            values = pa.repeat(pa.scalar(column.fill, kind), self._count)
+        else:
+            texts, base = self._text("new", column.name)
+            values, wrong = self._layout.convert(texts, base, column.type)
+            self._misfits.append((column.name, [*wrong]))
+        if not self._layout.key and self._has_gone and self._version.old:
+            # without a key, all there was tells the row
+            self._convert_old(column.name, self._gone)
+            values = pc.if_else(self._gone, self._old[column.name], values)
+        return values
+
+    def _key(self, name: str) -> pa.Array:
+        import pyarrow.compute as pc
+
+        values = pc.if_else(self._gone, self._old[name], self.row[name]) if self._has_gone else self.row[name]
+        self._misfits.append((name, null_places(values)))
+        return values
+
+    def rejected(self, typed: Mapping[str, pa.Array], epoch: int) -> dict[str, pa.Array]:
+        """Return the columns ``rejected`` and ``message`` of the events with values that do not fit; empty without any.
+
+        :param typed: all events in the engine's layout.
+        """
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        misfits = misfits_by_row(self._misfits)
+        if not misfits:
+            return {}
+        order = {c.name: i for i, c in enumerate(self._layout.columns)}
+        places, count = pa.array(sorted(misfits), pa.int64()), len(misfits)
+        in_order = [sorted(misfits[i], key=order.__getitem__) for i in sorted(misfits)]
+        at = {name: values.take(places) for name, values in typed.items()}
+        gone = pc.equal(at["op"], "d")
+        names = [c.name for c in self._layout.columns]
+        of_row = [(name, self._text("new", name)[0].take(places)) for name in names]
+        of_old = {name: self._text("old", name)[0].take(places) for name in self._version.old}
+        nothing = pa.nulls(count, pa.string())
+        texts = [(name, pc.if_else(gone, of_old.get(name, nothing), text)) for name, text in of_row]
+        key = self._layout.key
+        old_key = [(name, at[f"o{i}"]) for i, name in enumerate(key)]
+        message = {
+            "op": at["op"],
+            "key": struct_of([(name, at[f"k{i}"]) for i, name in enumerate(key)], count),
+            "row": struct_of([(name, at[f"c{i}"]) for i, name in enumerate(names)], count),
+            "open": at["open"],
+            "old_key": struct_of(old_key, count, pc.invert(at["moved"])),
+            "time_us": at["time_us"],
+            "misfits": pa.array(in_order, pa.list_(pa.string())),
+            "texts": struct_of(texts, count),
+            "old_texts": struct_of([(name, of_old[name]) for name in key], count),
+        }
+        parts = (at[name].to_numpy() for name in ORDER_PARTS)
+        orders = struct_of([("order", order_texts(epoch, *parts))], count)
+        index = np.full(self._count, -1)
+        index[places.to_numpy()] = np.arange(count)
+        back = pa.array(index, mask=index < 0)
+        return {"rejected": orders.take(back), "message": struct_of([*message.items()], count).take(back)}
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column that was combined."""
+    import pyarrow as pa
+
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

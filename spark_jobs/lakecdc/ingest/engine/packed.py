@@ -1,0 +1,227 @@
+"""What tasks have made of a batch, kept by Spark as few binary cells, and its rows as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.change import Rows
+from lakecdc.ingest.engine import facts, packing
+from lakecdc.ingest.engine.facts import Facts
+from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.layout import COUNTS, OPS
+from lakecdc.ingest.engine.tasks import EVERY, FoldTask
+from lakecdc.ingest.engine.unpack import UnpackTask
+from lakecdc.ingest.fold import EventStats, FoldStats, is_open
+from lakecdc.ingest.formats.structs import struct_type
+from lakecdc.model.order import Marks
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lakecdc.ingest.formats.values import Field
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PackedRows(Rows):
+    """Changes as tasks have made them; folded ones are in order of partition values and keys.
+
+    :param cells: the packed frame, few binary cells that Spark keeps.
+    :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
+        there are none.
+    :param fields: columns of the row.
+    :param key: names of the key columns.
+    :param grouping: how the keys are grouped.
+    :param marks: how far the table had come before; None of a log.
+    :param has_twins: two events may have one order key.
+    """
+
+    cells: DataFrame
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    facts: Facts
+    grouping: Grouping
+    marks: Marks | None = None
+    completed: DataFrame | None = None
+    has_twins: bool = True
+
+    @property
+    def first_late(self) -> str | None:
+        """The lowest order key of an event that may have come before; None without one."""
+        return self.marks.first_late(self.facts.low_orders) if self.marks else self.facts.low_order
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the table can hold none of the events, nor a newer state of their rows, as the marks tell."""
+        return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether Spark keeps the rows, so that they can be read twice: it does."""
+        return True
+
+    def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
+        """Return the rows with placeholders, which the tasks have filled from the events as far as these tell.
+
+        :param may_be_held: the table may hold newer states of rows than the events tell.
+        """
+        if not self.folded or (may_be_held and not self.is_new):
+            return None
+        return self.frame.where(is_open())
+
+    def with_completed(self, completed: DataFrame) -> PackedRows:
+        """Return the same with rows in the place of those that have placeholders."""
+        others = self.frame.where(~is_open()).select(*completed.columns)
+        return replace(self, frame=others.unionByName(completed), completed=completed)
+
+    @property
+    def deletes(self) -> DataFrame:
+        """The deletes, without the cost of unpacking the rest."""
+        rows = unpacked(self.cells, self.fields, self.key, "d")
+        return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
+
+    @property
+    def fold_stats(self) -> FoldStats | None:
+        """Facts of folded rows."""
+        told = self.facts
+        if not self.folded:
+            return None
+        events = {op: told.events[op] for op in OPS}
+        known = told.low_order, told.high_order, told.newest, told.deletes
+        return FoldStats(events, told.keys, told.open, *known, filled_keys=told.filled)
+
+    @property
+    def event_stats(self) -> EventStats | None:
+        """Facts of the events."""
+        if self.folded:
+            return None
+        return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What tasks have made of a batch.
+
+    :param parts: every event, then folded rows, as far as they are wanted: packed frames with their facts, and whether
+        they are folded. Nothing is folded of what is odd.
+    :param kept: what Spark keeps of them.
+    """
+
+    parts: tuple[tuple[DataFrame, Facts, bool], ...]
+    kept: tuple[DataFrame, ...]
+
+    @property
+    def told(self) -> Facts:
+        """The facts of the last part, which tell of the whole batch."""
+        return self.parts[-1][1]
+
+    def rows(
+        self,
+        fields: tuple[Field, ...],
+        key: tuple[str, ...],
+        groups: Grouping,
+        marks: Marks | None = None,
+        *,
+        has_twins: bool = True,
+    ) -> PackedRows:
+        """Return the last part as rows, which know those of every event.
+
+        :param fields: columns of the row.
+        :param key: names of the key columns.
+        :param marks: how far the table has come; None of a log.
+        :param has_twins: two events may have one order key.
+        """
+        found: list[PackedRows] = []
+        for cells, told, folded in self.parts:
+            counts = [f"n_{op}" for op in OPS] if folded else []
+            frame = change_frame(unpacked(cells, fields, key, OPS), marks.partitions if marks else None, counts)
+            unfolded = partial(found.__getitem__, 0) if found else None
+            rows = PackedRows(
+                frame,
+                folded,
+                told.keys,
+                told.filled,
+                unfolded,
+                cells=cells,
+                fields=fields,
+                key=key,
+                facts=told,
+                grouping=groups,
+                marks=marks,
+                has_twins=has_twins,
+            )
+            found.append(rows)
+        return found[-1]
+
+    def release(self) -> None:
+        """Let go of all of them."""
+        for frame in self.kept:
+            frame.unpersist()
+
+
+def gathered(
+    typed: DataFrame, groups: Grouping | None, epoch: int, fields: Sequence[Field], *, every: bool, folds: bool
+) -> Gathered:
+    """Run tasks that make a packed frame, and fold what they have made of the same keys.
+
+    :param groups: None if folded rows are whole already.
+    :param epoch: of the order keys.
+    :param fields: columns of the row.
+    :param every: the frame has every event, in the group :data:`~lakecdc.ingest.engine.tasks.EVERY`.
+    :param folds: it has rows to be folded, in other groups.
+    """
+    kept, parts = [], []
+    if every:
+        kept.append(typed.persist())
+        of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
+        parts.append((of_events, told_by(of_events), False))
+    if folds and not any(told.odd for _, told, _ in parts):
+        if groups:
+            task = FoldTask(epoch, tuple(field.name for field in fields))
+            typed = typed.repartitionById(groups.tasks, "grp").mapInArrow(task, packing.SCHEMA)
+        kept.append(typed.persist())
+        parts.append((typed, told_by(typed), True))
+    return Gathered(tuple(parts), tuple(kept))
+
+
+def told_by(frame: DataFrame) -> Facts:
+    """Return the facts of a packed frame."""
+    return facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+
+
+def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
+    """Rows of a packed frame.
+
+    :param only: ops that are wanted.
+    """
+    types = {f.name: f.type for f in fields}
+    key = struct_type({k: types[k] for k in keys})
+    counts = ", ".join(f"{count} int" for count in COUNTS)
+    schema = (
+        f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, "
+        f"`order` string, time_us bigint, partition string, {counts}"
+    )
+    return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
+
+
+def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
+    """Return the change frame of unpacked rows.
+
+    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
+    :param more: further columns.
+    """
+    rows = changes.where(F.col("op").isin(*OPS))
+    columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]
+    columns += [F.timestamp_micros("time_us").alias("source_time"), _late(marks).alias("late")]
+    return rows.select(*columns, *more)
+
+
+def _late(marks: Mapping[str, str] | None) -> Column:
+    if not marks:
+        return F.lit(True)
+    known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])
+    return F.coalesce(F.col("order") <= F.try_element_at(known, F.col("partition")), F.lit(True))

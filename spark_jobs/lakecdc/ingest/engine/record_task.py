@@ -1,0 +1,286 @@
+"""Type the cells of records in Python tasks, and find their order, their keys and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, order_texts
+from lakecdc.ingest.engine.tasks import Holding, holders
+from lakecdc.ingest.formats.text_columns import null_places
+from lakecdc.model.arrow_columns import ArrowColumn
+from lakecdc.model.columns import ColumnType, arrow_type
+from lakecdc.model.order import RANK_CHANGE
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import pyarrow as pa
+
+    from lakecdc.ingest.change import Column
+
+_SIGN = 1 << 63
+_LOWEST = -_SIGN
+
+
+@dataclass(frozen=True)
+class RowReading:
+    """What a source knows that its rows do not tell.
+
+    :param epoch: number of the source's identity, 0 to 65535.
+    :param order_by: column that rises with every change of a row; None if arrival decides.
+    :param times: the same column is the source's time of the row's last change.
+    :param timestamp_format: how times are written in text.
+    :param zone: zone of times in ``order_by`` that have none.
+    :param lowest_without: a row without a value there lies below all others, instead of being no row.
+    """
+
+    epoch: int
+    order_by: str | None = None
+    times: bool = False
+    timestamp_format: str | None = None
+    zone: str = "UTC"
+    lowest_without: bool = False
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """Columns of records, and what they become.
+
+    A batch of records has the columns ``cells``, a struct; ``c0`` … in the place of cells that Spark has prepared;
+    ``problem``, why a record cannot be read (``rule: reason``) or null; ``lost``, names of columns that cannot take
+    their value; and those of a message.
+
+    :param columns: of the target.
+    :param places: of the cells that they are made of.
+    :param texts: names of the columns that are typed from texts.
+    :param key: names of the key columns.
+    :param op: of every record.
+    :param carried: columns of the message of a record that is rejected.
+    """
+
+    columns: tuple[Column, ...]
+    places: tuple[int, ...]
+    texts: frozenset[str]
+    key: tuple[str, ...]
+    op: str
+    carried: tuple[str, ...]
+    reading: RowReading
+
+    def typed(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Return records as events in the engine's layout, with the columns of its checks."""
+        import pyarrow as pa
+
+        values, misfits = self._values(records)
+        count = len(records)
+        positions, times = self._moments(values)
+        kinds = {name: column.type for name, column in values.items()}
+        message = pa.struct([records.schema.field(name).with_nullable(True) for name in self.carried])
+        schema = decoded_schema(kinds, self.key, message)
+        parts = self._order(positions, records)
+        columns = {
+            "op": pa.repeat(self.op, count),
+            **{f"k{i}": values[name] for i, name in enumerate(self.key)},
+            **{f"c{i}": column for i, column in enumerate(values.values())},
+            **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
+            "moved": pa.repeat(False, count),
+            "time_us": times,
+            "partition": pa.repeat("records", count),
+            **{name: pa.repeat(pa.scalar(int(name[-1] == self.op), pa.int32()), count) for name in COUNTS},
+        }
+        reasons = self._reasons(records, values, misfits, positions)
+        if reasons:
+            columns |= self._rejected(records, reasons, {**columns, **parts}, schema)
+        # all others are null
+        arrays = [columns.get(f.name, pa.nulls(0, f.type)) for f in schema]
+        arrays = [a if len(a) == count else pa.nulls(count, f.type) for a, f in zip(arrays, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
+        """Return the columns of the rows, and the names of those that cannot take their value, by row."""
+        import pyarrow.compute as pc
+
+        names, cells = records.schema.names, records.column("cells")
+        values: dict[str, pa.Array] = {}
+        misfits: dict[int, list[str]] = {}
+        lost = records.column("lost").to_pylist() if "lost" in names else []
+        for i, (column, place) in enumerate(zip(self.columns, self.places, strict=True)):
+            own = records.column(f"c{i}") if f"c{i}" in names else pc.struct_field(cells, [place])
+            if column.name in self.texts:
+                values[column.name], wrong = typed_texts(own, column.type)
+            else:
+                kind = arrow_type(column.type)
+                values[column.name] = own if kind is None else own.cast(kind)
+                wrong = [row for row, columns in enumerate(lost) if columns and column.name in columns]
+            for row in wrong:
+                misfits.setdefault(row, []).append(column.name)
+        return values, misfits
+
+    def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
+        """Return each row's coordinate in the order, null if it has none, and its source time in microseconds."""
+        import pyarrow as pa
+
+        name = self.reading.order_by
+        if name is None:
+            return None, pa.nulls(len(next(iter(values.values()))), pa.int64())
+        positions = instants(values[name], self.reading.zone)
+        is_time = not _is_number(values[name].type)
+        times = positions if self.reading.times and is_time else pa.nulls(len(positions), pa.int64())
+        return positions.fill_null(_LOWEST) if self.reading.lowest_without else positions, times
+
+    def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the parts of the order keys."""
+        import numpy as np
+
+        count = len(records)
+        numbers = np.zeros(count, np.int64) if positions is None else positions.fill_null(0).to_numpy()
+        parts: dict[str, np.ndarray[Any, Any]] = dict.fromkeys(("ord", "time_ms"), np.zeros(count, np.int64))
+        # with the sign turned, negative numbers sort below positive ones
+        parts["pos"] = numbers.view(np.uint64) ^ np.uint64(_SIGN)
+        parts["rank"] = np.full(count, RANK_CHANGE, np.int8)
+        parts["arrival"] = records.column("arrival").to_numpy()
+        return {name: parts[name] for name in ORDER_PARTS}
+
+    def _reasons(
+        self,
+        records: pa.RecordBatch,
+        values: Mapping[str, pa.Array],
+        misfits: Mapping[int, Sequence[str]],
+        positions: pa.Array | None,
+    ) -> dict[int, tuple[str, str]]:
+        """Return rule and reason of each row that is no change, by row."""
+        lacking: dict[int, list[str]] = {}
+        for name in self.key:
+            for row in null_places(values[name]):
+                lacking.setdefault(row, []).append(name)
+        types = {c.name: c.type for c in self.columns}
+        unplaced = [] if positions is None else null_places(positions)
+        found = dict.fromkeys(unplaced, ("no-order", f"no value in the order column {self.reading.order_by}"))
+        for row, names in lacking.items():
+            found[row] = "no-key", f"no value for the key columns {', '.join(names)}"
+        for row, columns in misfits.items():
+            listed = ", ".join(f"{name} ({types[name]})" for name in columns)
+            found[row] = "type", f"values do not fit their columns: {listed}"
+        problems = records.column("problem")
+        if problems.null_count < len(problems):
+            for row, problem in enumerate(problems.to_pylist()):
+                if problem is not None:
+                    rule, _, reason = problem.partition(": ")
+                    found[row] = rule, reason
+        return found
+
+    def _rejected(
+        self,
+        records: pa.RecordBatch,
+        reasons: Mapping[int, tuple[str, str]],
+        columns: Mapping[str, Any],
+        schema: pa.Schema,
+    ) -> dict[str, pa.Array]:
+        """Return the columns ``rejected`` and ``message``."""
+        import numpy as np
+        import pyarrow as pa
+
+        rows = sorted(reasons)
+        places, kind = pa.array(rows, pa.int64()), schema.field("rejected").type
+        problems = records.column("problem").take(places)
+        # the cells of a broken record may be those of other columns
+        keys = [columns[f"k{i}"].take(places) for i in range(len(self.key))] or [pa.nulls(len(rows), pa.string())]
+        told = {
+            "rule": pa.array([reasons[row][0] for row in rows], pa.string()),
+            "reason": pa.array([reasons[row][1] for row in rows], pa.string()),
+            "source_table": pa.nulls(len(rows), pa.string()),
+            "order": order_texts(self.reading.epoch, *(columns[name][rows] for name in ORDER_PARTS)),
+            "source_time": columns["time_us"].take(places).cast(pa.timestamp("us", "UTC")),
+            "key": pa.StructArray.from_arrays(keys, fields=list(kind.field("key").type), mask=problems.is_valid()),
+        }
+        rejected = pa.StructArray.from_arrays([told[f.name] for f in kind], fields=list(kind))
+        message = schema.field("message").type
+        carried = [records.column(name).take(places) for name in self.carried]
+        index = np.full(len(records), -1)
+        index[rows] = np.arange(len(rows))
+        back = pa.array(index, mask=index < 0)
+        messages = pa.StructArray.from_arrays(carried, fields=list(message))
+        return {"rejected": rejected.take(back), "message": messages.take(back)}
+
+
+def typed_texts(texts: pa.Array, sql_type: str) -> tuple[pa.Array, list[int]]:
+    """Return the values of texts in a type, and the places of those that do not fit; an empty text is null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim(texts, " ")
+    trimmed = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+    return ArrowColumn(ColumnType(sql_type)).convert(trimmed.to_pylist())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+
+
+def instants(values: pa.Array, zone: str) -> pa.Array:
+    """Return integers, or the microseconds since 1970 of times, on the clock of a zone where they have none.
+
+    What 64 bits cannot hold is null.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        inside = pc.and_(pc.greater_equal(values, _LOWEST), pc.less_equal(values, _SIGN - 1))
+        return pc.if_else(inside, values, pa.scalar(None, kind)).cast(pa.int64())
+    if pa.types.is_integer(kind):
+        return values.cast(pa.int64())
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return values.cast(pa.int64())
+    local = values.cast(pa.timestamp("us"))
+    if zone == "UTC":
+        return local.cast(pa.int64())
+    try:
+        return pc.assume_timezone(local, zone, ambiguous="earliest").cast(pa.int64())
+    except pa.ArrowInvalid:
+        # a clock that is set forward never shows some times: what they would be by the clock before
+        return pa.array([None if t is None else _instant(t, zone) for t in local.to_pylist()], pa.int64())
+
+
+def _instant(local: datetime, zone: str) -> int:
+    moment = local.replace(tzinfo=ZoneInfo(zone))
+    offset = moment.utcoffset()
+    assert offset is not None
+    since = local - offset - datetime(1970, 1, 1)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+@dataclass(frozen=True)
+class RecordTask:
+    """Records in, a packed frame out.
+
+    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
+    :param every: every event is wanted.
+    """
+
+    layout: RecordLayout
+    grouping: Grouping | None
+    every: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Type and fold until the input ends."""
+        settle()
+        with duckdb_of_its_own() as connection:
+            names = [column.name for column in self.layout.columns]
+            holding = Holding(self.grouping, self.layout.reading.epoch, names, schema=None)
+            held = holders(holding, connection, every=self.every)
+            for batch in batches:
+                typed = self.layout.typed(batch)
+                for one in held:
+                    yield from one.add(typed)
+            for one in held:
+                yield from one.rest()

@@ -1,0 +1,179 @@
+"""From cells to changes: tasks type the columns, find order and key, and set apart what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import InputError
+from lakecdc.ingest.batch import Rejected
+from lakecdc.ingest.change import Column, alike
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.layout import OPS
+from lakecdc.ingest.engine.packed import gathered
+from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
+from lakecdc.ingest.engine.run import rejected_messages
+from lakecdc.ingest.engine.table_fields import chosen_type
+from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
+from lakecdc.ingest.formats.values import Field
+from lakecdc.model.columns import INTEGER_BYTES
+from lakecdc.model.order import moment
+from lakecdc.sql import literal, quoted_column, sql_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.change import Rows
+    from lakecdc.ingest.engine.decoded import Known
+
+
+def decode_cells(
+    cells: Cells, target: Target, known: Known, reading: RowReading, key: tuple[str, ...] | None = None
+) -> Decoded:
+    """Make changes of rows; each is the state of its key.
+
+    :param known: what is known of the table.
+    :param key: the key columns; default: the target's.
+    :return: the changes; the caller clears Spark's cache when the batch is done.
+    :raises InputError: if key or order column are nowhere to be seen, or none that can be ordered; nothing has been
+        written then.
+    """
+    key = target.key if key is None else key
+    if not cells.columns:
+        # not even a record that could tell the columns
+        return Decoded(tuple(Column(k, target.columns.get(k, "string")) for k in key), target.key)
+    wanted = [c for c in cells.columns if c.name not in target.exclude_columns]
+    _check_present(wanted, key, reading.order_by, target.table)
+    columns = stored_columns(wanted, target, known.types)
+    _check_order(reading, {c.name: c.type for c in columns}, target.table)
+    return replace(_Records(cells, columns, key, target, known, reading).decode(), key=target.key)
+
+
+def stored_columns(cells: Sequence[Column], target: Target, known: Mapping[str, str]) -> tuple[Column, ...]:
+    """Return the columns that cells become.
+
+    :param cells: with their types in the files.
+    :param known: Spark SQL types of the target's columns by name; empty if there is no table yet.
+    """
+    chosen = {c.name: chosen_type(target, c.name) for c in cells if c.name in target.columns}
+    return tuple(Column(c.name, stored_type(c, chosen.get(c.name), known.get(c.name))) for c in cells)
+
+
+def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | None, table: str) -> None:
+    names = [c.name for c in columns]
+    twice = alike(names)
+    if twice:
+        raise InputError(
+            f"The columns {', '.join(twice)} differ in case alone, which the catalog cannot tell apart.",
+            table=table,
+            hint='Leave one out with "exclude_columns", or correct the headers of the files.',
+        )
+    missing = sorted({*key, *([order_by] if order_by else [])} - set(names))
+    if missing:
+        raise InputError(
+            f"The source has no columns {', '.join(missing)}; it has {', '.join(names)}.",
+            table=table,
+            hint="Correct key and order column, whose case matters, or the format's settings.",
+        )
+
+
+def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> None:
+    """Make sure that the order column's type has an order as a number.
+
+    :raises InputError: it has none.
+    """
+    kind = types.get(reading.order_by or "", "bigint")
+    is_whole = kind in INTEGER_BYTES or (kind.startswith("decimal") and kind.endswith(",0)"))
+    if not is_whole and kind not in ("date", "timestamp", "timestamp_ntz"):
+        raise InputError(
+            f"The order column {reading.order_by!r} is of type {kind}.",
+            table=table,
+            hint=f'Make it an integer, a date or a timestamp, as in "columns": {{"{reading.order_by}": "bigint"}}.',
+        )
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records of a batch for one table.
+
+    :param columns: that the cells become.
+    """
+
+    cells: Cells
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    target: Target
+    known: Known
+    reading: RowReading
+
+    def decode(self) -> Decoded:
+        """Type the records, and fold them as far as that is wanted."""
+        target, key = self.target, self.key
+        cleaned_log = bool(target.history_table and target.clean)
+        folds = bool(key) and target.keyed and self.known.folds and not cleaned_log
+        every = bool(target.history_table) or not folds
+        records, layout = self._prepared()
+        task = RecordTask(layout, self._grouping if folds else None, every)
+        fields = tuple(Field(c.name, c.type) for c in self.columns)
+        packed = records.mapInArrow(task, packing.SCHEMA)
+        epoch = self.reading.epoch
+        made = gathered(packed, self._grouping if folds else None, epoch, fields, every=every, folds=folds)
+        rows, facts = made.rows(fields, key, self._grouping), made.told
+        if rows.folded and rows.unfolded is None:
+            rows = replace(rows, unfolded=cache(self._every_event))
+        applied = sum(facts.events[op] for op in OPS)
+        newest = max((n for n in (facts.newest, facts.rejected_newest) if n is not None), default=None)
+        return Decoded(
+            self.columns,
+            key,
+            rows if applied or facts.rejected else None,
+            Rejected(self._rejected(rows.cells), facts.rejected) if facts.rejected else None,
+            newest=moment(newest) if newest is not None else None,
+            events=applied + facts.rejected,
+        )
+
+    def _every_event(self) -> Rows:
+        rows = replace(self, known=replace(self.known, folds=False)).decode().rows
+        assert rows is not None
+        return rows
+
+    def _prepared(self) -> tuple[DataFrame, RecordLayout]:
+        """Return the records with what Spark makes of their cells, and how tasks type them."""
+        frame, pattern = self.cells.frame, self.reading.timestamp_format
+        cell_of = {cell.name: (place, cell) for place, cell in enumerate(self.cells.columns)}
+        made = {c.name: prepared(cell_of[c.name][1], c.type, pattern) for c in self.columns}
+        lost = [F.expr(f"CASE WHEN {p.lost} THEN {literal(name)} END") for name, p in made.items() if p.lost]
+        more = [F.expr(p.sql).alias(f"c{i}") for i, p in enumerate(made.values()) if p.sql is not None]
+        if lost:
+            more.append(F.array_compact(F.array(*lost)).alias("lost"))
+        # each once, though the message of a record may have the same columns
+        records = frame.select(*dict.fromkeys((*self.cells.carried, "arrival", "cells", "problem")), *more)
+        layout = RecordLayout(
+            self.columns,
+            tuple(cell_of[c.name][0] for c in self.columns),
+            frozenset(name for name, p in made.items() if p.is_text),
+            self.key,
+            "u" if self.key and self.target.mode != "append" else "c",
+            self.cells.carried,
+            self.reading,
+        )
+        return records, layout
+
+    @property
+    def _grouping(self) -> Grouping:
+        types = {c.name: c.type for c in self.columns}
+        tasks = self.cells.frame.sparkSession.sparkContext.defaultParallelism
+        return grouping(self.known.partition_by, self.key, [types[name] for name in self.key], tasks)
+
+    def _rejected(self, packed: DataFrame) -> DataFrame:
+        types = {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
+        carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)
+        of_columns = {c.name: c.type for c in self.columns}
+        return rejected_messages(packed, of_columns, self.key, carried, self.cells.messages)

@@ -1,0 +1,318 @@
+"""The driver's side of the native engine: tasks planned, facts gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from lakecdc.ingest.batch import Rejected
+from lakecdc.ingest.engine import packing, sample, schemas
+from lakecdc.ingest.engine.decoding import FORMATS, MANY_ROWS, Decoding
+from lakecdc.ingest.engine.facts import Facts
+from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.layout import OPS, REJECTED_TYPES
+from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered, unpacked
+from lakecdc.ingest.engine.tasks import DecodeTask, Read
+from lakecdc.ingest.engine.unpack import rows_of_cells
+from lakecdc.ingest.formats.changes import REJECTED, row_key
+from lakecdc.ingest.formats.messages import SCHEMA
+from lakecdc.ingest.formats.structs import struct_type
+from lakecdc.model.order import Marks, highest, moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakecdc.ingest.formats.messages import Messages
+    from lakecdc.ingest.formats.values import Field
+    from lakecdc.model.order import Stretch
+
+#: columns of the messages that a scan without keys reads
+VALUES = "value string, arrival bigint"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Messages that the engine's tasks read by themselves.
+
+    :param read: reads what a task's numbers name.
+    :param tasks: how many there are, numbered from 0.
+    :param groups: tasks that a fold of all the messages is worth.
+    :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
+    :param messages: makes the message frame of a frame of such values, with further columns that are named.
+    :param sample: reads the same where no failure may end the process; None if ``read`` does.
+    """
+
+    spark: SparkSession
+    read: Read
+    tasks: int
+    groups: int
+    keyed: bool
+    messages: Callable[..., DataFrame] = lambda messages, *_: messages
+    sample: Read | None = None
+
+    def fields(
+        self, count: int, format_name: str, wants: Callable[[str], bool], *, shards: bool
+    ) -> tuple[Field, ...] | None:
+        """Columns of the first messages, read here; None if they do not tell.
+
+        :param count: messages to look at.
+        :param wants: tells whether a source table is wanted.
+        :param shards: it may be several.
+        """
+        import pyarrow as pa
+
+        if self.keyed:
+            return None
+        first = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+        return sample.fields(first, count, format_name, wants, shards=shards)
+
+    def numbers(self) -> DataFrame:
+        """Return a frame of one number per task."""
+        return self.spark.range(0, self.tasks, 1, self.tasks)
+
+
+@dataclass(frozen=True)
+class EngineResult:
+    """What the engine made of a batch.
+
+    :param rows: the changes.
+    :param newest: source time of the newest event.
+    :param high_orders: highest order key by ``topic/partition``.
+    :param tables: source tables of the events.
+    :param fields: the table's columns, as the messages write them.
+    :param schema: columns of the messages' schema; None if they have none.
+    :param aside: messages that tasks have set aside, a message frame; None if there are none.
+    :param asides: how many.
+    :param why: why the first of them is.
+    :param rejected: messages that cannot be applied; None if there are none.
+    :param stretches: of its changes, by ``topic/partition``.
+    :param kept: what Spark keeps until the batch is done.
+    """
+
+    rows: PackedRows
+    events: int = 0
+    newest: datetime | None = None
+    high_orders: Mapping[str, str] | None = None
+    tables: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    schema: tuple[Field, ...] | None = None
+    aside: DataFrame | None = None
+    asides: int = 0
+    why: str | None = None
+    rejected: Rejected | None = None
+    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
+    kept: tuple[DataFrame, ...] = ()
+
+    def release(self) -> None:
+        """Let go of what Spark keeps of it."""
+        for frame in self.kept:
+            frame.unpersist()
+
+
+class SurveyNeededError(Exception):
+    """Raised if a batch needs a survey of all its messages before it can be decoded; the message says why."""
+
+
+def check_fields(format_name: str, fields: Sequence[Field]) -> None:
+    """Make sure that events of such columns can be decoded at once.
+
+    :raises SurveyNeededError: they cannot.
+    """
+    if format_name not in FORMATS:
+        raise SurveyNeededError(f"format {format_name}")
+    for one in fields:
+        if not one.column_type.has_parser:
+            raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """Options for folding the events of a batch.
+
+    :param marks: how far the table has come.
+    :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
+    :param every: every event is wanted.
+    :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
+    """
+
+    marks: Marks
+    partition_by: Sequence[str]
+    every: bool
+    folds: bool
+    void_below: str | None = None
+
+
+def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> EngineResult:
+    """Decode a batch when only its table is known.
+
+    :param messages: makes the message frame; not called if there is a scan.
+    :param scan: the same messages, for tasks that read them by themselves.
+    :raises SurveyNeededError: it holds what a task cannot judge.
+    """
+    run = _Run(messages, decoding, plan, scan)
+    made = run.made()
+    found = made.told
+    one_log = scan is not None and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS
+    native = run.native(made, has_twins=not one_log)
+    reason = _reason(native.rows, shards=decoding.wants is not None)
+    if reason:
+        made.release()
+        raise SurveyNeededError(reason)
+    newest = max((n for n in (found.newest, found.rejected_newest) if n is not None), default=None)
+    events = sum(found.events[op] for op in OPS) - found.moves + found.rejected
+    orders = [*found.high_orders.items(), *found.rejected_orders.items()]
+    aside = _set_aside(native.rows.cells, scan) if found.aside else None
+    schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
+    columns = decoding.with_schema(schema).fields if schema else decoding.fields
+    return replace(
+        native,
+        events=events,
+        newest=None if newest is None else moment(newest),
+        high_orders=highest(orders),
+        tables=found.tables,
+        fields=columns,
+        schema=schema,
+        aside=aside,
+        asides=found.aside,
+        why=found.why,
+        stretches=found.stretches,
+    )
+
+
+def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
+    """Apply or reject every event of messages that a survey has looked through.
+
+    :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
+    """
+    run = _Run(lambda: messages, decoding, plan, None)
+    made = run.made()
+    if made.told.odd:
+        raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
+    return run.native(made)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Tasks that decode a batch; see :func:`decode_at_once`."""
+
+    messages: Messages
+    decoding: Decoding
+    plan: FoldPlan
+    scan: Scan | None
+
+    @cached_property
+    def _groups(self) -> Grouping:
+        scan, key = self.scan, self.decoding.key
+        types = {f.name: f.type for f in self.decoding.fields}
+        tasks = scan.groups if scan else self.messages().sparkSession.sparkContext.defaultParallelism
+        return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
+
+    def made(self) -> Gathered:
+        """Run the tasks, once more for every event where they cannot tell what a fold of these leaves."""
+        plan = self.plan
+        made = self._once(folds=plan.folds, every=plan.every)
+        told = made.told
+        # what an event leaves out may be told by one that is rejected
+        hides_values = told.leaves_out and told.rejected
+        if plan.folds and not told.odd and (told.left_out or hides_values or _may_be_held(told, plan.marks)):
+            made.release()
+            return self._once(folds=False, every=True)
+        return made
+
+    def _once(self, *, folds: bool, every: bool) -> Gathered:
+        decoding, scan, groups = self.decoding, self.scan, self._groups if folds else None
+        alone = scan is not None and scan.tasks == 1
+        plan, read = self.plan, scan.read if scan else None
+        task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
+        typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
+        further = None if alone else groups
+        return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
+
+    def native(self, made: Gathered, *, has_twins: bool = True) -> EngineResult:
+        """Return the changes and the rejected messages.
+
+        :param has_twins: two events may have one order key.
+        """
+        decoding, count = self.decoding, made.told.rejected
+        rows = made.rows(decoding.fields, decoding.key, self._groups, self.plan.marks, has_twins=has_twins)
+        if rows.folded:
+            rows = replace(rows, void_below=self.plan.void_below)
+        types = {f.name: f.type for f in decoding.fields}
+        # tasks that read by themselves have less of a message
+        scan = self.scan if self.scan is not None and not self.scan.keyed else None
+        carried, messages = (VALUES, scan.messages) if scan else (SCHEMA, _as_they_are)
+        found = rejected_messages(rows.cells, types, decoding.key, carried, messages) if count else None
+        rejected = Rejected(found, count) if found else None
+        return EngineResult(rows, rejected=rejected, kept=made.kept)
+
+
+def _may_be_held(told: Facts, marks: Marks) -> bool:
+    """Whether a value that the batch's events leave out may have to be told by an event that the table holds.
+
+    Filled from an older event that has arrived again, it would hide what the table knows.
+    """
+    return told.leaves_out and marks.may_hold(told.first_orders)
+
+
+def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
+    cells = frame.select("aside").where("aside IS NOT NULL")
+    if scan is None or scan.keyed:
+        return cells.mapInArrow(rows_of_cells, SCHEMA)
+    return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
+
+
+def rejected_messages(
+    frame: DataFrame,
+    types: Mapping[str, str],
+    key: Sequence[str],
+    carried: str,
+    messages: Callable[..., DataFrame],
+) -> DataFrame:
+    """Return the messages of a packed frame that cannot be applied, ``changes.REJECTED``.
+
+    :param types: Spark SQL types of the row's columns.
+    :param key: names of the key columns.
+    :param carried: Spark SQL schema of what tasks have kept of a message.
+    :param messages: makes the message frame of these, with further columns that are named.
+    """
+    names = {f"k{i}": types[name] for i, name in enumerate(key)}
+    more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
+    cells = frame.select("rejected").where("rejected IS NOT NULL")
+    found = messages(cells.mapInArrow(rows_of_cells, f"{carried}, {more}"), "rejected")
+    # a key with a null column names no row
+    is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
+    values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
+    of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
+    return found.select(*of_message, values.alias("row_key"))
+
+
+def _as_they_are(messages: DataFrame, *_: str) -> DataFrame:
+    return messages
+
+
+def _reason(made: PackedRows, *, shards: bool) -> str | None:
+    """Return why the batch has to be looked through; None if it need not be."""
+    told = made.facts
+    if told.odd:
+        return told.odd
+    lone = told.lone
+    if not made.folded and told.events["x"] and made.key:
+        deletes = F.count_if(F.col("op") == "d").alias("deletes")
+        lone = (
+            unpacked(made.cells, made.fields, made.key, "dx")
+            .groupBy("key")
+            .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
+            .where("gone > 0 AND deletes = 0")
+            .count()
+        )
+    if lone:
+        return "a tombstone without its delete"
+    return "events of several source tables" if len(told.tables) > 1 and not shards else None

@@ -1,0 +1,98 @@
+"""Which source tables feed a target, and which messages without a row event are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+
+if TYPE_CHECKING:
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.engine.survey import Survey
+
+
+def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool:
+    """Whether a source table is the target's.
+
+    :param topics: topics of its messages, if the source has chosen them for the target; one that is called like the
+        table stands for it, unless the target names another one.
+    """
+    if target.source_tables:
+        return target.wants(source_table)
+    named = target.source_table
+    if any(_ends(topic, source_table) and (named is None or _ends(topic, named)) for topic in topics):
+        return True
+    if named:
+        return _ends(source_table, named)
+    # Oracle's names come in capitals
+    return _ends(source_table.lower(), target.source_name.lower())
+
+
+def _ends(name: str, end: str) -> bool:
+    return f".{name}".endswith(f".{end}")
+
+
+def only_source(target: Target, source_tables: Sequence[str], topics: Collection[str]) -> str | None:
+    """Return the one source table that a batch's events tell; None for shards, and where their topic stands for it.
+
+    :param source_tables: of the events; those that feed a target without shards are one at most.
+    :param topics: theirs.
+    """
+    named = [name for name in source_tables if name not in topics]
+    return named[0] if named and not target.source_tables else None
+
+
+def is_another(target: Target, known: str, source_table: str) -> bool:
+    """Whether events are of another source table of the same name than those that have fed the target.
+
+    :param known: full name of the table that has; messages may tell less of it, or other letters.
+    """
+    if target.source_table and "." in target.source_table:
+        return False
+    one, other = known.lower(), source_table.lower()
+    return not (_ends(one, other) or _ends(other, one))
+
+
+def shards_mix(target: Target) -> bool:
+    """Whether a row may come from several shards, whose positions say nothing of each other's."""
+    return bool(target.source_tables) and target.source_column not in target.key
+
+
+def choose(target: Target, surveys: Sequence[Survey], *, routed: bool = False) -> list[Survey]:
+    """Return the source tables that feed a target.
+
+    :param routed: the source has chosen their topics for the target.
+    :raises InputError: if they are several and the target does not say so.
+    """
+    mine = [s for s in surveys if feeds(target, str(s.source_table), s.topics if routed else ())]
+    if len(mine) > 1 and not target.source_tables:
+        raise InputError(
+            f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in mine))}.",
+            table=target.table,
+            hint='Name the one to take as "source_table" in the target, with its schema, or all of them as '
+            '"source_tables".',
+        )
+    return mine
+
+
+def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequence[Survey], *, adopt: bool) -> bool:
+    """Whether messages without a row event are this table's: they come in a topic of its own, or in nobody else's.
+
+    :param topics: of its events.
+    """
+    if not one.source_table:
+        return adopt or bool(one.events)
+    stem = target.source_name.rpartition(".")[2]
+    named = one.source_table.rpartition(".")[2] == stem
+    elsewhere = bool(one.topics & {t for s in others for t in s.topics})
+    return bool(one.topics & topics) or (named or adopt) and not elsewhere
+
+
+def topics_of(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:
+    """Topics whose tombstones are this table's: those of its events, or named like it and of nobody else's."""
+    mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
+    others = {t for s in found if s not in chosen and s.source_table for t in s.topics}
+    stem = target.source_name.rpartition(".")[2]
+    alike = {t for s in found for t in s.topics if t.rpartition(".")[2] == stem}
+    return sorted((mine | alike) - others)

@@ -1,0 +1,339 @@
+"""What runs in the Python tasks of the native engine.
+
+``DecodeTask`` decodes messages and, if it may, reduces them to the last event of each key; ``FoldTask`` does so with
+what several tasks have made of one group of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.engine import facts, packing, placeholders
+from lakecdc.ingest.engine.facts import Facts
+from lakecdc.ingest.engine.fold import last_places, taken
+from lakecdc.ingest.engine.grouping import Grouping
+from lakecdc.ingest.engine.layout import CHECKS, with_order, without_void
+from lakecdc.ingest.engine.parts import PartDecoder
+from lakecdc.ingest.engine.pieces import OddTextError
+from lakecdc.ingest.engine.placeholders import LeftOutError
+from lakecdc.ingest.engine.schemas import BESIDE, SchemaError, first_schema, to_json
+from lakecdc.ingest.formats.message_columns import PLACED
+from lakecdc.model.order import Marks
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from lakecdc.ingest.engine.decoding import Decoding
+
+# rows at which a task folds what it holds, and rows of different keys at which it hands them on
+_MANY_ROWS, _MANY_KEYS = 600_000, 400_000
+# bytes of rows at which it folds as well; what is left of half of them is handed on
+_MANY_BYTES = 256 * 1024 * 1024
+
+#: group of events in a packed frame that are not folded
+EVERY = -1
+#: why tasks cannot fold events, one of which the table may hold
+HELD = "values are left out behind events that the table may hold"
+#: yields tables of messages, given the rows that Spark hands to a task
+Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
+
+
+class OddError(Exception):
+    """The batch is not for this engine."""
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """Messages in, a packed frame out.
+
+    :param read: reads the messages that the input names; None if it holds the messages themselves.
+    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
+    :param alone: there is no other task, so that the rows need no further fold.
+    :param marks: how far the table has come, for events that leave values out.
+    :param every: every event is wanted, in the group :data:`EVERY`.
+    :param void_below: order key of a TRUNCATE; what was before it is not folded.
+    """
+
+    decoding: Decoding
+    read: Read | None
+    grouping: Grouping | None
+    alone: bool = False
+    marks: Marks = Marks()
+    every: bool = False
+    void_below: str | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
+        settle()
+        try:
+            yield from self._packed(self._read(batches))
+        except (OddError, OddTextError, SchemaError) as error:
+            yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
+        except LeftOutError as error:
+            yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
+
+    def _read(self, named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.read is None:
+            yield from named
+            return
+        for table in self.read(named):
+            yield from table.to_batches()
+
+    def _packed(self, messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stream = iter(messages)
+        first = next(stream, None)
+        if first is None:
+            return
+        decoding = self.decoding
+        if decoding.judged is None:
+            schema = first_schema(first, decoding)
+            if schema is not None:
+                decoding = decoding.with_schema(schema)
+            decoding = decoding.with_names(first)
+        with duckdb_of_its_own() as connection:
+            holding = Holding(
+                self.grouping,
+                decoding.epoch,
+                [field.name for field in decoding.fields],
+                alone=self.alone,
+                partitioned=decoding.keyed and decoding.judged is None,
+                schema="" if decoding.told is None else to_json(decoding.told),
+                marks=self.marks if decoding.large_fields else None,
+            )
+            held = holders(holding, connection, every=self.every)
+            decoder = PartDecoder(decoding)
+            for batch in decoder.decode(chain([first], stream)):
+                odd = batch.column("odd")
+                if odd.null_count < len(odd) and not decoding.sets_aside:
+                    raise OddError(odd.drop_null()[0].as_py())
+                for one in held:
+                    yield from one.add(without_void(batch, self.void_below) if one.folds else batch)
+            for one in held:
+                yield from one.rest()
+        if decoder.moves:
+            yield packing.row(0 if self.grouping else EVERY, Facts(moves=decoder.moves).to_json(), None)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How a task holds the rows that it has not handed on yet.
+
+    :param grouping: how the keys of folded rows are told apart; None to keep every event.
+    :param epoch: of the order keys.
+    :param names: of the row's columns.
+    :param alone: there is no other task, so that the rows need no further fold.
+    :param partitioned: what the partitions of a topic have is to be told.
+    :param schema: what their schema tells of the columns, as facts travel; None for changes of any schema.
+    :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
+        where none may.
+    :param sets_aside: odd and rejected messages are handed on; without it, they are passed over.
+    """
+
+    grouping: Grouping | None
+    epoch: int
+    names: Sequence[str]
+    alone: bool = False
+    partitioned: bool = False
+    schema: str | None = ""
+    marks: Marks | None = None
+    sets_aside: bool = True
+
+
+def holders(holding: Holding, connection: duckdb.DuckDBPyConnection, *, every: bool) -> list[Held]:
+    """Return what takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
+
+    :param holding: of the last of these; without a grouping, no folded rows are wanted.
+    """
+    found = [Held(holding, connection)] if holding.grouping or every else []
+    if every and holding.grouping:
+        found.insert(0, Held(replace(holding, grouping=None, partitioned=False, sets_aside=False), connection))
+    return found
+
+
+class Held:
+    """The rows of a task that it has not handed on yet."""
+
+    def __init__(self, holding: Holding, connection: duckdb.DuckDBPyConnection) -> None:
+        self._of, self._connection = holding, connection
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._tables: set[str] = set()
+        self._told = Facts()
+        self._leaves_out = False
+
+    @property
+    def folds(self) -> bool:
+        """Whether the rows are folded."""
+        return self._of.grouping is not None
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows in, and keep what is held within bounds.
+
+        :raises LeftOutError: they are to be folded and cannot be.
+        """
+        import pyarrow.compute as pc
+
+        odd = batch.column("odd").is_valid()
+        if odd.true_count:
+            if self._of.sets_aside:
+                yield from self._set_aside(batch.filter(odd))
+            batch = batch.filter(pc.invert(odd))
+        self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
+        if self._of.partitioned:
+            self._told = facts.merged([self._told, facts.stretches(batch, self._of.epoch)])
+        rejected = batch.column("rejected").is_valid()
+        if rejected.true_count:
+            if self._of.sets_aside:
+                yield from self._reject(batch.filter(rejected))
+            batch = batch.filter(pc.invert(rejected))
+        if self._of.grouping is not None and self._of.marks is not None:
+            self._check(batch, self._of.marks)
+        self._hold([batch.drop_columns(list(CHECKS))])
+        if self._of.grouping is None:
+            yield from self.rest()
+        elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._of.alone):
+            self._hold(placeholders.needed(self._connection, self._taken()).to_batches())
+            if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._of.alone:
+                yield from self.rest()
+
+    def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
+        """Make sure that earlier events of their keys, or else the table, tell what events leave out."""
+        self._told = facts.merged([self._told, facts.first_orders(batch, self._of.epoch)])
+        if placeholders.has_open(batch):
+            placeholders.check(batch)
+            self._leaves_out = True
+        if self._leaves_out and marks.may_hold(self._told.first_orders):
+            raise LeftOutError(HELD)
+
+    def _set_aside(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
+        messages = pa.Table.from_batches([_messages(batch)])
+        yield from packing.packed_messages(self._group, "aside", messages, told.to_json())
+
+    def _reject(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        messages = pa.Table.from_batches([_messages(batch)])
+        messages = messages.append_column("rejected", batch.column("rejected"))
+        yield from packing.packed_messages(self._group, "rejected", messages, facts.of_rejected(batch).to_json())
+
+    @property
+    def _group(self) -> int:
+        return EVERY if self._of.grouping is None else 0
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Hand on what is held."""
+        if not self._rows and self._told == Facts():
+            return
+        grouping = self._of.grouping
+        common, self._told = self._told, Facts()
+        schemas = () if self._of.schema is None else (self._of.schema,)
+        told = facts.merged([common, Facts(schemas=schemas), *(Facts(tables=(name,)) for name in self._tables)])
+        if not self._rows:
+            # of events that are all rejected
+            yield packing.row(self._group, told.to_json(), None)
+            return
+        table = self._taken()
+        if grouping is None:
+            yield from finished(self._connection, table, self._of.epoch, told, folded=False)
+            return
+        if self._of.alone:
+            places = grouping.with_partitions(last_places(self._connection, table))
+            by_key, filled = placeholders.folded(self._connection, table, self._of.names, places)
+            told = facts.merged([told, Facts(filled=filled)])
+            yield from finished(self._connection, by_key, self._of.epoch, told, folded=True)
+        else:
+            places = grouping.with_partitions(placeholders.needed_places(self._connection, table))
+            yield from _by_group(table, places, grouping, told)
+
+    def _hold(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches += batches
+        self._rows += sum(batch.num_rows for batch in batches)
+        self._bytes += sum(batch.nbytes for batch in batches)
+
+    def _taken(self) -> pa.Table:
+        import pyarrow as pa
+
+        batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
+        return pa.Table.from_batches(batches)
+
+
+def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the messages of events, without what stands beside them."""
+    import pyarrow as pa
+
+    messages = pa.RecordBatch.from_struct_array(batch.column("message"))
+    return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
+
+
+def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, told: Facts) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+    import pyarrow as pa
+
+    groups = grouping.groups(places)
+    order = np.argsort(groups, kind="stable")
+    folded, groups = taken(table, places.take(pa.array(order))), groups[order]
+    edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    text: str | None = told.to_json()
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        yield from packing.packed_rows(int(groups[low]), folded.slice(low, high - low), text)
+        text = None
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """Packed rows of whole groups in, the same folded and in order of their keys out.
+
+    :param epoch: of the order keys.
+    :param names: of the row's columns.
+    """
+
+    epoch: int
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold all groups of the task together."""
+        import pyarrow as pa
+
+        settle()
+        told: list[Facts] = []
+        tables: list[pa.Table] = []
+        for batch in batches:
+            told += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
+            tables += packing.unpacked(batch.column("packed"))
+            for name in packing.MESSAGES:
+                for cell in batch.column(name).drop_null().to_pylist():
+                    yield packing.row(0, None, None, **{name: cell})
+        together = facts.merged(told)
+        if together.odd or together.left_out or not tables:
+            if told:
+                yield packing.row(0, together.to_json(), None)
+            return
+        with duckdb_of_its_own() as connection:
+            try:
+                rows, filled = placeholders.folded(connection, pa.concat_tables(tables), self.names)
+            except LeftOutError as error:
+                yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
+                return
+            together = facts.merged([together, Facts(filled=filled)])
+            yield from finished(connection, rows, self.epoch, together, folded=True)
+
+
+def finished(
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows with order keys, packed, and their facts.
+
+    :param folded: there is one row per key.
+    """
+    table = with_order(table, epoch)
+    connection.register("ordered", table)
+    found = facts.measured(connection, "ordered", folded=folded)
+    yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([told, found]).to_json())

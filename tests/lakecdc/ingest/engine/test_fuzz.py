@@ -1,0 +1,69 @@
+"""Whatever bytes come, the native engine goes on: a message is decoded, set aside, or known to be no row event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakecdc.ingest.engine import facts, packing, pieces, sample
+from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.ingest.engine.schemas import first_schema, unwrap
+from lakecdc.ingest.engine.tasks import DecodeTask
+from lakecdc.ingest.engine.unpack import UnpackTask
+from lakecdc.ingest.formats.values import Field
+from lakecdc.model.order import Marks, arrival_of
+from tests.lakecdc.ingest.formats.fuzz import COUNT, FORMATS, is_json, messages, written
+
+FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("description", "string"), Field("weight", "double"))
+
+
+def payload_of(text: bytes) -> bytes:
+    """What a message says of a row: of another table's, nobody asks whether its schema is one."""
+    parts = unwrap(text)
+    return text if parts is None else parts[1]
+
+
+def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
+    found = written(folder / "in.jsonl", list(messages(name, count, seed)))
+    planned = pieces.plan({(folder / "in.jsonl").as_uri(): 0}, 1, 1 << 40)
+    assert planned is not None
+    decoding = Decoding(
+        FIELDS, ("id",), "PRODUCTS" if name == "ogg" else "products", 1, "__gone", (), False, FORMATS[name]
+    )
+    schema = first_schema(pa.record_batch({"value": [found[0][0].decode()]}), decoding)
+    if schema is not None:
+        decoding = replace(decoding, fields=schema)
+    task = DecodeTask(replace(decoding, sets_aside=True), planned[0], None, True, marks=Marks(), every=True)
+    rows = list(task([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
+    told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in rows if row["facts"][0].is_valid)
+    assert told.odd is None, told.odd
+    aside = {p for row in rows for cell in packing.unpacked(row["aside"]) for p in cell["arrival"].to_pylist()}
+    unpack = UnpackTask(("id", "name", "description", "weight"), ("id",), "rcudx")
+    events = [e for row in rows for b in unpack([row.select(["packed"])]) for e in b.select(["order"]).to_pylist()]
+    applied = {arrival_of(event["order"]) for event in events}
+    assert aside | applied <= {*found}
+    passed_over = {place: found[place][0] for place in {*found} - aside - applied}
+    assert [text for text in passed_over.values() if not is_json(payload_of(text))] == []
+    # what a tool writes beside events, such as DDL, is passed over wherever it comes
+    known = {text for text, good in found.values() if good and text in passed_over.values()}
+    good = {place for place, (text, is_good) in found.items() if is_good and text not in known}
+    assert good <= applied | aside and len(applied) > count // 20
+    table = next(pieces.Lines(planned[0].tasks)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
+    # what tells the columns of a new table finds some, or nothing
+    for start in range(min(table.num_rows, 200)):
+        sample.fields([table.slice(start, 1)], 1, decoding.format, lambda name: True, shards=False)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_mutated_messages(tmp_path: Path, name: str) -> None:
+    fuzzed(tmp_path, name, COUNT // len(FORMATS) + 1, 0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_more_mutated_messages(tmp_path: Path, name: str, seed: int) -> None:
+    fuzzed(tmp_path, name, COUNT, seed)

@@ -1,0 +1,146 @@
+"""Files cut into pieces: every line once, wherever the cuts fall."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakecdc.ingest.engine import pieces
+
+TASK = pa.RecordBatch.from_arrays([pa.array([0])], ["id"])
+
+
+def written(folder: Path, texts: list[bytes]) -> dict[str, int]:
+    numbers = {}
+    for number, text in enumerate(texts):
+        path = folder / f"a b {number}.jsonl"
+        path.write_bytes(text)
+        numbers[path.as_uri()] = number
+    return numbers
+
+
+def read(lines: pieces.Lines) -> list[tuple[int, str]]:
+    """Arrival and text of every line, task by task."""
+    found: list[tuple[int, str]] = []
+    for number in range(len(lines.tasks)):
+        for table in lines([pa.RecordBatch.from_arrays([pa.array([number])], ["id"])]):
+            found += zip(table["arrival"].to_pylist(), table["value"].to_pylist(), strict=True)
+    return [(arrival, value.strip()) for arrival, value in found]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 10_000])
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_every_line_is_read_once_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, tasks: int
+) -> None:
+    rng = random.Random(chunk * 10 + tasks)
+    texts, expected = [], []
+    for number in range(3):
+        lines = [b'{"n":%d,"t":"%s"}' % (i, b"\xc3\xa9" * rng.randrange(9)) for i in range(number * 9, number * 9 + 9)]
+        ending = b"\r\n" if number == 1 else b"\n"
+        text = ending.join(line + (ending if rng.random() < 0.3 else b"") for line in lines)
+        texts.append(text + (ending if number else b""))
+        expected += [line.decode() for line in lines]
+    monkeypatch.setattr(pieces, "_CHUNK", chunk)
+    monkeypatch.setattr(pieces, "_SMALLEST", 1)
+    planned = pieces.plan(written(tmp_path, texts), tasks, 1 << 40)
+    assert planned is not None and planned[1] == sum(map(len, texts))
+    assert len(planned[0].tasks) <= tasks
+    found = read(planned[0])
+    assert [value for _, value in found] == expected
+    assert [arrival for arrival, _ in found] == sorted({arrival for arrival, _ in found})
+    assert read(replace(planned[0], maps=False)) == found
+
+
+@pytest.mark.parametrize("kind", ["mapped", "copied", ".gz", ".bz2"])
+def test_a_line_that_is_too_long_is_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(pieces, "_CHUNK", 16)
+    monkeypatch.setattr(pieces, "_LONGEST_LINE", 100)
+    packed = kind in (".gz", ".bz2")
+
+    def planned(length: int) -> pieces.Lines:
+        path = tmp_path / f"{length}.jsonl{kind * packed}"
+        text = b'{"a":1}\n' + b"x" * length + b'\n{"a":2}\n'
+        path.write_bytes((gzip if kind == ".gz" else bz2).compress(text) if packed else text)
+        found = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
+        assert found is not None
+        return replace(found[0], maps=kind == "mapped")
+
+    assert [len(value) for _, value in read(planned(100))] == [7, 100, 7]
+    told = f"The file {tmp_path / '130.jsonl'}{kind * packed} has a line of more than 100 bytes."
+    with pytest.raises(pieces.LongLineError) as raised:
+        read(planned(130))
+    assert pieces.long_line(raised.value) == told
+    with pytest.raises(pieces.LongLineError) as raised:
+        list(planned(130).that_may_be_long().check([TASK]))
+    assert pieces.long_line(raised.value) == told
+    assert pieces.long_line(ValueError("LongLine")) is None
+
+
+def test_a_small_file_needs_no_look_for_long_lines(tmp_path: Path) -> None:
+    planned = pieces.plan(written(tmp_path, [b"{}\n" * 100]), 1, 1 << 40)
+    assert planned is not None and planned[0].that_may_be_long().tasks == ()
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_a_file_that_was_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maps: bool) -> None:
+    monkeypatch.setattr(pieces, "_CHUNK", 8)
+    planned = pieces.plan(written(tmp_path, [b'{"a":1}\n' * 9]), 1, 1 << 40)
+    assert planned is not None and planned[0].cut() is None
+    lines = replace(planned[0], maps=maps)
+    tables = lines([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+    if not maps:
+        next(tables)
+    os.truncate(tmp_path / "a b 0.jsonl", 8)
+    with pytest.raises(pieces.CutFileError, match=r"a b 0.jsonl had at least 72 bytes and has 8 now"):
+        list(tables)
+    assert "has 8 now" in str(lines.cut())
+    (tmp_path / "a b 0.jsonl").unlink()
+    assert "is gone" in str(lines.cut())
+
+
+def test_arrival_does_not_depend_on_the_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = written(tmp_path, [b'{"a":1}\n{"a":22}\n{"a":333}\n'])
+    whole = pieces.plan(numbers, 1, 1 << 40)
+    monkeypatch.setattr(pieces, "_SMALLEST", 1)
+    cut = pieces.plan(numbers, 3, 1 << 40)
+    assert whole is not None and cut is not None and len(cut[0].tasks) == 3
+    assert read(whole[0]) == read(cut[0])
+
+
+def test_packed_files_are_read_whole(tmp_path: Path) -> None:
+    text, numbers = b'{"a":1}\n\n{"a":2}', {}
+    parts = (text[:8], text[8:])
+    packed = {"x.jsonl.gz": map(gzip.compress, parts), "x.jsonl.bz2": map(bz2.compress, parts)}
+    for number, (name, content) in enumerate(packed.items()):
+        (tmp_path / name).write_bytes(b"".join(content))
+        numbers[(tmp_path / name).as_uri()] = number
+    planned = pieces.plan(numbers, 1, 1 << 40)
+    assert planned is not None
+    assert [value for _, value in read(planned[0])] == ['{"a":1}', '{"a":2}'] * 2
+
+
+def test_more_tasks_for_more_bytes(tmp_path: Path) -> None:
+    planned = pieces.plan(written(tmp_path, [b'{"a":1}\n' * 100]), 1, 250)
+    assert planned is not None and len(planned[0].tasks) == 4
+
+
+def test_files_elsewhere_or_packed_otherwise_are_spark_s(tmp_path: Path) -> None:
+    (tmp_path / "x.zst").write_bytes(b"")
+    assert pieces.plan({"s3a://bucket/x.jsonl": 0}, 1, 1 << 40) is None
+    assert pieces.plan({(tmp_path / "x.zst").as_uri(): 0}, 1, 1 << 40) is None
+    assert pieces.plan({(tmp_path / "gone.jsonl").as_uri(): 0}, 1, 1 << 40) is None
+
+
+def test_carriage_returns_that_spark_would_cut_at_are_odd(tmp_path: Path) -> None:
+    planned = pieces.plan(written(tmp_path, [b'{"a":1}\r{"a":2}\n']), 1, 1 << 40)
+    assert planned is not None
+    with pytest.raises(pieces.OddTextError):
+        read(planned[0])

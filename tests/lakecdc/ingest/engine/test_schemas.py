@@ -1,0 +1,83 @@
+"""Messages that carry their schemas are decoded if it is the schema of the table."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.ingest.engine.facts import Facts, merged
+from lakecdc.ingest.engine.schemas import SchemaCheck, SchemaError, encoded, first_schema, from_json, to_json
+from lakecdc.ingest.formats.values import Field
+
+ROW = '{"op":"c","after":{"id":1,"v":"é"}}'
+SCHEMA = '{"fields":[{"field":"after","fields":[{"field":"id","type":"int64"},{"field":"v","type":"bytes"}]}]}'
+BEGIN = f'{{"schema":{SCHEMA},"payload":'
+TOLD = (Field("id", "bigint"), Field("v", "binary", "base64"))
+
+
+DECODING = Decoding(TOLD, ("id",), "t", 1, "__gone", (), False)
+
+
+def payloads(values: list[str | bytes | None], kind: pa.DataType | None = None) -> list[tuple[bytes | None, bool]]:
+    batch = pa.record_batch({"value": pa.array([None, *values], kind or pa.string())}).slice(1)
+    found, expected = SchemaCheck(DECODING.with_schema(TOLD)).payloads(batch)
+    assert expected is not None
+    return [*zip(found.to_pylist(), expected, strict=True)]
+
+
+def test_payloads_of_one_schema() -> None:
+    whole, row = BEGIN + ROW + "}", ROW.encode()
+    last = f'{{ "payload" : {ROW}, "schema": {SCHEMA} }}'
+    spaced = whole.replace('{"field":"id"', '{ "field": "id"')
+    for each in (whole, whole + "\n", f" {whole}\r\n", last, spaced):
+        assert payloads([each, each.encode().decode()]) == [(row, True)] * 2
+    assert payloads([whole.encode(), b"\xff"], pa.binary()) == [(row, True), (b"\xff", False)]
+    messages = pa.record_batch({"value": ["x", whole]})
+    assert first_schema(messages, DECODING) == TOLD == from_json(to_json(TOLD))
+
+
+OTHERS = [
+    *("", "x", "[]", ROW, BEGIN, BEGIN + ROW, BEGIN + ROW + "}x", BEGIN + ROW + ',"more":1}'),
+    BEGIN.replace("bytes", "string") + ROW + "}",
+    f'{{"schema":null,"payload":{ROW}}}',
+    f'{{"schema":"s","payload":{ROW}}}',
+    # a member that comes twice, of the schema and of the message
+    BEGIN.replace('"type":"int64"', '"type":"int64","type":"int64"') + ROW + "}",
+    f'{{"schema":{SCHEMA},"schema":{SCHEMA},"payload":{ROW}}}',
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_messages_of_another_schema_are_not_expected(other: str) -> None:
+    assert [is_expected for _, is_expected in payloads([other, None])] == [False, False]
+    assert first_schema(pa.record_batch({"value": [other]}), DECODING) != TOLD
+
+
+def test_many_schemas_are_not_all_remembered() -> None:
+    check = SchemaCheck(DECODING.with_schema(TOLD))
+    for n in range(1000):
+        check.payloads(pa.record_batch({"value": [BEGIN.replace("{", f'{{"version":{n},', 2) + ROW + "}"]}))
+    assert check._is_expected.cache_info().currsize <= 64
+
+
+def test_columns_of_a_table_as_a_schema_writes_them() -> None:
+    table = (Field("id", "bigint"), Field("v", "binary", "base64"), Field("own", "string"))
+    assert encoded(table, TOLD, ("id",), (), {}) == table
+    days = encoded((Field("id", "date"), table[1]), (Field("id", "int"), TOLD[1]), ("id",), (), {"id": "epoch_days"})
+    assert days[0] == Field("id", "date", "epoch_days")
+    for told, ignored, reason in (
+        ((*TOLD, Field("new", "int")), (), "a new column new"),
+        (TOLD[1:], (), "without the key"),
+    ):
+        with pytest.raises(SchemaError, match=reason):
+            encoded(table, told, ("id",), ignored, {})
+    assert encoded(table, (*TOLD, Field("new", "int")), ("id",), ("new",), {}) == table
+
+
+def test_parts_of_a_batch_with_different_schemas_are_odd() -> None:
+    one, other = Facts(schemas=(to_json(TOLD),)), Facts(schemas=(json.dumps([]),))
+    assert merged([one, Facts(), one]).odd is None
+    assert merged([one, other]).odd == merged([one, Facts(schemas=("",))]).odd == "messages of several schemas"
