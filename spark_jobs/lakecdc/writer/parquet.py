@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC = "write.parquet.compression-codec"
+# rows that tell whether a column's values repeat
+_SAMPLE = 20_000
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
 # a setting of Iceberg's own writer that this one does not know
@@ -184,9 +186,10 @@ class ArrowFile:
         :raises pyarrow.ArrowInvalid: a value is missing that must not be.
         """
         if table.num_rows:
+            arranged = self._arranged(table)
             if self.location is None:
-                self._open(table.num_rows)
-            self._writer.write_table(self._arranged(table))
+                self._open(arranged)
+            self._writer.write_table(arranged)
 
     @property
     def size(self) -> int:
@@ -203,10 +206,10 @@ class ArrowFile:
         self._stream.close()
         return size
 
-    def _open(self, rows: int) -> None:
+    def _open(self, first: pa.Table) -> None:
         """Make the file.
 
-        :param rows: of its first row group.
+        :param first: its first row group.
         """
         import pyarrow.parquet as pq
 
@@ -217,8 +220,19 @@ class ArrowFile:
             self._schema(),
             compression=self._place.codec,
             store_decimal_as_integer=True,
-            **self._filters(rows),
+            use_dictionary=self._repeating(first),
+            **self._filters(first.num_rows),
         )
+
+    def _repeating(self, first: pa.Table) -> list[str] | bool:
+        """Return the columns whose values repeat: of others a dictionary would hold all values beside their numbers."""
+        import pyarrow.compute as pc
+
+        if any(column.is_nested for column in self._columns):
+            # Arrow wants the names of their leaves
+            return True
+        sample = first.slice(0, _SAMPLE)
+        return [c.name for c in self._columns if pc.count_distinct(sample[c.name]).as_py() * 2 <= sample.num_rows]
 
     def _filters(self, rows: int) -> dict[str, Any]:
         """Return Arrow's option of the Bloom filters, which older versions lack; booleans have none."""

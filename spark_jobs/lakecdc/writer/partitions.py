@@ -117,7 +117,7 @@ def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Values
 
 def _edges(table: pa.Table, names: Sequence[str]) -> list[int]:
     """Return where other partitions begin, with both ends of the table."""
-    changes = {int(edge) for name in names for edge in _changes(table[name].combine_chunks())}
+    changes = {int(edge) for name in names if table.num_rows for edge in _changes(table[name].combine_chunks())}
     return sorted({0, table.num_rows, *changes})
 
 
