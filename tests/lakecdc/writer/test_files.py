@@ -60,3 +60,12 @@ def test_types_that_tasks_do_not_write_are_named() -> None:
     for kind, name in ((nested, "timestamp_ns"), (empty, "struct<>"), ("variant", "variant"), ("uuid", "uuid")):
         with pytest.raises(UnknownTypeError, match=f"^{name}$"):
             arrow_field(1, "c", kind, False)
+
+
+def test_a_dictionary_is_written_for_columns_whose_values_repeat(tmp_path: Path) -> None:
+    columns = (*COLUMNS, FileColumn(2, "status", "string", False, "c1"))
+    files = PartitionFiles(FilePlace(str(tmp_path), {}, "zstd"), columns, "rows")
+    list(files.write(pa.table({"c0": range(1000), "c1": ["new", "paid"] * 500})))
+    (row,) = (row for batch in files.close() for row in batch.to_pylist())
+    group = pq.ParquetFile(row["location"]).metadata.row_group(0)
+    assert [group.column(i).has_dictionary_page for i in range(2)] == [False, True]
