@@ -1,4 +1,4 @@
-"""The formats of change events, declared by name."""
+"""Know what messages and records look like: formats declared by name, their schemas, the columns of frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats whose files hold rows: every one turns records into cells, which then get the table's types.
+"""The formats whose files hold rows: every one turns records into cells, which tasks then type.
 
 The cells frame has the message's own columns (``envelope.MESSAGE``), ``arrival``, ``cells`` (a struct, one member per
 column, text as a rule) and ``problem`` (why the record cannot be read, ``rule: reason``, or null).
