@@ -64,7 +64,7 @@ def record(
 def state(found: Decoded, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """The rows that the changes leave, by key."""
     assert found.rows is not None
-    rows = fold(found.rows.frame).where("op != 'd'").select("row.*").collect()
+    rows = fold(found.rows.every_event().frame).where("op != 'd'").select("row.*").collect()
     return sorted(tuple(r[c] for c in columns) for r in rows)
 
 

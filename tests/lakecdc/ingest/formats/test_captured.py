@@ -42,7 +42,7 @@ def lines(name: str) -> list[str]:
 def last(found: Decoded) -> dict[Any, Row]:
     """The last event of every key."""
     assert found.rows is not None
-    return {row["key"]["id"]: row for row in fold(found.rows.frame).collect()}
+    return {row["key"]["id"]: row for row in fold(found.rows.every_event().frame).collect()}
 
 
 def test_postgres(spark: SparkSession) -> None:
