@@ -200,3 +200,19 @@ def untold(lake: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Callable[..
             monkeypatch.setattr(module, "assess_job", assess_job)
 
     return make
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> dict[str, Any]:
+    """A configuration of the provider's own DAG files."""
+    document = {
+        "catalog_conn_id": "lake",
+        "source": {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"},
+        "targets": [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}],
+        "tables_per_application": 1,
+        "retries": 0,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(document))
+    monkeypatch.setenv("LAKECDC_CONFIG", str(path))
+    return document

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.airflow_provider_lakecdc import home
 
 FIVE, SIX = "2026-01-01T05:00:00+00:00", "2026-01-01T06:00:00+00:00"
-
-
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: dict[str, str]) -> dict[str, Any]:
-    """A configuration of the provider's own DAG files."""
-    document = {
-        "catalog_conn_id": "lake",
-        "source": {"type": "files", "path": f"{tmp_path}/*.jsonl", "format": "debezium-json"},
-        "targets": [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}],
-        "tables_per_application": 1,
-        "retries": 0,
-    }
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(document))
-    monkeypatch.setenv("LAKECDC_CONFIG", str(path))
-    return document
 
 
 def dag_file(name: str) -> str:

@@ -15,10 +15,8 @@ import pytest
 
 from lakecdc.metadata.policy import APPROVE
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
-from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, config, dag_file, states, xcoms
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
-
-__all__ = ["config"]
 
 ORPHANS = "remove_orphan_files"
 #: what a dry run reports of a table in which it has found something

@@ -12,10 +12,8 @@ import pytest
 from airflow_provider_lakecdc.audit import health_history, history
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
-from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, config, dag_file, states, xcoms
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
-
-__all__ = ["config"]
 
 NAMED = ("shop.orders", "shop.items")
 

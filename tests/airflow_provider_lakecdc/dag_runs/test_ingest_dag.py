@@ -10,10 +10,8 @@ import pytest
 
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, FakeSpark, Install
-from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, asset_events, config, dag_file, states, xcoms
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, asset_events, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
-
-__all__ = ["config"]
 
 
 @pytest.mark.usefixtures("config")

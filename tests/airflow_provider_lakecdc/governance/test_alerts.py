@@ -10,10 +10,9 @@ from typing import Any
 from jinja2 import Template
 
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
-from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, config, dag_file, states, xcoms
+from tests.airflow_provider_lakecdc.dag_runs.support import FIVE, dag_file, states, xcoms
 from tests.airflow_provider_lakecdc.tables import FedTable
 
-__all__ = ["config"]
 HOURLY = "lakecdc_hourly_governance"
 UNDONE = "shop.orders (shop-team): compact_data_files has left its work undone for 2 runs; no"
 OVER = "shop.orders (shop-team): compact_data_files has done its work again"
