@@ -73,7 +73,7 @@ class ColumnsTold:
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A full load, which tasks may read and write without Spark in between.
+    """A full load that tasks can read and write without Spark.
 
     :param read: yields the rows of a task with a certain number as ``TypeRows.typed`` of ``formats.text_columns`` has
         them, of the batch's columns in their order. Runs in the task.

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 # bytes of rows that are sorted and written at once; a task holds them twice meanwhile
 _SLICE_BYTES = 64 * 1024 * 1024
-# files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
-_MOST_OPEN = 32
+#: files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
+MOST_OPEN = 32
+
+
+class FullError(Exception):
+    """More partitions are written than files may be open."""
 
 
 class PartitionFiles:
@@ -23,10 +27,20 @@ class PartitionFiles:
 
     :param kind: what is in them, in the writer's own words.
     :param most: how many are open at once; one is enough for rows in the order of their partitions.
+    :param makes_room: one more finishes another; without it, it is refused.
     """
 
-    def __init__(self, place: FilePlace, columns: Sequence[FileColumn], kind: str, most: int = _MOST_OPEN) -> None:
+    def __init__(
+        self,
+        place: FilePlace,
+        columns: Sequence[FileColumn],
+        kind: str,
+        most: int = MOST_OPEN,
+        *,
+        makes_room: bool = True,
+    ) -> None:
         self._place, self._columns, self._kind, self._most = place, columns, kind, most
+        self._makes_room = makes_room
         self._open: dict[Values, ArrowFile] = {}
 
     def write(self, table: pa.Table, names: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
@@ -34,12 +48,17 @@ class PartitionFiles:
 
         :param table: the rows of each partition together.
         :param names: its columns of partition values.
+        :raises FullError: it is of a partition for which there is no room.
         """
         for values, rows in by_partition(table, names):
             if values not in self._open and len(self._open) == self._most:
+                if not self._makes_room:
+                    raise FullError(f"the rows are of more than {self._most} partitions")
                 yield self._told(next(iter(self._open)))
-            file = self._open.setdefault(values, ArrowFile(self._place, self._columns))
+            file = self._open.get(values) or ArrowFile(self._place, self._columns)
+            # a file whose first rows are refused is never made
             file.write(rows)
+            self._open[values] = file
             if file.size >= self._place.file_bytes:
                 yield self._told(values)
 

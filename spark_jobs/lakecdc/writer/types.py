@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.model.columns import arrow_type
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
+# Spark's names of types that Iceberg calls otherwise
+_SPARK_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
 _FIELD_ID = "PARQUET:field_id"
 
 
@@ -48,22 +51,9 @@ def _type(kind: Any) -> pa.DataType:
 def _primitive(kind: str) -> pa.DataType:
     import pyarrow as pa
 
-    if decimal := _DECIMAL.fullmatch(kind):
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if fixed := _FIXED.fullmatch(kind):
         return pa.binary(int(fixed[1]))
-    known = {
-        "boolean": pa.bool_(),
-        "int": pa.int32(),
-        "long": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us"),
-        "timestamptz": pa.timestamp("us", "UTC"),
-    }
-    if kind not in known:
+    known = arrow_type(_SPARK_NAMES.get(kind, kind))
+    if known is None:
         raise UnknownTypeError(kind)
-    return known[kind]
+    return known

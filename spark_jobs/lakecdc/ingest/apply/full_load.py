@@ -2,8 +2,8 @@
 
 They can where the rows are written just as they are read, into a table whose partitions and file settings they know.
 Partitions that they cannot write make them give up: what they have written is discarded, and the rows go through Spark.
-Both ways leave the same table. Rows with values that do not fit are told once the others are written: tasks hand them
-on, and Spark reads the source again for them.
+Both ways leave the same table. Rows with values that do not fit go to the quarantine once the others are written: tasks
+return them, and where Spark writes, it reads the source again to find them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
-from lakecdc.ingest.apply.load_task import MOST_PARTITIONS, LoadTask
+from lakecdc.ingest.apply.load_task import LoadTask
 from lakecdc.ingest.apply.rows import stage_images
-from lakecdc.metadata.file_sizes import written_file_bytes
+from lakecdc.writer.files import MOST_OPEN
 from lakecdc.writer.parquet import FilePlace, file_columns, refusal
 from lakecdc.writer.partitions import Partitioning, count_of, partitioning_of
 from lakecdc.writer.stage import RESULT, data_files
@@ -78,7 +78,7 @@ def _odd_partitions(partitioning: Partitioning | None) -> str | None:
     if partitioning is None:
         return "the table is partitioned by transforms that tasks cannot evaluate"
     count = count_of(partitioning)
-    return None if count is None or count <= MOST_PARTITIONS else f"the table has {count} partitions"
+    return None if count is None or count <= MOST_OPEN else f"the table has {count} partitions"
 
 
 def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str | None:
@@ -100,31 +100,30 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
             partitioning,
             load.order,
             load.time,
-            written_file_bytes(table.properties),
         )
-        told = table.spark.range(0, load.tasks, 1, load.tasks).mapInArrow(task, RESULT).persist()
+        results = table.spark.range(0, load.tasks, 1, load.tasks).mapInArrow(task, RESULT).persist()
         try:
-            why = _take(table, batch, load, told, staged)
+            why = _take(table, batch, load, results, staged)
         finally:
-            told.unpersist()
+            results.unpersist()
     if why is not None:
         discard_folder(table, folder)
     return why
 
 
-def _take(table: IcebergTable, batch: Batch, load: Load, told: DataFrame, staged: Staged) -> str | None:
+def _take(table: IcebergTable, batch: Batch, load: Load, results: DataFrame, staged: Staged) -> str | None:
     """Take the files that tasks have written, and hand on the rows that do not fit.
 
     :return: why one gave up; None if none did.
     """
-    found = told.select("*", F.col("cell").isNotNull().alias("misfits")).drop("cell").collect()
+    found = results.select("*", F.col("cell").isNotNull().alias("misfits")).drop("cell").collect()
     why = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
     if why is not None:
         return why
     files = data_files(table, found, "rows")
     staged.data_files += files
     if any(row["misfits"] for row in found):
-        misfits = load.unpacked(told.select("cell").where("cell IS NOT NULL")).localCheckpoint()
+        misfits = load.unpacked(results.select("cell").where("cell IS NOT NULL")).localCheckpoint()
         written = sum(int(file.recordCount()) for file in files)
         batch.commit.keep_misfits(misfits, written + misfits.count())
     return None

@@ -1,6 +1,6 @@
-"""What the tasks of a full load run that write its files themselves: rows of the source in, written files out.
+"""Write the files of a full load in the tasks that read it.
 
-Rows with values that do not fit their columns are in no file: they are handed on.
+Rows with values that do not fit their columns are left out of the files and returned to the driver.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.formats.text_columns import MISFITS
 from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
-from lakecdc.writer.files import slices
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
-from lakecdc.writer.partitions import Partitioning, Values, by_partition, columns_of, with_partitions
-from lakecdc.writer.stage import gave_up, left_out, told
+from lakecdc.writer.files import FullError, PartitionFiles, slices
+from lakecdc.writer.parquet import FileColumn, FilePlace
+from lakecdc.writer.partitions import Partitioning, columns_of, with_partitions
+from lakecdc.writer.stage import gave_up, left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakecdc.ingest.change import ReadShare
-
-#: partitions that tasks write: each takes row groups of a slice, which must not become too small, and has a file open
-MOST_PARTITIONS = 32
 
 
 class OddValueError(Exception):
@@ -40,7 +37,6 @@ class LoadTask:
     :param read: see :class:`lakecdc.ingest.change.Load`, as are ``order`` and ``time``.
     :param key: the key columns, as ``read`` names them.
     :param partitioning: the partition fields.
-    :param file_bytes: size at which a file is finished.
     """
 
     place: FilePlace
@@ -50,13 +46,13 @@ class LoadTask:
     partitioning: Partitioning
     order: str
     time: datetime
-    file_bytes: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the shares that are named, one slice after another, until one task gives up."""
         settle()
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        files: dict[Values, ArrowFile] = {}
+        # each file takes row groups of a slice, which must not become too small: other partitions make no room
+        files = PartitionFiles(self.place, self.columns, "rows", makes_room=False)
         try:
             # a slice as it was read must be gone while it is written
             for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
@@ -64,26 +60,17 @@ class LoadTask:
                     break
                 yield from map(left_out, packing.cells(misfits))
                 yield from self._write(piece, files)
-        except OddValueError as error:
+        except (FullError, OddValueError) as error:
             self.place.give_up()
             yield gave_up(str(error))
-        for partition, file in files.items():
-            # those of the rows that were refused have never been made
-            if file.location is not None:
-                yield told(file, "rows", partition)
+        yield from files.close()
 
-    def _write(self, piece: pa.Table, files: dict[Values, ArrowFile]) -> Iterator[pa.RecordBatch]:
+    def _write(self, piece: pa.Table, files: PartitionFiles) -> Iterator[pa.RecordBatch]:
         """Write a slice; files that are large enough are finished."""
         import pyarrow as pa
 
         try:
-            for partition, rows in by_partition(piece, self._partitions):
-                file = files.setdefault(partition, ArrowFile(self.place, self.columns))
-                if len(files) > MOST_PARTITIONS:
-                    raise OddValueError(f"the rows are of more than {MOST_PARTITIONS} partitions")
-                file.write(rows)
-                if file.size >= self.file_bytes:
-                    yield told(files.pop(partition), "rows", partition)
+            yield from files.write(piece, self._partitions)
         except pa.ArrowInvalid as error:
             raise OddValueError(without_values(str(error))) from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.run import FoldPlan, Scan
 from lakecdc.ingest.engine.source_tables import shards_mix
 from lakecdc.model.order import Marks
@@ -67,8 +68,7 @@ class Request:
     @property
     def folds(self) -> bool:
         """Return whether tasks may reduce the batch to the last event of each key."""
-        target = self.target
-        return target.keyed and self.known.folds and not (target.history_table and target.clean)
+        return can_fold(self.target) and self.known.folds
 
     def fold_plan(self, *, folds: bool) -> FoldPlan:
         """Return how the events of the batch are folded.

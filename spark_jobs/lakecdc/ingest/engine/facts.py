@@ -78,6 +78,11 @@ class Facts:
         return min(self.low_orders.values(), default=None)
 
     @property
+    def newest_event(self) -> int | None:
+        """Source time of the newest event, rejected ones included, in microseconds since 1970."""
+        return max((n for n in (self.newest, self.rejected_newest) if n is not None), default=None)
+
+    @property
     def leaves_out(self) -> bool:
         """Whether rows have placeholders, or had some that earlier events have filled."""
         return bool(self.open or self.filled)

@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from lakecdc.contract.target import Target
+
 #: SQL of an order key that DuckDB compares
 ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
+
+
+def can_fold(target: Target) -> bool:
+    """Tell whether tasks may fold a table's events; where each is cleaned for a history, it is folded after that."""
+    return target.keyed and not (target.history_table and target.clean)
 
 
 def sorted_by_key(table: pa.Table) -> pa.Table:

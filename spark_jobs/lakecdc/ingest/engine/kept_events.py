@@ -35,12 +35,12 @@ _TWIN = re.compile(r".*#([0-9]+)", re.DOTALL)
 
 
 class StaysError(ValueError):
-    """A kept row that cannot enter its table."""
+    """Raised for a kept row that cannot be applied and stays in the quarantine."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rows of one state of the source's table have in common.
+    """Columns and key that kept rows share, those of one state of the source's table.
 
     :param columns: Spark SQL types by name.
     :param numbers: of the source's columns by name, which they keep when they are renamed.

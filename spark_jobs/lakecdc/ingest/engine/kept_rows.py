@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableNow:
-    """A table that kept rows enter again.
+    """The table that kept rows are applied to.
 
     :param types: Spark SQL types of its columns by the source's names.
     :param key: its key columns by the source's names; empty if it has none.

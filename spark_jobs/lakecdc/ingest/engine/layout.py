@@ -86,6 +86,19 @@ def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], messa
     return pa.schema([*events_schema(columns, key), *zip(CHECKS, kinds, strict=True)])
 
 
+def places_back(places: Sequence[int], count: int) -> pa.Array:
+    """Return indices that bring values, one for each of some rows, back to these rows; null for all others.
+
+    :param count: of all rows.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    index = np.full(count, -1)
+    index[places] = np.arange(len(places))
+    return pa.array(index, mask=index < 0)
+
+
 def order_parts(order: str) -> dict[str, int]:
     """Return the parts of an order key."""
     bounds = zip(_ENDS, _ENDS[1:], strict=False)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.facts import Facts
+from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.layout import OPS, order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
@@ -155,9 +156,7 @@ class LogFold:
     def run(self) -> LogRows:
         """Type the events, and fold them as far as that is wanted and possible."""
         layout, target = self.layout, self.target
-        # where every event is cleaned on the way, it is folded after that
-        cleaned_log = bool(target.history_table and target.clean)
-        folds = layout.folds and target.keyed and bool(layout.key) and not cleaned_log
+        folds = layout.folds and bool(layout.key) and can_fold(target)
         made = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
         facts = made.told
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):

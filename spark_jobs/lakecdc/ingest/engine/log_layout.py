@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts
+from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back
 from lakecdc.ingest.formats.structs import struct_of, struct_type
 from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type
@@ -248,7 +248,6 @@ class _Texts:
 
         :param typed: all events in the engine's layout.
         """
-        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -280,9 +279,7 @@ class _Texts:
         }
         parts = (at[name].to_numpy() for name in ORDER_PARTS)
         orders = struct_of([("order", order_texts(epoch, *parts))], count)
-        index = np.full(self._count, -1)
-        index[places.to_numpy()] = np.arange(count)
-        back = pa.array(index, mask=index < 0)
+        back = places_back(sorted(misfits), self._count)
         return {"rejected": orders.take(back), "message": struct_of([*message.items()], count).take(back)}
 
 

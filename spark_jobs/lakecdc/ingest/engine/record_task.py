@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, order_texts
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, order_texts, places_back
 from lakecdc.ingest.engine.tasks import Holding, holders
-from lakecdc.ingest.formats.text_columns import null_places
+from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.model.order import RANK_CHANGE
@@ -31,7 +31,7 @@ _LOWEST = -_SIGN
 
 @dataclass(frozen=True)
 class RowReading:
-    """What a source knows that its rows do not tell.
+    """Options of a source for reading its rows.
 
     :param epoch: number of the source's identity, 0 to 65535.
     :param order_by: column that rises with every change of a row; None if arrival decides.
@@ -54,8 +54,7 @@ class RecordLayout:
     """Columns of records, and what they become.
 
     A batch of records has the columns ``cells``, a struct; ``c0`` … in the place of cells that Spark has prepared;
-    ``problem``, why a record cannot be read (``rule: reason``) or null; ``lost``, names of columns that cannot take
-    their value; and those of a message.
+    ``problem``, why a record cannot be read (``rule: reason``) or null; and those of a message.
 
     :param columns: of the target.
     :param places: of the cells that they are made of.
@@ -97,9 +96,7 @@ class RecordLayout:
         reasons = self._reasons(records, values, misfits, positions)
         if reasons:
             columns |= self._rejected(records, reasons, {**columns, **parts}, schema)
-        # all others are null
-        arrays = [columns.get(f.name, pa.nulls(0, f.type)) for f in schema]
-        arrays = [a if len(a) == count else pa.nulls(count, f.type) for a, f in zip(arrays, schema, strict=True)]
+        arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
@@ -108,19 +105,18 @@ class RecordLayout:
 
         names, cells = records.schema.names, records.column("cells")
         values: dict[str, pa.Array] = {}
-        misfits: dict[int, list[str]] = {}
-        lost = records.column("lost").to_pylist() if "lost" in names else []
+        misfits: list[tuple[str, list[int]]] = []
         for i, (column, place) in enumerate(zip(self.columns, self.places, strict=True)):
-            own = records.column(f"c{i}") if f"c{i}" in names else pc.struct_field(cells, [place])
+            cell = pc.struct_field(cells, [place])
+            own = records.column(f"c{i}") if f"c{i}" in names else cell
             if column.name in self.texts:
                 values[column.name], wrong = typed_texts(own, column.type)
             else:
                 kind = arrow_type(column.type)
                 values[column.name] = own if kind is None else own.cast(kind)
-                wrong = [row for row, columns in enumerate(lost) if columns and column.name in columns]
-            for row in wrong:
-                misfits.setdefault(row, []).append(column.name)
-        return values, misfits
+                wrong = _lost(cell, own)
+            misfits.append((column.name, wrong))
+        return values, misfits_by_row(misfits)
 
     def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
         """Return each row's coordinate in the order, null if it has none, and its source time in microseconds."""
@@ -154,11 +150,8 @@ class RecordLayout:
         misfits: Mapping[int, Sequence[str]],
         positions: pa.Array | None,
     ) -> dict[int, tuple[str, str]]:
-        """Return rule and reason of each row that is no change, by row."""
-        lacking: dict[int, list[str]] = {}
-        for name in self.key:
-            for row in null_places(values[name]):
-                lacking.setdefault(row, []).append(name)
+        """Return rule and reason of each rejected row."""
+        lacking = misfits_by_row((name, null_places(values[name])) for name in self.key)
         types = {c.name: c.type for c in self.columns}
         unplaced = [] if positions is None else null_places(positions)
         found = dict.fromkeys(unplaced, ("no-order", f"no value in the order column {self.reading.order_by}"))
@@ -183,7 +176,6 @@ class RecordLayout:
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
         """Return the columns ``rejected`` and ``message``."""
-        import numpy as np
         import pyarrow as pa
 
         rows = sorted(reasons)
@@ -202,21 +194,35 @@ class RecordLayout:
         rejected = pa.StructArray.from_arrays([told[f.name] for f in kind], fields=list(kind))
         message = schema.field("message").type
         carried = [records.column(name).take(places) for name in self.carried]
-        index = np.full(len(records), -1)
-        index[rows] = np.arange(len(rows))
-        back = pa.array(index, mask=index < 0)
+        back = places_back(rows, len(records))
         messages = pa.StructArray.from_arrays(carried, fields=list(message))
         return {"rejected": rejected.take(back), "message": messages.take(back)}
 
 
+def _lost(cells: pa.Array, values: pa.Array) -> list[int]:
+    """Return the places of cells with a value of which nothing was made; blanks are none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.null_count == cells.null_count:
+        return []
+    if pa.types.is_string(cells.type):
+        cells = _without_blanks(cells)
+    return pc.indices_nonzero(pc.and_(cells.is_valid(), values.is_null())).to_pylist()
+
+
 def typed_texts(texts: pa.Array, sql_type: str) -> tuple[pa.Array, list[int]]:
     """Return the values of texts in a type, and the places of those that do not fit; an empty text is null."""
+    return ArrowColumn(ColumnType(sql_type)).convert(_without_blanks(texts).to_pylist())
+
+
+def _without_blanks(texts: pa.Array) -> pa.Array:
+    """Return texts without the blanks around them; empty ones are null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim(texts, " ")
-    trimmed = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
-    return ArrowColumn(ColumnType(sql_type)).convert(trimmed.to_pylist())
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -14,6 +14,7 @@ from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.layout import OPS
 from lakecdc.ingest.engine.packed import gathered
@@ -24,7 +25,7 @@ from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.model.order import moment
-from lakecdc.sql import literal, quoted_column, sql_type
+from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,26 +117,24 @@ class _Records:
     def decode(self) -> Decoded:
         """Type the records, and fold them as far as that is wanted."""
         target, key = self.target, self.key
-        cleaned_log = bool(target.history_table and target.clean)
-        folds = bool(key) and target.keyed and self.known.folds and not cleaned_log
+        folds = bool(key) and self.known.folds and can_fold(target)
         every = bool(target.history_table) or not folds
         records, layout = self._prepared()
-        task = RecordTask(layout, self._grouping if folds else None, every)
+        groups = self._grouping()
+        folded_by = groups if folds else None
         fields = tuple(Field(c.name, c.type) for c in self.columns)
-        packed = records.mapInArrow(task, packing.SCHEMA)
-        epoch = self.reading.epoch
-        made = gathered(packed, self._grouping if folds else None, epoch, fields, every=every, folds=folds)
-        rows, facts = made.rows(fields, key, self._grouping), made.told
+        packed = records.mapInArrow(RecordTask(layout, folded_by, every), packing.SCHEMA)
+        made = gathered(packed, folded_by, self.reading.epoch, fields, every=every, folds=folds)
+        rows, facts = made.rows(fields, key, groups), made.told
         if rows.folded and rows.unfolded is None:
             rows = replace(rows, unfolded=cache(self._every_event))
         applied = sum(facts.events[op] for op in OPS)
-        newest = max((n for n in (facts.newest, facts.rejected_newest) if n is not None), default=None)
         return Decoded(
             self.columns,
             key,
             rows if applied or facts.rejected else None,
             Rejected(self._rejected(rows.cells), facts.rejected) if facts.rejected else None,
-            newest=moment(newest) if newest is not None else None,
+            newest=moment(facts.newest_event) if facts.newest_event is not None else None,
             events=applied + facts.rejected,
         )
 
@@ -149,10 +148,7 @@ class _Records:
         frame, pattern = self.cells.frame, self.reading.timestamp_format
         cell_of = {cell.name: (place, cell) for place, cell in enumerate(self.cells.columns)}
         made = {c.name: prepared(cell_of[c.name][1], c.type, pattern) for c in self.columns}
-        lost = [F.expr(f"CASE WHEN {p.lost} THEN {literal(name)} END") for name, p in made.items() if p.lost]
         more = [F.expr(p.sql).alias(f"c{i}") for i, p in enumerate(made.values()) if p.sql is not None]
-        if lost:
-            more.append(F.array_compact(F.array(*lost)).alias("lost"))
         # each once, though the message of a record may have the same columns
         records = frame.select(*dict.fromkeys((*self.cells.carried, "arrival", "cells", "problem")), *more)
         layout = RecordLayout(
@@ -166,7 +162,6 @@ class _Records:
         )
         return records, layout
 
-    @property
     def _grouping(self) -> Grouping:
         types = {c.name: c.type for c in self.columns}
         tasks = self.cells.frame.sparkSession.sparkContext.defaultParallelism

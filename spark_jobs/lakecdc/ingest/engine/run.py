@@ -20,7 +20,7 @@ from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered, unpacke
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
 from lakecdc.ingest.engine.unpack import rows_of_cells
 from lakecdc.ingest.formats.changes import REJECTED, row_key
-from lakecdc.ingest.formats.messages import SCHEMA
+from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
 from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.model.order import Marks, highest, moment
 
@@ -54,7 +54,7 @@ class Scan:
     tasks: int
     groups: int
     keyed: bool
-    messages: Callable[..., DataFrame] = lambda messages, *_: messages
+    messages: Callable[..., DataFrame] = as_they_are
     sample: Read | None = None
 
     def fields(
@@ -166,7 +166,7 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     if reason:
         made.release()
         raise SurveyNeededError(reason)
-    newest = max((n for n in (found.newest, found.rejected_newest) if n is not None), default=None)
+    newest = found.newest_event
     events = sum(found.events[op] for op in OPS) - found.moves + found.rejected
     orders = [*found.high_orders.items(), *found.rejected_orders.items()]
     aside = _set_aside(native.rows.cells, scan) if found.aside else None
@@ -246,9 +246,7 @@ class _Run:
         if rows.folded:
             rows = replace(rows, void_below=self.plan.void_below)
         types = {f.name: f.type for f in decoding.fields}
-        # tasks that read by themselves have less of a message
-        scan = self.scan if self.scan is not None and not self.scan.keyed else None
-        carried, messages = (VALUES, scan.messages) if scan else (SCHEMA, _as_they_are)
+        carried, messages = _carried(self.scan)
         found = rejected_messages(rows.cells, types, decoding.key, carried, messages) if count else None
         rejected = Rejected(found, count) if found else None
         return EngineResult(rows, rejected=rejected, kept=made.kept)
@@ -263,10 +261,13 @@ def _may_be_held(told: Facts, marks: Marks) -> bool:
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
-    cells = frame.select("aside").where("aside IS NOT NULL")
-    if scan is None or scan.keyed:
-        return cells.mapInArrow(rows_of_cells, SCHEMA)
-    return scan.messages(cells.mapInArrow(rows_of_cells, VALUES))
+    carried, messages = _carried(scan)
+    return messages(frame.select("aside").where("aside IS NOT NULL").mapInArrow(rows_of_cells, carried))
+
+
+def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:
+    """Return the schema of what tasks keep of a message, less if they read it themselves, and what makes messages."""
+    return (SCHEMA, as_they_are) if scan is None or scan.keyed else (VALUES, scan.messages)
 
 
 def rejected_messages(
@@ -292,10 +293,6 @@ def rejected_messages(
     values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
     of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
     return found.select(*of_message, values.alias("row_key"))
-
-
-def _as_they_are(messages: DataFrame, *_: str) -> DataFrame:
-    return messages
 
 
 def _reason(made: PackedRows, *, shards: bool) -> str | None:

@@ -37,6 +37,19 @@ _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 _HALF = literal(rf"(?i)(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
 
 
+def as_they_are(messages: DataFrame, *_more: str) -> DataFrame:
+    """Return what is a message frame already, with further columns that are named."""
+    return messages
+
+
+def place_sql(source: str) -> str:
+    """Return SQL of the place of a message that its source and its value tell.
+
+    :param source: column with the name of a file or table.
+    """
+    return f"concat({source}, '#', hex(xxhash64(value))) AS place"
+
+
 def from_values(lines: DataFrame, *more: str) -> DataFrame:
     """Messages from lines that are one event each.
 

@@ -91,7 +91,7 @@ def null_places(values: pa.Array) -> list[int]:
 
 @dataclass(frozen=True)
 class TypeRows:
-    """Types rows of texts, and sets those apart in which one does not fit.
+    """Types rows of texts and tells which values do not fit.
 
     :param columns: in the order of the texts.
     :param key: names of the key columns.

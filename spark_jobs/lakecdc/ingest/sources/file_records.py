@@ -15,7 +15,7 @@ from lakecdc.iceberg.jvm import hush
 from lakecdc.ingest import change
 from lakecdc.ingest.engine import pieces
 from lakecdc.ingest.engine.run import Scan
-from lakecdc.ingest.formats.messages import from_values
+from lakecdc.ingest.formats.messages import from_values, place_sql
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
 from lakecdc.ingest.formats.rows.columnar import typed_cells
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
 _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
-_PLACE = "concat(file, '#', hex(xxhash64(value))) AS place"
 # looks for the log of a streaming sink
 _SINK_LOOKUP = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
 # bytes of text that one task decodes at most, and whose keys one task folds
@@ -89,7 +88,7 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
         placed = placed.join(_numbered(spark, numbers), "number")
         # as Spark cuts lines
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
-        return from_values(line.selectExpr("value", "arrival", _PLACE, *more), *more)
+        return from_values(line.selectExpr("value", "arrival", place_sql("file"), *more), *more)
 
     return Scan(spark, read, tasks, groups, False, messages, replace(read, maps=False))
 
@@ -217,7 +216,7 @@ def _where() -> list[Column]:
 
 
 def _placed(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
-    return _arranged(spark, records, numbers, "file", "value", _PLACE, *more)
+    return _arranged(spark, records, numbers, "file", "value", place_sql("file"), *more)
 
 
 def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:

@@ -57,7 +57,7 @@ def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: p
     task = EventsTask(FilePlace(str(tmp_path), {}, "zstd"), columns, by, {"id": "c0"}, ("id",))
     batches = task(pa.RecordBatch.from_arrays([cell], ["packed"]) for cell in cells)
     told = [row for batch in batches for row in batch.to_pylist()]
-    assert len(told) == 50 and most == files._MOST_OPEN and not is_open
+    assert len(told) == 50 and most == files.MOST_OPEN and not is_open
     for row in told:
         (low,) = json.loads(row["partition"])
         assert pq.read_table(row["location"])["id"].to_pylist() == [int(low), int(low) + 1]

@@ -101,7 +101,7 @@ def test_times_order_by_the_clock_of_their_zone_and_tell_the_source_time() -> No
 
 def test_what_spark_has_prepared_comes_in_the_place_of_a_cell() -> None:
     nested = pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())]))
-    batch = records({"id": "1", "s": "…"}, {"id": "2", "s": "?"}, c1=nested, lost=pa.array([None, ["s"]]))
+    batch = records({"id": "1", "s": "…"}, {"id": "2", "s": "?"}, c1=nested)
     columns = (Column("id", "int"), Column("s", "struct<a:int>"))
     of = RecordLayout(columns, (0, 1), frozenset({"id"}), ("id",), "c", ("value", "arrival"), RowReading(1))
     events = of.typed(batch)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.messages import json
+from lakecdc.ingest.formats.messages import as_they_are, json
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import literal, quoted_column
 
@@ -31,10 +31,6 @@ _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
 _OTHER_FORMAT = "not in timestamp_format: "
 
 
-def _as_they_are(records: DataFrame, *more: str) -> DataFrame:
-    return records.select(*MESSAGE, "arrival", *more)
-
-
 @dataclass(frozen=True)
 class Cells:
     """Records whose columns are told apart.
@@ -48,7 +44,7 @@ class Cells:
     frame: DataFrame
     columns: tuple[Column, ...]
     carried: tuple[str, ...] = (*MESSAGE, "arrival")
-    messages: Callable[..., DataFrame] = _as_they_are
+    messages: Callable[..., DataFrame] = as_they_are
 
 
 @dataclass(frozen=True)
@@ -57,12 +53,10 @@ class Preparation:
 
     :param sql: of its value; None if it stays as it is.
     :param is_text: tasks type it from its text.
-    :param lost: SQL that is true for a cell whose value does not fit; None where tasks tell it.
     """
 
     sql: str | None
     is_text: bool = False
-    lost: str | None = None
 
 
 def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str], problem: str) -> Cells:
@@ -101,8 +95,7 @@ def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> Prepa
         return Preparation(None)
     if _NESTED.match(sql_type):
         parsed = json(f"nullif(trim({text}), '')")
-        found = f"try_variant_get({parsed}, '$', {literal(sql_type)})"
-        return Preparation(found, lost=f"{found} IS NULL AND trim({text}) != ''")
+        return Preparation(f"try_variant_get({parsed}, '$', {literal(sql_type)})")
     if timestamp_format and sql_type in _TIMES and cell.type not in _TIMES:
         return Preparation(_moment(text, sql_type, timestamp_format), is_text=True)
     if is_text:

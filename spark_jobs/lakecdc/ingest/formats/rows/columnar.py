@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakecdc.ingest import change
-from lakecdc.ingest.formats.messages import from_values
+from lakecdc.ingest.formats.messages import from_values, place_sql
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
 from lakecdc.sql import quoted_column
 
@@ -30,9 +30,8 @@ def typed_cells(rows: DataFrame, columns: tuple[change.Column, ...]) -> Cells:
 
 def _messages(rows: DataFrame, *more: str) -> DataFrame:
     """Return rows as messages, their values JSON."""
-    told = rows.withColumn("value", F.to_json("cells"))
-    place = F.concat("source", F.lit("#"), F.hex(F.xxhash64("value")))
-    return from_values(told.withColumn("place", place), *more)
+    with_values = rows.withColumn("value", F.to_json("cells"))
+    return from_values(with_values.selectExpr("*", place_sql("source")), *more)
 
 
 def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
