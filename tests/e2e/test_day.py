@@ -13,13 +13,16 @@ import pytest
 from airflow_provider_lakecdc.templates import hourly_governance_dag, nightly_governance_dag, parse_config
 from benchmarks.days import Fed, governed
 from tests.conftest import Lake
+from tests.on_demand import on_demand
 
-HOURS, MAX_WAIT = 24, 6
+MAX_WAIT = 6
 # enough for one job of an hour
 BUDGET_CORE_SECONDS = 0.115
 
 
-def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+# what a table of few changes waits for happens once in as many hours, and twice in a day
+@pytest.mark.parametrize("hours", on_demand((10, 24), in_ci=(10,)))
+def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     home.migrate()
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "iceberg", "extra": lake.properties}))
     catalog = lake.pyiceberg()
@@ -40,7 +43,7 @@ def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
         table.append(200, files=2)
     waited = dict.fromkeys(names, 0)
     plans, debts = [], []
-    for hour in range(HOURS):
+    for hour in range(hours):
         events.append(20, files=2)
         # old and new keys
         orders.upsert(np.arange(180 + 2 * hour, 220 + 2 * hour), f"hour {hour}")
@@ -56,7 +59,7 @@ def test_a_day_on_a_small_budget(lake: Lake, monkeypatch: pytest.MonkeyPatch) ->
         # 24 delete files of orders would apply some 300 times
         debts.append(sum(health.delete_read_cost for health in healths.values()))
     # it did not suffice for all, and something had to be done at last
-    assert sum(bool(plan.skipped) for plan in plans) > HOURS // 3
+    assert sum(bool(plan.skipped) for plan in plans) > hours // 3
     assert any(action.due and action.table == quiet.name for plan in plans for action in plan.chosen)
     assert max(debts) <= 40
     governed(nightly, lake.properties)

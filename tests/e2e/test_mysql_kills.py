@@ -31,9 +31,9 @@ MOMENTS = {
     "after_commit": True,
     "before_round_release": True,
 }
-FAILED = on_demand(MOMENTS, in_ci=("after_staging", "before_round_release"))
+FAILED = on_demand(MOMENTS, in_ci=("before_round_release",))
 LOAD_MOMENTS = ("after_snapshot_place", "after_chunks", "after_staging", "before_commit")
-FAILED_IN_LOAD = on_demand(LOAD_MOMENTS, in_ci=("after_chunks", "before_commit"))
+FAILED_IN_LOAD = on_demand(LOAD_MOMENTS, in_ci=("after_chunks",))
 COLUMNS = "id, name, amount, notes"
 
 
@@ -128,7 +128,8 @@ def test_failed_in_the_full_load_and_run_again(
     shop.assert_equal(name)
 
 
-@pytest.mark.parametrize("moment", [pytest.param("after_staging", marks=pytest.mark.soak), "after_commit"])
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", ["after_staging", "after_commit"])
 def test_killed_and_run_again(shop: Shop, tmp_path: Path, moment: str) -> None:
     shop.change()
     assert Run(tmp_path, shop.spec, f"{moment}=kill").was_killed()

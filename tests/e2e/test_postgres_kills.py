@@ -32,7 +32,7 @@ MOMENTS = {
     "before_round_release": True,
 }
 # a process of its own costs a start of Spark: CI kills one, and meets others by fail points
-FAILED = on_demand(MOMENTS, in_ci=("after_staging", "before_round_release"))
+FAILED = on_demand(MOMENTS, in_ci=("before_round_release",))
 KILLED = on_demand(MOMENTS, in_ci=("after_commit",))
 COLUMNS = "id, name, amount, notes"
 

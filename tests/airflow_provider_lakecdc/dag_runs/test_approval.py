@@ -112,6 +112,7 @@ class TestAnApproval:
         assert states(ended)[f"{ORPHANS}_approved"] == ["skipped"]
         assert [call["spec"]["options"]["dry_run"] for call in spark_submit.calls] == [False, True]
 
+    @pytest.mark.soak
     def test_nobody_is_asked_where_nothing_was_found(self, run: Any, spark_submit: FakeSpark) -> None:
         spark_submit.behave()
         ended = run(lambda *_: pytest.fail("nobody is to be asked"))

@@ -25,7 +25,10 @@ class TestGovernance:
     @pytest.mark.parametrize(
         ("name", "steps"),
         [
-            ("lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"]),
+            # other tests here run this DAG, and those of an approval the weekly one
+            pytest.param(
+                *("lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"]), marks=pytest.mark.soak
+            ),
             (
                 "lakecdc_nightly_governance",
                 [
@@ -33,7 +36,10 @@ class TestGovernance:
                     *("tag_snapshots", "expire_snapshots", "clean_side_tables"),
                 ],
             ),
-            ("lakecdc_weekly_governance", ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
+            pytest.param(
+                *("lakecdc_weekly_governance", ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
+                marks=pytest.mark.soak,
+            ),
         ],
     )
     def test_governance(
@@ -51,7 +57,10 @@ class TestGovernance:
         assert states(run) == {**done, **once}
         assert [call["spec"]["job"] for call in spark_submit.calls] == [step for step in ran for _ in range(2)]
 
-    @pytest.mark.parametrize("name", ["lakecdc_hourly_governance", "lakecdc_nightly_governance"])
+    @pytest.mark.parametrize(
+        "name",
+        [pytest.param("lakecdc_hourly_governance", marks=pytest.mark.soak), "lakecdc_nightly_governance"],
+    )
     def test_tables_that_need_nothing(
         self, install: Install, spark_submit: FakeSpark, lake: dict[str, str], name: str
     ) -> None:
@@ -214,9 +223,16 @@ class TestGovernance:
             later.ingest(None)
         assert states(dag.test())["compact_data_files"] == ["success"] * 2
         assert ["shop.later"] in [call["spec"]["tables"] for call in spark_submit.calls]
+
+    @pytest.mark.soak
+    def test_a_pattern_that_finds_nothing(
+        self, install: Install, config: dict[str, Any], lake: dict[str, str], tmp_path: Path
+    ) -> None:
+        FedTable(lake).delete(1)
         (tmp_path / "config.json").write_text(json.dumps({**config, "tables": ["nothing.*"]}))
         none = install("lakecdc_hourly_governance", dag_file("lakecdc_hourly_governance")).test()
         assert none.state == "success"
+        done = dict.fromkeys(("assess", "plan", "report", "finished"), ["success"])
         assert states(none) == {"rewrite_delete_files": ["skipped"], "compact_data_files": ["skipped"], **done}
 
     def test_a_catalog_that_cannot_be_listed_fails_the_run(

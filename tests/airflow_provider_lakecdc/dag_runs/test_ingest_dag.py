@@ -78,7 +78,9 @@ class TestIngestion:
         assert announced(run_conf={"dry_run": True}) == {}
         assert ended == ["failed", "success", "failed", "success", "success"]
 
-    @pytest.mark.parametrize("name", ["lakecdc_ingest", "lakecdc_nightly_governance"])
+    @pytest.mark.parametrize(
+        "name", ["lakecdc_ingest", pytest.param("lakecdc_nightly_governance", marks=pytest.mark.soak)]
+    )
     def test_a_key_that_nobody_looks_at_is_refused(
         self, install: Install, spark_submit: FakeSpark, capfd: pytest.CaptureFixture[str], name: str
     ) -> None:

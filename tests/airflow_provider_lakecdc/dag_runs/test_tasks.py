@@ -29,7 +29,9 @@ with DAG("retrying", schedule=None):
 
 
 @pytest.mark.usefixtures("lake")
-@pytest.mark.parametrize(("failure_class", "tries"), [("conflict", 3), ("unknown", 3), ("bad input", 1)])
+@pytest.mark.parametrize(
+    ("failure_class", "tries"), [("conflict", 3), pytest.param("unknown", 3, marks=pytest.mark.soak), ("bad input", 1)]
+)
 def test_the_class_of_a_failure_decides_on_the_retry(
     install: Install, spark_submit: FakeSpark, failure_class: str, tries: int
 ) -> None:

@@ -59,19 +59,13 @@ def test_upsert_is_seen_by_duckdb(lake: Lake, version: int) -> None:
     assert rows[89] == "old89" and rows[90] == "new" and rows[109] == "new"
 
 
-def test_fence_refuses_a_lagging_run(lake: Lake) -> None:
+def test_fence_refuses_a_lagging_run_and_the_tag_moves_with_the_commit(lake: Lake) -> None:
     name = make(lake, 2)
-    upsert(lake, name, range(5), "first", None, "p1")
+    upsert(lake, name, range(5), "first", None, "p1", tag="lakecdc-positions")
     with pytest.raises(ConflictError, match="another run has moved"):
         upsert(lake, name, range(5), "lagging", None, "p1b")
-    upsert(lake, name, range(5), "second", "p1", "p2")
+    upsert(lake, name, range(5), "second", "p1", "p2", tag="lakecdc-positions")
     assert dict(lake.duckdb_rows(name, "id, v"))[0] == "second"
-
-
-def test_tag_moves_with_the_commit(lake: Lake) -> None:
-    name = make(lake, 2)
-    upsert(lake, name, range(2), "a", None, "p1", tag="lakecdc-positions")
-    upsert(lake, name, range(2), "b", "p1", "p2", tag="lakecdc-positions")
     table = lake.table(name)
     assert table.java.refs().get("lakecdc-positions").snapshotId() == table.head().id  # type: ignore[union-attr]
 

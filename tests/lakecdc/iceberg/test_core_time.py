@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakecdc.iceberg.core_time import CoreTime, counted
+from tests.on_demand import on_demand
 
 BUSY = 0.4
 
@@ -26,7 +27,7 @@ def waiting(batches: Iterable[Any]) -> Iterator[Any]:
     yield from batches
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", on_demand((1, 2), in_ci=(2,)))
 def test_python_is_counted_once_by_task(spark: SparkSession, times: int) -> None:
     taken = CoreTime(spark)
     spark.range(0, times, 1, times).mapInArrow(counted(spark, busy), "id bigint").collect()

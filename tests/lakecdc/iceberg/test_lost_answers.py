@@ -54,7 +54,7 @@ def postgres(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         yield Place.opened(lake, "lossy_postgres", {"type": "sql", "uri": uri}, warehouse, strikes)
 
 
-@pytest.mark.parametrize("kind", some_of("append", "delete"))
+@pytest.mark.parametrize("kind", some_of("append"))
 def test_sqlite_loses_an_answer(sqlite: Place, kind: str) -> None:
     survive(sqlite, KINDS[kind], Fault("answer"))
 
@@ -80,16 +80,16 @@ def test_the_connection_ends_wherever_the_catalog_is_asked(postgres: Place, kind
     for nth in count(1):
         name = postgres.create()
         KINDS[kind].prepare(postgres, name)
-        before = postgres.rows(name)
+        before = postgres.stored(name)
         postgres.strikes.arm(Fault(lost, nth=nth, anything=True))
         with suppress(LakecdcError, Py4JJavaError, PySparkException):
             KINDS[kind].act(postgres, name)
         is_over = not postgres.strikes.struck
         postgres.strikes.disarm()
-        if postgres.rows(name) != KINDS[kind].after:
-            assert not is_over and postgres.rows(name) == before
+        if postgres.stored(name) != KINDS[kind].after:
+            assert not is_over and postgres.stored(name) == before
             KINDS[kind].act(postgres, name)
-        postgres.upsert(name, rows_of([100]))
+        postgres.upsert(name, rows_of([100]), deletes=False)
         assert postgres.rows(name) == KINDS[kind].after + rows_of([100])
         if is_over:
             assert nth > 4
@@ -113,7 +113,7 @@ def test_a_catalog_stays_away_after_a_commit(sqlite: Place, kind: str, monkeypat
     assert sqlite.rows(name) == KINDS[kind].after
 
 
-@pytest.mark.parametrize("act", ["property", "alter", "delete"])
+@pytest.mark.parametrize("act", on_demand(("property", "alter", "delete"), in_ci=("alter", "delete")))
 def test_statements_whose_commit_nobody_knows_about_are_told_as_such(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:

@@ -22,13 +22,23 @@ _MARK = r"lakecdc-\w+-\d{8}T\d{6}Z-\w+"
 @pytest.mark.parametrize(
     ("partitioned_by", "properties", "where"),
     [
-        ("", {}, f"at/data/{_MARK}/[^/]+"),
-        ("v", {}, rf"at/data/{_MARK}/v=ab/[^/]+"),
-        ("bucket(2, id)", {"write.data.path": "beside"}, f"beside/{_MARK}/id_bucket=[01]/[^/]+"),
-        ("v", _HASHED, rf"at/data/{_HASH}/{_MARK}/{_HASH}/v=ab/[^/]+"),
-        ("v", _FLAT, f"at/data/{_HASH}-{_MARK}/{_HASH}-[^/]+"),
+        pytest.param("", {}, f"at/data/{_MARK}/[^/]+", id="plain", marks=pytest.mark.soak),
+        pytest.param("v", {}, rf"at/data/{_MARK}/v=ab/[^/]+", id="partitioned", marks=pytest.mark.soak),
+        pytest.param(
+            "bucket(2, id)",
+            {"write.data.path": "beside"},
+            f"beside/{_MARK}/id_bucket=[01]/[^/]+",
+            id="bucketed elsewhere",
+        ),
+        pytest.param("v", _HASHED, rf"at/data/{_HASH}/{_MARK}/{_HASH}/v=ab/[^/]+", id="object storage"),
+        pytest.param(
+            "v",
+            _FLAT,
+            f"at/data/{_HASH}-{_MARK}/{_HASH}-[^/]+",
+            id="object storage without partitions",
+            marks=pytest.mark.soak,
+        ),
     ],
-    ids=["plain", "partitioned", "bucketed elsewhere", "object storage", "object storage without partitions"],
 )
 def test_staged_files_lie_in_a_folder_that_names_the_writer(
     lake: Lake, partitioned_by: str, properties: dict[str, str], where: str

@@ -83,7 +83,7 @@ def event(lsn: int, table: str, op: str, row: dict[str, Any]) -> str:
     return json.dumps({"op": op, **images, "source": source})
 
 
-@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("apart", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_shards_feed_one_table(lake: Lake, tmp_path: Path, apart: bool) -> None:
     name = lake.new_name("shards")
     key = ["shard", "id"] if apart else ["id"]

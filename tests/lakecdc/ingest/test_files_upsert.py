@@ -21,6 +21,7 @@ from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.maintain.support import meanwhile
 from tests.lakecdc.maintain.support import run as run_maintenance
+from tests.on_demand import on_demand
 
 COLUMNS = "id, name, n, doc"
 
@@ -58,7 +59,7 @@ def test_random_history_in_several_batches(lake: Lake, tmp_path: Path, seed: int
     name = lake.new_name("files")
     history = History.of(seed, 60)
     target = {"table": name, "key": ["id"], "format_version": version, "partition_by": ["bucket(2, id)"]}
-    for number, (low, high) in enumerate(itertools.pairwise(whole_statements(history, 20, 24, 45))):
+    for number, (low, high) in enumerate(itertools.pairwise(whole_statements(history, 20, 45))):
         (tmp_path / f"{number}.jsonl").write_text(lines(history.events[low:high]))
         report = run_ingest(lake, tmp_path, target)
         assert_done(report)
@@ -76,6 +77,8 @@ def test_shuffled_and_repeated_events_in_one_batch(lake: Lake, tmp_path: Path) -
     report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
     assert_done(report)
     assert rows(lake, name) == by_key(history.expected())
+    # the view hides lakecdc's own columns
+    assert sorted(lake.spark.table(f"lake.{name}_view").columns) == ["doc", "id", "n", "name"]
 
 
 def test_an_older_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:
@@ -97,6 +100,7 @@ def test_an_older_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == by_key(history.expected())
 
 
+@pytest.mark.soak
 def test_an_older_insert_does_not_resurrect_a_deleted_row(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History(random.Random(5))
@@ -134,6 +138,7 @@ def test_in_order_batch_reads_no_data_file(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == by_key(history.expected())
 
 
+@pytest.mark.soak
 def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History.of(31, 40)
@@ -153,6 +158,7 @@ def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tm
     assert rows(lake, name) == by_key(history.expected())
 
 
+@pytest.mark.soak
 def test_a_new_column_is_added(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History.of(41, 10)
@@ -167,6 +173,7 @@ def test_a_new_column_is_added(lake: Lake, tmp_path: Path) -> None:
     assert (77, 1.5) in lake.duckdb_rows(name, "id, extra")
 
 
+@pytest.mark.soak
 def test_partition_that_does_not_derive_from_the_key_is_refused(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     (tmp_path / "a.jsonl").write_text(lines(History.of(51, 5).events))
@@ -175,6 +182,7 @@ def test_partition_that_does_not_derive_from_the_key_is_refused(lake: Lake, tmp_
     assert "not key columns" in (report.tables[0].reason or "")
 
 
+@pytest.mark.soak
 def test_placeholder_nobody_can_fill_is_refused(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History(random.Random(1))
@@ -204,8 +212,6 @@ def test_events_of_several_tables_need_a_name(lake: Lake, tmp_path: Path) -> Non
     report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"], "source_table": None})
     assert report.exit_code() == 0 and not lake.spark.catalog.tableExists(f"lake.{name}")
     assert "other tables: shop.other, shop.t" in (report.tables[0].reason or "")
-    report = run_ingest(lake, tmp_path, {"table": name, "key": ["id"], "source_table": "shop.other"})
-    assert rows(lake, name) == by_key(two.expected())
 
 
 @both_engines
@@ -215,7 +221,7 @@ def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path
     targets = [{"table": name, "key": ["id"]} for name in names]
     spec = parse_spec(lake.spec("ingest", source=source, target=targets))
     outcomes = []
-    for number in range(4):
+    for number in range(3):
         table = names[number % 2].rpartition(".")[2]
         row = {"id": number, "v": table}
         message = {"database": "db", "table": table, "type": "insert", "ts": 5, "xid": number, "data": row}
@@ -223,8 +229,8 @@ def test_every_table_takes_the_rows_of_its_own_source_table(lake: Lake, tmp_path
         report = run(spec, ingest)
         assert not report.error, report.error
         outcomes.append([t.outcome for t in report.tables])
-    assert outcomes == [["done", "nothing"], ["nothing", "done"]] * 2
-    assert [rows(lake, name, "id") for name in names] == [[(0,), (2,)], [(1,), (3,)]]
+    assert outcomes == [["done", "nothing"], ["nothing", "done"], ["done", "nothing"]]
+    assert [rows(lake, name, "id") for name in names] == [[(0,), (2,)], [(1,)]]
 
 
 @both_engines
@@ -243,15 +249,14 @@ def test_a_table_of_the_same_name_in_another_schema_stops_a_later_batch(
         spec = lake.spec("ingest", source=source, target=wanted)
         return run(parse_spec(spec), ingest).tables[0]
 
-    assert take(1, "a").outcome == take(2, "a").outcome == "done"
+    assert take(1, "a").outcome == "done"
     report = take(3, "b")
     assert (report.outcome, report.failure_class) == ("failed", "bad input")
     assert f"The events are of b.{table}, and it has been fed from a.{table}." in str(report.reason)
     assert take(4, "a", source_table=f"a.{table}").outcome == "done"
-    assert sorted(rows(lake, name, "id")) == [(1,), (2,), (4,)]
+    assert sorted(rows(lake, name, "id")) == [(1,), (4,)]
     # a table that has moved
     assert take(5, "c", source_table=f"c.{table}").outcome == "done"
-    assert take(6, "c").outcome == "done"
 
 
 def test_plain_envelopes_with_schemas(lake: Lake, tmp_path: Path) -> None:
@@ -266,13 +271,7 @@ def test_plain_envelopes_with_schemas(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == history.expected()
 
 
-def test_view_hides_own_columns(lake: Lake, tmp_path: Path) -> None:
-    name = lake.new_name("files")
-    (tmp_path / "a.jsonl").write_text(lines(History.of(81, 4).events))
-    run_ingest(lake, tmp_path, {"table": name, "key": ["id"]})
-    assert sorted(lake.spark.table(f"lake.{name}_view").columns) == ["doc", "id", "n", "name"]
-
-
+@pytest.mark.soak
 def test_a_table_without_events_is_not_made(lake: Lake, tmp_path: Path) -> None:
     name, history = lake.new_name("files"), History.of(91, 4)
     (tmp_path / "a.jsonl").write_text(lines(history.events))
@@ -315,12 +314,11 @@ def test_truncate_within_a_batch_and_too_late(lake: Lake, tmp_path: Path) -> Non
     # rows from before and after it share a file
     assert_done(run_ingest(lake, tmp_path, target))
     assert rows(lake, name) == history.expected()
-    other = lake.new_name("files")
-    assert_done(run_ingest(lake, tmp_path, {**target, "table": other}))
-    assert rows(lake, other) == history.expected()
 
 
-@pytest.mark.parametrize(("moment", "version"), [("before_commit", 3), ("after_staging", 2)])
+@pytest.mark.parametrize(
+    ("moment", "version"), on_demand([("before_commit", 3), ("after_staging", 2)], in_ci=[("before_commit", 3)])
+)
 def test_a_batch_is_staged_anew_if_rows_have_moved_to_another_spec(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, version: int
 ) -> None:

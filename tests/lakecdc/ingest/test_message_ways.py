@@ -163,13 +163,14 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
         assert written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_jvm"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "target",
     [
         {"mode": "history", "partition_by": ["hours(_lakecdc_source_time)"]},
-        pytest.param({"mode": "history"}, marks=pytest.mark.soak),
-        pytest.param({"mode": "history", "partition_by": ["bucket(3, id)"]}, marks=pytest.mark.soak),
-        pytest.param({"mode": "append"}, marks=pytest.mark.soak),
+        {"mode": "history"},
+        {"mode": "history", "partition_by": ["bucket(3, id)"]},
+        {"mode": "append"},
     ],
     ids=str,
 )

@@ -18,6 +18,7 @@ from lakecdc.sql import quoted, temporary_view
 from tests.conftest import Lake
 from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.sources.files.conftest import Fed
+from tests.on_demand import on_demand
 
 # a struct's member that would end the list of columns and begin the rest of the statement
 EVIL = "x:int>) USING iceberg LOCATION 'file:///tmp/lakecdc-elsewhere' --"
@@ -32,7 +33,8 @@ def fed(lake: Lake, tmp_path: Path) -> Fed:
     return Fed(lake, tmp_path / "in")
 
 
-def test_members_of_parquet_s_structs(fed: Fed) -> None:
+@pytest.mark.parametrize("replayed", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_members_of_parquet_s_structs(fed: Fed, replayed: bool) -> None:
     def write(name: str, first: int, *, more: bool = False) -> None:
         members = {member: n for n, member in enumerate(ODD)}
         kind = pa.struct([(member, pa.int32()) for member in ODD])
@@ -41,16 +43,19 @@ def test_members_of_parquet_s_structs(fed: Fed) -> None:
         pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields)), fed.folder / name)
 
     fed.source = {"format": "parquet"}
-    write("a.parquet", 1, more=True)
+    write("a.parquet", 1, more=replayed)
     fed.run()
     assert fed.lake.table(fed.name).location.startswith(f"file://{fed.lake.folder}")
-    write("b.parquet", 2)
-    fed.run()
+    if replayed:
+        write("b.parquet", 2)
+        fed.run()
     rows = fed.lake.table(fed.name).read().select("id", "s", "l", "m").orderBy("id").collect()
-    assert [row["id"] for row in rows] == [1, 2]
+    assert [row["id"] for row in rows] == [1, 2][: 1 + replayed]
     for row in rows:
         for found in (row["s"], row["l"][0], row["m"]["k"]):
             assert found.asDict() == {member: n for n, member in enumerate(ODD)}
+    if not replayed:
+        return
     # the row without a key is JSON by now
     corrected = 'cast(replace(cast(raw_value AS string), \'{"s":\', \'{"id":3,"s":\') AS binary)'
     fed.lake.sql(f"UPDATE {quoted('lake.' + fed.quarantine)} SET raw_value = {corrected}")
@@ -59,6 +64,7 @@ def test_members_of_parquet_s_structs(fed: Fed) -> None:
     assert third["s"].asDict() == {member: n for n, member in enumerate(ODD)} and third["l"][0]["c.d"] == 2
 
 
+@pytest.mark.soak
 def test_members_of_nested_xml(fed: Fed) -> None:
     fed.source = {"format": "xml", "xml": {"row_tag": "b"}}
     nested = '<b _n="1"><id>{}</id><order-line><x.y>{}</x.y><of-all>{}</of-all></order-line></b>'
@@ -89,7 +95,7 @@ def test_columns_and_members_of_json(lake: Lake, tmp_path: Path, engine: str) ->
         assert {member: r[member] for member in JSON_ODD} == row
 
 
-@pytest.mark.parametrize("mode", ["upsert", "merge"])
+@pytest.mark.parametrize("mode", on_demand(("upsert", "merge"), in_ci=("upsert",)))
 def test_a_table_with_a_backtick_in_its_name(lake: Lake, tmp_path: Path, mode: str) -> None:
     name = f"{lake.new_name('ti')}`ck"
     target = {"table": name, "source_table": "t", "key": ["id"], "mode": mode, "columns": {"n": "int"}}
@@ -98,7 +104,8 @@ def test_a_table_with_a_backtick_in_its_name(lake: Lake, tmp_path: Path, mode: s
         event = {"op": "u", "before": None, "after": {"id": 1, "n": n}}
         event["source"] = {"connector": "postgresql", "schema": "s", "table": "t", "lsn": lsn, "ts_ms": lsn}
         (tmp_path / f"{lsn}.jsonl").write_text(json.dumps(event))
-        take(lake, tmp_path, target)
+        if lsn > 1:
+            take(lake, tmp_path, target)
     assert lake.table(name).read(columns="id, n").collect() == [(1, 3)]
     assert lake.table(f"{name}_history").read().count() == 2
     view = quoted(f"lake.{name}_view")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
@@ -46,6 +48,7 @@ class Fed:
         return sorted(self.lake.duckdb_rows(self.target["table"], columns))
 
 
+@pytest.mark.soak
 def test_a_key_with_a_dot_is_looked_up_and_remembered(lake: Lake, tmp_path: Path) -> None:
     fed, key = Fed(lake, tmp_path, "or`der.id"), "or`der.id"
     fed.done(event(1, "c", {key: 1, "doc": "big"}), event(2, "c", {key: 2, "doc": "two"}))

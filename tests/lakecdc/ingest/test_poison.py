@@ -79,6 +79,7 @@ def test_poisoned_json(lake: Lake, tmp_path: Path, engine: str) -> None:
     assert len(lake.duckdb_rows(f"{name}_kept", "rule")) == len(kept) + 1
 
 
+@pytest.mark.soak
 @both_engines
 def test_a_line_without_end_fails_its_table_and_names_the_file(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str

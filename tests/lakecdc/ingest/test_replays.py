@@ -51,8 +51,6 @@ def test_a_key_change_sent_again_is_not_followed(lake: Lake, tmp_path: Path) -> 
     history.change_key(1, 2)
     first = len(history.events)
     replay.take(history.events)
-    replay.take(history.events[1:])
-    assert replay.feed.rows() == final_rows(history)
     history.update(2, touch_doc=False)
     replay.take(history.events[1:])
     history.change_key(2, 3)

@@ -11,7 +11,7 @@ from lakecdc.iceberg.staging import stage_equality_deletes
 from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import COLUMNS, Feed, PlainHistory, final_rows
-from tests.lakecdc.maintain.support import run
+from tests.lakecdc.maintain.support import listed_files, run
 
 
 class Fed:
@@ -57,8 +57,7 @@ class Fed:
 
     def specs(self) -> set[int]:
         """Specs of the live data files."""
-        rows = self.lake.table(self.name).metadata("files").where("content = 0").select("spec_id").collect()
-        return {row.spec_id for row in rows}
+        return {file.spec_id for file in listed_files(self.lake, self.name, 0)}
 
     def check(self) -> None:
         """Spark reads what the source holds."""

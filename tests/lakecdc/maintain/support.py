@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from pyiceberg.conversions import from_bytes
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
@@ -20,6 +22,9 @@ from lakecdc.metadata.positions import nearest_carrier
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Rows = list[tuple[Any, ...]]
 COLUMNS = "id bigint NOT NULL, v string, d int"
@@ -38,16 +43,30 @@ def create(lake: Lake, version: int, partitioned_by: str = "", columns: str = CO
 
 def append(lake: Lake, name: str, low: int, high: int, text: str = "old", step: int = 1) -> None:
     """Append rows with ids of a range as one file per partition."""
-    table = lake.table(name)
-    ids = lake.spark.range(low, high, step)
-    rows = ids.selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d", *_further(table))
-    append_changes(table, RowChanges(stage_rows(table, rows.coalesce(1))), _fence(table))
+    _commit_each(lake, name, lake.spark.range(low, high, step, 1), text)
+
+
+def append_parts(lake: Lake, name: str, low: int, high: int, parts: int, text: str = "old") -> None:
+    """As many commits of parts of a range of ids, one behind the other, each as one file per partition."""
+    _commit_each(lake, name, lake.spark.range(low, high, 1, parts), text)
 
 
 def fill(lake: Lake, name: str, files: int = 5, rows: int = 100) -> None:
     """As many commits of ``rows`` rows, interleaved, so that every file spans all keys (and, if odd, all of ``d``)."""
-    for number in range(files):
-        append(lake, name, number, files * rows, step=files)
+    # what might be null does not fit a required column
+    interleaved = f"coalesce(id % {rows} * {files} + id div {rows}, 0L) id"
+    _commit_each(lake, name, lake.spark.range(0, files * rows, 1, files).selectExpr(interleaved), "old")
+
+
+def _commit_each(lake: Lake, name: str, ids: DataFrame, text: str) -> None:
+    """Write rows at once, and commit what each task has written by itself."""
+    table, by_task = lake.table(name), defaultdict[str, list[Any]](list)
+    rows = ids.selectExpr("id", f"concat('{text}', id) v", "cast(id % 2 as int) d", *_further(table))
+    for file in stage_rows(table, rows):
+        by_task[str(file.location()).rpartition("/")[2].partition("-")[0]].append(file)
+    for task in sorted(by_task):
+        table = lake.table(name)
+        append_changes(table, RowChanges(by_task[task]), _fence(table))
 
 
 def delete_by_key(
@@ -107,9 +126,26 @@ def duckdb_rows(lake: Lake, name: str, columns: str = "*") -> Rows:
     return sorted(lake.duckdb_rows(name, columns))
 
 
+def listed_files(lake: Lake, name: str, content: int | None = None, branch: str = "main") -> list[Any]:
+    """Files that the head of a branch refers to, as pyiceberg describes them.
+
+    :param content: of which alone: 0 data, 1 position deletes and vectors, 2 equality deletes.
+    """
+    table = lake.pyiceberg().load_table(name)
+    snapshot = table.snapshot_by_name(branch)
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    found = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io)]
+    return [file for file in found if content is None or file.content == content]
+
+
 def count(lake: Lake, name: str, content: int) -> int:
     """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
-    return int(lake.table(name).metadata("entries").where(f"status < 2 AND data_file.content = {content}").count())
+    return len(listed_files(lake, name, content))
+
+
+def data_bytes(lake: Lake, name: str) -> int:
+    """Bytes of all live data files."""
+    return sum(file.file_size_in_bytes for file in listed_files(lake, name, 0))
 
 
 def head(lake: Lake, name: str) -> int:
@@ -132,7 +168,7 @@ def files_on_disk(lake: Lake, name: str, suffix: str = ".parquet") -> set[str]:
 
 def live_files(lake: Lake, name: str) -> set[str]:
     """Locations of the files the head refers to."""
-    return {row.file_path for row in lake.table(name).metadata("files").select("file_path").collect()}
+    return {file.file_path for file in listed_files(lake, name)}
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], object]) -> None:
@@ -146,8 +182,15 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], ob
     monkeypatch.setattr(failpoints, "reach", reach)
 
 
-def bounds(table: IcebergTable, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+def bounds(lake: Lake, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Lower and upper bound of columns per data file."""
-    wanted = [f"readable_metrics.{c}.{side}_bound" for c in columns for side in ("lower", "upper")]
-    rows = table.metadata("files").where("content = 0").selectExpr(*wanted).collect()
-    return sorted(tuple(row) for row in rows)
+    schema = lake.pyiceberg().load_table(name).schema()
+    fields = [schema.find_field(column) for column in columns]
+    return sorted(
+        tuple(
+            from_bytes(field.field_type, side[field.field_id])
+            for field in fields
+            for side in (file.lower_bounds, file.upper_bounds)
+        )
+        for file in listed_files(lake, name, 0)
+    )

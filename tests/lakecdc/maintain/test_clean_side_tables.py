@@ -121,28 +121,28 @@ class Beside:
         parked = f"{self.namespace}.{PARKED}"
         if not self.lake.spark.catalog.tableExists(f"lake.{parked}"):
             Parking(self.lake.spark, "lake")._create(parked)
+        rows = []
         for one in rounds:
-            row = f"'{target or self.name}' AS target, {one.through} AS through, {{}} AS kind, {{}} AS summary"
-            end = json.dumps(one.to_json())
-            table = f"lake.{parked} (target, through, kind, summary)"
-            self.lake.sql(f"INSERT INTO {table} SELECT {row.format(repr('c'), 'null')}")
-            self.lake.sql(f"INSERT INTO {table} SELECT {row.format(repr('end'), repr(end))}")
+            key = f"'{target or self.name}', {one.through}"
+            rows += [f"({key}, 'c', null)", f"({key}, 'end', {json.dumps(one.to_json())!r})"]
+        self.lake.sql(f"INSERT INTO lake.{parked} (target, through, kind, summary) VALUES {', '.join(rows)}")
 
     def keep(self, target: str, *messages: tuple[str, str, str | None]) -> None:
         """Messages in quarantine: rule, when they were first seen, order key."""
         quarantine.create_quarantine(self.lake.spark, "lake", self.kept)
+        rows = []
         for number, (rule, seen, order) in enumerate(messages):
             known = f"'{order}'" if order else "CAST(null AS string)"
-            self.lake.sql(
-                f"INSERT INTO lake.{self.kept} (target, place, rule, reason, first_seen, order_key) "
-                f"SELECT '{target}', 't {number} {rule}', '{rule}', 'no', timestamp'{seen} 00:00:00 UTC', {known}"
-            )
+            moment = f"timestamp'{seen} 00:00:00 UTC'"
+            rows.append(f"('{target}', 't {number} {rule}', '{rule}', 'no', {moment}, {known})")
+        columns = "target, place, rule, reason, first_seen, order_key"
+        self.lake.sql(f"INSERT INTO lake.{self.kept} ({columns}) VALUES {', '.join(rows)}")
 
     def remember(self, *orders: str) -> None:
         if not self.lake.spark.catalog.tableExists(f"lake.{self.name}{DELETES_SUFFIX}"):
             tombstones._create(self.lake.table(self.name), ["id"])
-        for order in orders:
-            self.lake.sql(f"INSERT INTO lake.{self.name}{DELETES_SUFFIX} VALUES (1, '{order}', null)")
+        rows = ", ".join(f"(1, '{order}', null)" for order in orders)
+        self.lake.sql(f"INSERT INTO lake.{self.name}{DELETES_SUFFIX} VALUES {rows}")
 
     def remembered(self) -> list[str]:
         return sorted(row[1] for row in self.lake.duckdb_rows(self.name + DELETES_SUFFIX))
@@ -229,26 +229,26 @@ def test_rows_of_targets_that_are_gone_wait_for_a_word(lake: Lake) -> None:
         # other tests share the tables of parked rounds
         return [told for told in report.metrics.get("missing_targets", []) if told["table"] in (gone, never)]
 
-    def clean(**options: Any) -> list[Any]:
+    def clean(name: str, **options: Any) -> Any:
         document = lake.spec(
             "clean_side_tables", beside.name, other, options={"quarantine_table": beside.kept, **options}
         )
-        return [clean_side_tables(lake.table(name), parse_spec(document)) for name in (beside.name, other)]
+        return clean_side_tables(lake.table(name), parse_spec(document))
 
     told = [
         {"table": gone, "forgotten": False, "quarantined": 2, "parked_rounds": 2},
         {"table": never, "forgotten": False, "quarantined": 2},
     ]
-    first, second = clean()
+    first, second = clean(beside.name), clean(other)
     assert missing(first) == told and "missing_targets" in first.metrics["kept_because"]
     assert missing(second) == [], "they are told once"
     told[0]["forgotten"] = True
-    assert missing(clean(forget_tables=[gone], dry_run=True)[0]) == told
-    first, second = clean(forget_tables=[gone])
+    assert missing(clean(beside.name, forget_tables=[gone], dry_run=True)) == told
+    first = clean(beside.name, forget_tables=[gone])
     assert (first.outcome, missing(first), second.outcome) == ("done", told, "nothing")
     assert {row[0] for row in lake.duckdb_rows(beside.kept, "target")} == {beside.name, other, never}
     assert gone not in {row[0] for row in lake.duckdb_rows(f"{beside.namespace}.{PARKED}", "target")}
-    assert missing(clean(forget_tables=[gone])[0]) == told[1:]
+    assert missing(clean(beside.name, forget_tables=[gone])) == told[1:]
 
 
 def test_what_nobody_can_mean_is_refused(lake: Lake) -> None:

@@ -18,7 +18,7 @@ from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
-from tests.lakecdc.maintain.support import Rows, append, count, create, run, spark_rows
+from tests.lakecdc.maintain.support import Rows, append, count, create, listed_files, run, spark_rows
 from tests.versions import V2, V3
 
 _MERGING = "commit.manifest-merge.enabled"
@@ -39,8 +39,7 @@ def with_dropped_column(lake: Lake, version: int) -> tuple[str, Rows]:
     append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD truncate(1, v)")
     lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN v")
-    for number in range(6):
-        lake.sql(f"INSERT INTO lake.{name} SELECT 100 + {number}, 0")
+    lake.sql(f"INSERT INTO lake.{name} SELECT id, 0 FROM range(100, 106, 1, 6)")
     lake.sql(f"ALTER TABLE lake.{name} UNSET TBLPROPERTIES ('{_MERGING}')")
     rows = spark_rows(lake, name)
     assert len(rows) == 4 * 19 - 2 * 5 + 6
@@ -48,8 +47,9 @@ def with_dropped_column(lake: Lake, version: int) -> tuple[str, Rows]:
 
 
 def manifests_of_spec_0(lake: Lake, name: str) -> set[str]:
-    rows = lake.table(name).metadata("manifests").where("partition_spec_id = 0").select("path").collect()
-    return {row.path for row in rows}
+    table = lake.pyiceberg().load_table(name)
+    manifests = table.current_snapshot().manifests(table.io)
+    return {manifest.manifest_path for manifest in manifests if manifest.partition_spec_id == 0}
 
 
 @V3
@@ -59,8 +59,7 @@ def test_compaction_moves_their_rows_to_the_current_spec(lake: Lake, version: in
     assert (report.outcome, report.reason) == ("done", None)
     assert (report.metrics["files_of_dropped_columns"], report.metrics["files_left"]) == (4, 0)
     assert spark_rows(lake, name) == rows
-    data = lake.table(name).metadata("files").where("content = 0").select("spec_id").collect()
-    assert [row.spec_id for row in data] == [1, 1]
+    assert [file.spec_id for file in listed_files(lake, name, 0)] == [1, 1]
     # nothing that others do can harm them any more, and their deletes have nothing left to apply to
     lake.sql(f"INSERT INTO lake.{name} SELECT 200, 0")
     assert run(lake, rewrite_delete_files, name).outcome in ("done", "nothing")
@@ -98,6 +97,7 @@ def test_ingestion_does_not_touch_them(lake: Lake) -> None:
     assert lake.table(name).properties[_MERGING] == "true"
 
 
+@pytest.mark.soak
 def test_old_rows_stay_as_long_as_they_are_there(lake: Lake) -> None:
     name, _ = with_dropped_column(lake, 2)
     lake.sql(f"ALTER TABLE lake.{name} ADD COLUMN at date")
@@ -121,6 +121,7 @@ def test_ingestion_by_key_says_what_is_in_its_way(lake: Lake) -> None:
         check_partitioning(lake.table(name), ["id"], [0])
 
 
+@pytest.mark.soak
 def test_other_writers_lose_their_partitions(lake: Lake) -> None:
     """What all this is for: rows that were deleted by key are back, or no reader finds its way, after any append."""
     name, rows = with_dropped_column(lake, 2)

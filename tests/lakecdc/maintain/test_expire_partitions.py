@@ -20,6 +20,7 @@ from local_services.spark_classes import INTERPRETED
 from tests.conftest import Lake
 from tests.lakecdc.ingest.test_cleaning import Fed, event
 from tests.lakecdc.maintain.support import create, head, live_files, meanwhile, metadata_location, run
+from tests.on_demand import on_demand
 
 BELOW = {"time_column": "at", "older_than": "2024-01-04"}
 
@@ -47,9 +48,7 @@ def add(lake: Lake, name: str, *rows: tuple[int, str | None]) -> None:
 
 def ids(lake: Lake, name: str) -> set[int]:
     """What another reader than Spark finds."""
-    found = {int(id) for (id,) in lake.duckdb_rows(name, "id")}
-    assert found == {row.id for row in lake.sql(f"SELECT id FROM lake.{name}").collect()}
-    return found
+    return {int(id) for (id,) in lake.duckdb_rows(name, "id")}
 
 
 def floor(lake: Lake, name: str) -> str | None:
@@ -57,9 +56,12 @@ def floor(lake: Lake, name: str) -> str | None:
     return json.loads(text)["below"] if text else None
 
 
+_WHOLE = [("timestamp", "days(at), bucket(2, id)", "none"), ("date", "at", "truncate(16)")]
+
+
 @pytest.mark.parametrize(
     ("kind", "partitioned_by", "metrics"),
-    [("timestamp", "days(at), bucket(2, id)", "none"), ("date", "at", "truncate(16)")],
+    on_demand(_WHOLE, in_ci=_WHOLE[:1]),
 )
 def test_whole_partitions_go_and_a_floor_stays(lake: Lake, kind: str, partitioned_by: str, metrics: str) -> None:
     name = make(lake, kind, partitioned_by, write__metadata__metrics__default=metrics)
@@ -91,7 +93,6 @@ def test_whole_partitions_go_and_a_floor_stays(lake: Lake, kind: str, partitione
     report = run(lake, expire_partitions, name, **BELOW)
     assert report.metrics.items() >= {"floor_before": told["floor_after"], "floor_after": told["cutoff"]}.items()
     assert ids(lake, name) == {*range(9, 19)}
-    assert run(lake, expire_partitions, name, **BELOW).outcome == "nothing"
     # a floor never moves back, whatever is removed
     add(lake, name, (100, "2024-01-01"))
     report = run(lake, expire_partitions, name, time_column="at", older_than="2024-01-02")
@@ -133,7 +134,7 @@ def test_files_with_rows_that_stay_are_read_by_permission_alone(lake: Lake, kind
     assert run(lake, expire_partitions, name, **BELOW, **rows).outcome == "nothing"
 
 
-@pytest.mark.parametrize("moment", ["before_expiry", "before_commit"])
+@pytest.mark.parametrize("moment", on_demand(("before_expiry", "before_commit"), in_ci=("before_commit",)))
 def test_rows_that_come_meanwhile_are_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     name = make(lake, "timestamp", "days(at)")
     lake.sql(f"ALTER TABLE lake.{name} DROP PARTITION FIELD days(at)")

@@ -31,6 +31,7 @@ from tests.lakecdc.maintain.support import (
     run,
     spark_rows,
 )
+from tests.on_demand import on_demand
 from tests.versions import V3
 
 
@@ -69,7 +70,7 @@ def test_only_specs_with_too_many_are_rewritten(lake: Lake) -> None:
     assert duckdb_rows(lake, name) == before
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("keep", on_demand((False, True), in_ci=(True,)))
 def test_a_failed_proof_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
     name = create(lake, 3, "d")
     fill(lake, name, files=3, rows=10)
@@ -98,7 +99,16 @@ def test_a_failed_proof_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pyte
     assert duckdb_rows(lake, name) == before
 
 
-def test_the_proof_sees_each_fact_of_a_file(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("of_entry", "of_file"),
+    [
+        (["sequence_number"], ["first_row_id", "partition"]),
+        pytest.param(
+            ["file_sequence_number", "snapshot_id"], ["upper_bounds", "file_path", "spec_id"], marks=pytest.mark.soak
+        ),
+    ],
+)
+def test_the_proof_sees_each_fact_of_a_file(lake: Lake, of_entry: list[str], of_file: list[str]) -> None:
     name = create(lake, 3, "d")
     append(lake, name, 0, 2)
     entries = lake.table(name).metadata("entries")
@@ -106,10 +116,10 @@ def test_the_proof_sees_each_fact_of_a_file(lake: Lake) -> None:
     wanted = Proof(tuple(plain.columns), "all")
     expected = read_back(plain, wanted)
     assert expected.rows == 2
-    for fact in ("sequence_number", "file_sequence_number", "snapshot_id"):
+    for fact in of_entry:
         assert read_back(comparable_entries(entries.withColumn(fact, F.col(fact) + 1)), wanted) != expected, fact
     file = F.col("data_file")
-    for fact in ("first_row_id", "upper_bounds", "partition", "file_path", "spec_id"):
+    for fact in of_file:
         nothing = F.lit(None).cast(entries.select(f"data_file.{fact}").schema[0].dataType)
         changed = entries.withColumn("data_file", file.withField(fact, nothing))
         assert read_back(comparable_entries(changed), wanted) != expected, fact

@@ -19,7 +19,7 @@ from lakecdc.maintain.tag import tag_snapshots
 from lakecdc.metadata import names
 from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
-from tests.lakecdc.maintain.support import append, create, delete_by_key, duckdb_rows, files_on_disk, run
+from tests.lakecdc.maintain.support import append, create, delete_by_key, duckdb_rows, files_on_disk, listed_files, run
 from tests.versions import V3
 
 
@@ -70,8 +70,7 @@ def states(lake: Lake, name: str) -> list[list[Any]]:
 
 def formats(lake: Lake, name: str) -> set[tuple[str, int]]:
     """File formats and partition specs of the live data files."""
-    files = lake.table(name).metadata("files").where("content = 0")
-    return {(row.file_format, row.spec_id) for row in files.select("file_format", "spec_id").collect()}
+    return {(file.file_format.value, file.spec_id) for file in listed_files(lake, name, 0)}
 
 
 @V3

@@ -24,7 +24,16 @@ from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
 from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody
-from tests.lakecdc.maintain.support import append, create, duckdb_rows, live_files, meanwhile, run, spark_rows
+from tests.lakecdc.maintain.support import (
+    append,
+    append_parts,
+    create,
+    duckdb_rows,
+    live_files,
+    meanwhile,
+    run,
+    spark_rows,
+)
 from tests.versions import V2, V3
 
 
@@ -40,7 +49,6 @@ def test_all_files_of_older_specs_move_in_bounded_commits(fed: Fed, version: int
     assert fed.specs() == {0, 1}
     dry = fed.move(dry_run=True)
     assert (dry.outcome, dry.metrics["files_of_older_specs"], dry.metrics["groups"]) == ("nothing", 2, 2)
-    assert run(fed.lake, compact_data_files, fed.name).outcome == "nothing"
     report = fed.move(max_group_bytes=1)
     assert (report.outcome, report.metrics["commits"], report.metrics["files_left"]) == ("done", 2, 0)
     assert fed.specs() == {1}
@@ -59,8 +67,6 @@ def test_a_batch_that_commits_before_the_move_is_not_undone(
     assert fed.move().outcome == "done"
     assert fed.specs() == {1}
     fed.check()
-    run(fed.lake, rewrite_delete_files, fed.name)
-    assert fed.feed.rows() == final_rows(fed.history)
 
 
 @V3
@@ -168,17 +174,16 @@ def test_a_conversion_does_not_drop_deletes_that_apply_to_rows_since_they_moved(
 
 def test_rows_stay_where_somebody_else_deletes_by_key(lake: Lake) -> None:
     name = create(lake, 2, "bucket(2, id)")
-    for low in range(0, 60, 10):
-        append(lake, name, low, low + 10)
+    append_parts(lake, name, 0, 60, 6)
     deleted_by_somebody(lake, name)
     lake.sql(f"ALTER TABLE lake.{name} REPLACE PARTITION FIELD bucket(2, id) WITH bucket(4, id)")
-    files, rows = live_files(lake, name), spark_rows(lake, name)
+    files = live_files(lake, name)
     for older_specs in (True, False):
         report = run(lake, compact_data_files, name, older_specs=older_specs)
         assert (report.outcome, report.metrics["files_left"]) == ("nothing", 12)
         assert "12 files of older partition specs stay" in str(report.reason)
         assert "another writer added" in str(report.reason)
-    assert (live_files(lake, name), spark_rows(lake, name)) == (files, rows)
+    assert live_files(lake, name) == files
     # of a snapshot that is gone nobody can tell whose they were
     lake.sql(
         f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2099-01-01 00:00:00', "
@@ -192,11 +197,10 @@ def test_rows_stay_where_somebody_else_deletes_by_key(lake: Lake) -> None:
 @V3
 def test_rows_without_a_common_bucket_go_to_their_partitions(lake: Lake, version: int) -> None:
     name = create(lake, version)
-    for low in range(0, 60, 20):
-        append(lake, name, low, low + 20)
+    append_parts(lake, name, 0, 60, 3)
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD d")
     lake.sql(f"ALTER TABLE lake.{name} ADD PARTITION FIELD bucket(3, id)")
-    rows = spark_rows(lake, name)
+    rows = duckdb_rows(lake, name)
     report = run(lake, compact_data_files, name, older_specs=True)
     assert report.outcome == "done" and report.metrics["data_files_removed"] == 3
     # one file for each partition, by whichever task it was written

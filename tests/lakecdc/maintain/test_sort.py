@@ -13,14 +13,17 @@ from lakecdc.metadata import names
 from tests.conftest import Lake
 from tests.lakecdc.maintain.support import (
     append,
+    append_parts,
     bounds,
     count,
     create,
+    data_bytes,
     delete_by_key,
     duckdb_rows,
     files_on_disk,
     fill,
     head,
+    listed_files,
     live_files,
     meanwhile,
     metadata_location,
@@ -37,16 +40,15 @@ def test_overlapping_files_become_disjoint(lake: Lake, version: int) -> None:
     fill(lake, name, rows=1000)
     delete_by_key(lake, name, range(40), "new")
     lake.sql(f"DELETE FROM lake.{name} WHERE id % 100 = 77")
-    before = spark_rows(lake, name)
-    size = lake.table(name).metadata("files").where("content = 0").selectExpr("sum(file_size_in_bytes)").collect()
-    options = {"columns": ["id"], "target_file_size_bytes": size[0][0] // 4}
+    before = duckdb_rows(lake, name)
+    options = {"columns": ["id"], "target_file_size_bytes": data_bytes(lake, name) // 4}
     dry = run(lake, sort_data_files, name, dry_run=True, **options)
     assert dry.metrics["overlap_depth_before"] > 4 and head(lake, name) == int(dry.snapshot_before or 0)
     report = run(lake, sort_data_files, name, **options)
     assert report.outcome == "done", report.reason
     assert report.metrics["overlap_depth_after"] == 1.0
     assert report.metrics["sorted_by"] == "id"
-    found = bounds(lake.table(name), ["id"])
+    found = bounds(lake, name, ["id"])
     assert len(found) > 1 and all(left[1] < right[0] for left, right in pairwise(found))
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
     assert count(lake, name, 1) == 0
@@ -64,14 +66,16 @@ def test_the_tables_order_is_used_and_marked(lake: Lake) -> None:
     assert report.outcome == "done" and report.metrics["partitions_chosen"] == 2
     assert report.metrics["sorted_by"] == "v desc, id"
     assert lake.sql(lineage).collect() == before
+    rows = lake.sql(f"SELECT v, d FROM lake.{name} ORDER BY _file, _pos").collect()
     for d in (0, 1):
-        values = [row.v for row in lake.sql(f"SELECT v FROM lake.{name} WHERE d = {d} ORDER BY _file, _pos").collect()]
-        assert values == sorted(values, reverse=True)
-    assert {r[0] for r in lake.table(name).metadata("files").select("sort_order_id").collect()} == {1}
+        values = [row.v for row in rows if row.d == d]
+        assert len(values) == 250 and values == sorted(values, reverse=True)
+    assert {file.sort_order_id for file in listed_files(lake, name)} == {1}
     made = lake.table(name).head()
     assert made is not None and made.summary[names.JOB] == "sort_data_files"
 
 
+@pytest.mark.soak
 def test_the_second_column_counts_too(lake: Lake) -> None:
     name = create(lake, 2)
     lake.sql(f"ALTER TABLE lake.{name} WRITE LOCALLY ORDERED BY truncate(1000, d), id")
@@ -79,14 +83,12 @@ def test_the_second_column_counts_too(lake: Lake) -> None:
         values = f"id * 3 + {number % 3}", "uuid()", f"cast({number // 3} * 1000 + id % 7 as int)"
         rows = lake.spark.range(300).selectExpr(*values).toDF("id", "v", "d")
         rows.coalesce(1).writeTo(f"lake.{name}").append()
-    before = spark_rows(lake, name)
-    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    before = duckdb_rows(lake, name)
+    size = data_bytes(lake, name)
     report = run(lake, sort_data_files, name, target_file_size_bytes=size // 6)
     assert report.outcome == "done" and report.metrics["overlap_depth_before"] > 2, report.metrics
     assert report.metrics["overlap_depth_after"] == 1.0
-    assert all(
-        left[3] < right[2] or left[1] < right[0] for left, right in pairwise(bounds(lake.table(name), ["d", "id"]))
-    )
+    assert all(left[3] < right[2] or left[1] < right[0] for left, right in pairwise(bounds(lake, name, ["d", "id"])))
     assert spark_rows(lake, name) == before == duckdb_rows(lake, name)
     assert run(lake, sort_data_files, name, target_file_size_bytes=size // 6).outcome == "nothing"
 
@@ -108,7 +110,7 @@ def test_along_a_curve_look_ups_by_either_column_open_few_files(lake: Lake, curv
     wanted = [("id", 1000), ("id", 3100), ("v", rows.collect()[500].v)]
     before, opened = duckdb_rows(lake, name, "v"), [files_opened(lake, name, *w) for w in wanted]
     assert opened == [16] * 3
-    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    size = data_bytes(lake, name)
     options = {"target_file_size_bytes": size // 16}
     report = run(lake, sort_data_files, name, columns=["id", "v"], curve=curve, **options)
     assert report.outcome == "done" and report.metrics["sorted_by"] == f"{curve}(id, v)", report.reason
@@ -118,11 +120,9 @@ def test_along_a_curve_look_ups_by_either_column_open_few_files(lake: Lake, curv
     again = run(lake, sort_data_files, name, **options)
     assert (again.outcome, again.metrics["sorted_by"]) == ("nothing", f"{curve}(id, v)")
     opened = [files_opened(lake, name, *w) for w in wanted]
-    for number in range(5):
-        late = "5000 + id", "concat('order-', md5(cast(-id as string)))", "now()"
-        lake.spark.range(number, 100, 5).selectExpr(*late).toDF("id", "v", "at").coalesce(1).writeTo(
-            f"lake.{name}"
-        ).append()
+    # each file has ids of the whole range
+    late = "5000 + id % 20 * 5 + id div 20", "concat('order-', md5(cast(-id as string)))", "now()"
+    lake.spark.range(0, 100, 1, 5).selectExpr(*late).toDF("id", "v", "at").writeTo(f"lake.{name}").append()
     assert run(lake, compact_data_files, name, small_file_ratio=0.3, **options).metrics["data_files_removed"] == 5
     assert all(files_opened(lake, name, *w) <= o + 1 for w, o in zip(wanted, opened, strict=True))
     assert run(lake, sort_data_files, name, dry_run=True).metrics["sorted_by"] == f"{curve}(id, v)"
@@ -138,7 +138,7 @@ def test_identifier_fields_are_the_last_resort(lake: Lake) -> None:
     with pytest.raises(InputError, match="column does not exist"):
         run(lake, sort_data_files, name, columns=["nowhere"])
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
-    assert run(lake, sort_data_files, name).metrics["sorted_by"] == "id"
+    assert run(lake, sort_data_files, name, dry_run=True).metrics["sorted_by"] == "id"
 
 
 def test_one_file_and_no_snapshot(lake: Lake) -> None:
@@ -151,13 +151,13 @@ def test_one_file_and_no_snapshot(lake: Lake) -> None:
     assert metadata_location(lake, name) == location
 
 
+@pytest.mark.soak
 def test_truncated_bounds_do_not_make_it_sort_for_ever(lake: Lake) -> None:
     prefix = "x" * 40
     name = create(lake, 2)
-    for number in range(3):
-        rows = lake.spark.range(200).selectExpr("id", f"concat('{prefix}', uuid()) v", f"{number} d")
-        rows.selectExpr("id", "v", "cast(d as int) d").coalesce(1).writeTo(f"lake.{name}").append()
-    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    rows = lake.spark.range(0, 600, 1, 3).selectExpr("id", f"concat('{prefix}', uuid()) v", "cast(id as int) d")
+    rows.writeTo(f"lake.{name}").append()
+    size = data_bytes(lake, name)
     options = {"columns": ["v"], "target_file_size_bytes": size // 3}
     assert run(lake, sort_data_files, name, **options).outcome == "done"
     assert count(lake, name, 0) > 1
@@ -175,6 +175,7 @@ def test_position_delete_meanwhile_is_a_conflict(lake: Lake, monkeypatch: pytest
     assert files_on_disk(lake, name) <= live_files(lake, name)
 
 
+@pytest.mark.soak
 def test_bytes_and_moments_can_be_sorted_by(lake: Lake) -> None:
     name = create(lake, 2, columns="b binary, t timestamp")
     lake.sql(f"ALTER TABLE lake.{name} WRITE ORDERED BY b")
@@ -183,7 +184,7 @@ def test_bytes_and_moments_can_be_sorted_by(lake: Lake) -> None:
         lake.sql(f"INSERT INTO lake.{name} SELECT {values} FROM range(5000)")
     before = lake.sql(f"SELECT * FROM lake.{name} ORDER BY t").collect()
     for column in ("b", "t"):
-        size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+        size = data_bytes(lake, name)
         options = {"columns": [column], "target_file_size_bytes": size // 3}
         report = run(lake, sort_data_files, name, **options)
         assert report.outcome == "done", (column, report.metrics)
@@ -195,10 +196,8 @@ def test_bytes_and_moments_can_be_sorted_by(lake: Lake) -> None:
 def test_what_it_was_sorted_by_outlives_expiry_and_renaming(lake: Lake) -> None:
     name = create(lake, 2, columns="id bigint NOT NULL, v string, d int")
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
-    prefix = "x" * 40
-    for number in range(3):
-        append(lake, name, number, 600, prefix, step=3)
-    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    append_parts(lake, name, 0, 600, 3, "x" * 40)
+    size = data_bytes(lake, name)
     options = {"target_file_size_bytes": size // 3}
     assert run(lake, sort_data_files, name, columns=["v"], **options).outcome == "done"
     delete_by_key(lake, name, [1])
@@ -216,8 +215,8 @@ def test_what_it_was_sorted_by_outlives_expiry_and_renaming(lake: Lake) -> None:
 def test_what_is_too_large_for_a_commit_is_sorted_in_pieces(lake: Lake) -> None:
     name = create(lake, 3)
     fill(lake, name, files=9, rows=1000)
-    before = spark_rows(lake, name)
-    size = lake.table(name).metadata("files").selectExpr("sum(file_size_in_bytes)").collect()[0][0]
+    before = duckdb_rows(lake, name)
+    size = data_bytes(lake, name)
     options = {"columns": ["id"], "target_file_size_bytes": size // 9, "max_group_bytes": size // 3 + 2000}
     report = run(lake, sort_data_files, name, min_overlap_depth=1.2, **options)
     assert report.outcome == "done", report.reason

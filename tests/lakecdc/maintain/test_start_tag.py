@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from lakecdc.contract.errors import ConflictError
@@ -17,7 +18,8 @@ FAR_FUTURE = "TIMESTAMP '2099-01-01 00:00:00'"
 def table(lake: Lake) -> IcebergTable:
     name = lake.new_name("tag")
     lake.sql(f"CREATE TABLE lake.{name} (id bigint) USING iceberg")
-    lake.sql(f"INSERT INTO lake.{name} VALUES (1)")
+    lake.pyiceberg().load_table(name).append(pa.table({"id": [1]}))
+    lake.sql(f"REFRESH TABLE lake.{name}")
     return lake.table(name)
 
 

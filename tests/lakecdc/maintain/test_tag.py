@@ -114,7 +114,7 @@ def test_tags_and_branches_are_changed_all_or_nothing(lake: Lake) -> None:
     assert report.outcome == "done" and report.metrics["changed"] == ["audit", "closing", "main"]
     refs = read_refs(lake.table(name))
     assert refs["closing"] == Ref(first, "tag") and refs["audit"].kind == "branch" and refs["audit"].max_age_ms
-    assert lake.sql(f"SELECT * FROM lake.{name}").count() == 11 == len(lake.duckdb_rows(name))
+    assert len(lake.duckdb_rows(name)) == 11
     assert lake.pyiceberg().load_table(name).scan(snapshot_id=first).to_arrow().num_rows == 10
     # main has gone on, so that staging is behind it
     append(lake, name, 200, 210)

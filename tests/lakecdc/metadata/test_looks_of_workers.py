@@ -9,8 +9,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from airflow_provider_lakecdc.governance.precheck import look
 from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.lake.live_files import live_files
@@ -24,14 +22,14 @@ from lakecdc.maintain.sort import sort_data_files
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.runtime.run import TableWork
 from tests.conftest import Lake
-from tests.lakecdc.maintain.support import append, count, create, delete_by_key, run
+from tests.lakecdc.maintain.support import append, append_parts, count, create, delete_by_key, run
+from tests.versions import V2, V3
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_deletes_of_each_kind(lake: Lake, version: int) -> None:
     name = create(lake, version, partitioned_by="d")
-    for number in range(3):
-        append(lake, name, 100 * number, 100 * number + 100)
+    append_parts(lake, name, 0, 300, 3)
     delete_by_key(lake, name, range(0, 100, 2), text="new")
     before = health_of(lake.pyiceberg().load_table(name))
     # one delete file of the partition 0, for its three older data files
@@ -46,11 +44,10 @@ def test_deletes_of_each_kind(lake: Lake, version: int) -> None:
     assert after.lost["deletes"] < before.lost["deletes"]
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_workers_know_of_files_what_jobs_know(lake: Lake, version: int) -> None:
     name = create(lake, version, partitioned_by="d")
-    for number in range(3):
-        append(lake, name, 100 * number, 100 * number + 100)
+    append_parts(lake, name, 0, 300, 3)
     delete_by_key(lake, name, range(0, 100, 2), text="new")
     assert run(lake, rewrite_delete_files, name).outcome == "done"
     delete_by_key(lake, name, range(100, 120), text="newer")
@@ -71,17 +68,16 @@ def nameless(partitions: Partitions) -> list[FileFacts]:
     return sorted((replace(f, partition="") for files in partitions.values() for f in files), key=lambda f: f.location)
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V2
 def test_workers_see_that_there_is_nothing_left_to_do(lake: Lake, version: int) -> None:
     name = create(lake, version)
-    for number in range(6):
-        append(lake, name, 100 * number, 100 * number + 100)
+    append_parts(lake, name, 0, 600, 6)
     delete_by_key(lake, name, range(0, 10), text="new")
     # compaction would take the deletes with it, and sorting the files
     assert_done_once(lake, name, rewrite_delete_files)
     assert_done_once(lake, name, compact_data_files)
     append(lake, name, 0, 600)
-    assert_done_once(lake, name, sort_data_files, columns=["id"])
+    assert run(lake, sort_data_files, name, columns=["id"]).outcome == "done"
     # what the table was last sorted by is kept in it
     append(lake, name, 0, 600)
     assert_done_once(lake, name, sort_data_files)

@@ -31,10 +31,11 @@ def made(feed: Feed, moment: int, name: str = "", **options: Any) -> TableReport
     return restored(feed.lake, feed.table, moment=iso(moment), into=into, **options)[0]
 
 
-@pytest.fixture
-def feed(lake: Lake, tmp_path: Path) -> tuple[Feed, Remembered]:
-    """A table with its history, and what it held."""
-    feed, history = fed(lake, tmp_path / "files", partition_by=["bucket(2, id)"]), Remembered.of(51, 30)
+@pytest.fixture(scope="module")
+def feed(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, Remembered]:
+    """A table with its history, and what it held; each test restores it under names of its own."""
+    folder = tmp_path_factory.mktemp("into")
+    feed, history = fed(lake, folder / "files", partition_by=["bucket(2, id)"]), Remembered.of(51, 30)
     for events in in_batches(history, 10, 20):
         feed.take(events)
     return feed, history
@@ -69,7 +70,7 @@ def test_a_table_of_its_own_is_made_anew_for_another_moment(lake: Lake, feed: tu
 
 def test_what_somebody_else_has_is_not_overwritten(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
     fed, history = feed
-    moment, then = history.moments()[12], f"{fed.table}_then"
+    moment, then = history.moments()[12], f"{fed.table}_other"
 
     def refusal(name: str) -> str:
         location = metadata_location(lake, name)
@@ -81,15 +82,16 @@ def test_what_somebody_else_has_is_not_overwritten(lake: Lake, feed: tuple[Feed,
     for name in (then, fed.table, f"{fed.table}_history"):
         assert "already exists and does not contain a moment" in refusal(name)
     lake.sql(f"DROP TABLE lake.{then}")
-    made(fed, moment)
+    made(fed, moment, then)
     lake.sql(f"DELETE FROM lake.{then} WHERE true")
     assert "already exists and does not contain a moment" in refusal(then)
 
 
 def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembered]) -> None:
     fed, history = feed
-    table, moment = lake.table(fed.table), history.moments()[15]
+    table, moment = lake.table(fed.table).refresh(), history.moments()[15]
     before = read_refs(table), [each.id for each in table.ancestors()]
+    snapshots = table.java.operations().current().snapshots().size()
     (code,) = re.findall(r"^```python moment\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     code = code.replace("lake.shop.orders", f"lake.{fed.table}").replace("2026-01-31T00:03:00+01:00", iso(moment))
     names: dict[str, Any] = {"spark": lake.spark}
@@ -98,7 +100,7 @@ def test_rows_are_read_and_nothing_is_left(lake: Lake, feed: tuple[Feed, Remembe
     assert sorted(map(tuple, found), key=str) == history.at(moment)
     table.refresh()
     assert before == (read_refs(table), [each.id for each in table.ancestors()])
-    assert len(table.metadata("snapshots").collect()) == len(before[1])
+    assert table.java.operations().current().snapshots().size() == snapshots
     name = f"lake.{fed.table}"
     with pytest.raises(InputError, match="has been read only through"):
         moments.read(lake.spark, name, moment="2030-01-01T00:00:00Z", history_table=f"{name}_history")
@@ -119,14 +121,15 @@ def test_a_run_that_is_killed_is_made_good(
     lake: Lake, feed: tuple[Feed, Remembered], tmp_path: Path, failpoint: str, into: bool
 ) -> None:
     fed, history = feed
-    moment, then = history.moments()[12], f"{fed.table}_then"
+    moment, branch = history.moments()[12], f"killed_{failpoint}"
+    then = f"{fed.table}_{branch}"
     options: dict[str, Any] = {"moment": iso(moment), "history_tables": {fed.table: f"{fed.table}_history"}}
-    options |= {"into": {fed.table: then}} if into else {"branch": "then"}
+    options |= {"into": {fed.table: then}} if into else {"branch": branch}
     spec = lake.spec("restore_moment", fed.table, options=options)
     assert Run(tmp_path, spec, f"{failpoint}=kill").was_killed()
     (report,) = restored(lake, fed.table, **options)
     assert report.outcome == ("done" if failpoint == "before_commit" else "nothing"), report.reason
-    rows = fed.rows(then) if into else sorted(lake.duckdb_rows(fed.table, "id, name, n, doc", "then"), key=str)
+    rows = fed.rows(then) if into else sorted(lake.duckdb_rows(fed.table, "id, name, n, doc", branch), key=str)
     assert rows == history.at(moment)
 
 

@@ -79,10 +79,13 @@ def seen(lake: Lake, table: IcebergTable) -> list[list[tuple[Any, ...]]]:
 @pytest.mark.parametrize(
     "partitioned_by",
     [
-        "",
+        pytest.param("", marks=pytest.mark.soak),
         "id, region, paid, day, at, local, price, raw",
-        "bucket(4, id), truncate(2, region), truncate(2, raw), truncate(50, price), "
-        "years(day), months(local), hours(at)",
+        pytest.param(
+            "bucket(4, id), truncate(2, region), truncate(2, raw), truncate(50, price), "
+            "years(day), months(local), hours(at)",
+            marks=pytest.mark.soak,
+        ),
         "truncate(10, id), bucket(4, region), bucket(3, raw), bucket(5, price), bucket(2, day), days(local), days(at)",
     ],
     ids=["none", "identity", "truncated", "buckets"],
@@ -94,7 +97,8 @@ def test_files_are_those_of_iceberg_s_own_writer(lake: Lake, partitioned_by: str
     commit(ours, stage_frame(ours, given(ours)))
     commit(theirs, stage_rows(theirs, given(theirs)))
     assert facts(ours) == facts(theirs)
-    assert seen(lake, ours) == seen(lake, theirs) and len(seen(lake, ours)[0]) == 5
+    found = seen(lake, ours)
+    assert found == seen(lake, theirs) and len(found[0]) == 5
     # a partition that is not that of its rows would hide them
     for condition in ("id = -2", "region = ''", "day = DATE '2026-01-02' AND id = 5", "price < -949", "raw = ''::BLOB"):
         held = lake.duckdb_rows(ours.name, f"count(*) FILTER ({condition})")
@@ -148,7 +152,7 @@ def test_a_value_that_is_missing_leaves_nothing(lake: Lake) -> None:
     ("partitioned_by", "properties", "why"),
     [
         ("share", "", "the table is partitioned by transforms that tasks cannot evaluate"),
-        ("", ", 'write.format.default'='avro'", "write.format.default is avro"),
+        pytest.param("", ", 'write.format.default'='avro'", "write.format.default is avro", marks=pytest.mark.soak),
     ],
 )
 def test_what_tasks_cannot_write_is_left_to_iceberg_s_own_writer(

@@ -40,16 +40,16 @@ def with_bad_row(past: PlainHistory) -> None:
 
 
 def files(lake: Lake, name: str, snapshot_id: int) -> set[str]:
-    return {row[0] for row in lake.table(name).metadata("all_files").select("file_path").collect()} & {
-        row[0] for row in lake.table(name).metadata("files", snapshot_id).select("file_path").collect()
-    }
+    table = lake.pyiceberg().load_table(name)
+    entries = [m.fetch_manifest_entry(table.io) for m in table.snapshot_by_id(snapshot_id).manifests(table.io)]
+    return {entry.data_file.file_path for of_manifest in entries for entry in of_manifest}
 
 
 def asides(lake: Lake, name: str) -> list[int]:
     """Ids of the snapshots that never were main's."""
     table = lake.table(name)
     mains = {snapshot.id for snapshot in table.ancestors()}
-    found = [row.snapshot_id for row in lake.sql(f"SELECT snapshot_id FROM lake.{name}.snapshots").collect()]
+    found = [snapshot.snapshot_id for snapshot in lake.pyiceberg().load_table(name).metadata.snapshots]
     return [id for id in found if id not in mains]
 
 
@@ -75,7 +75,7 @@ def test_what_passes_is_published_with_the_files_that_were_checked(lake: Lake, t
     table_checks = [{"type": "unique", "columns": ["id"]}, {"type": "row_count", "max": 12}]
     feed = audited(lake, tmp_path, format_version=version, table_checks=table_checks)
     past = history(version)
-    for events in in_batches(past, 10, 25):
+    for events in in_batches(past, 25):
         report = feed.take(events)
         assert [each["passed"] for each in report.metrics["checks"]] == [True, True, True]
         assert files(lake, feed.table, asides(lake, feed.table)[-1]) == files(lake, feed.table, head(lake, feed.table))
@@ -105,8 +105,7 @@ def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path
         assert "1 of 1 checks failed: condition(n < 1000): 1 row" in str(report.reason)
         assert ('"n":5000' in str(report.reason)) is shown
         assert (head(lake, feed.table), feed.rows()) == (before, rows)
-        on_branch = lake.sql(f"SELECT max(n) FROM lake.{feed.table} VERSION AS OF '{AUDIT_BRANCH}'").first()
-        assert on_branch[0] == 5000
+        assert lake.duckdb_rows(feed.table, "max(n)", ref=AUDIT_BRANCH) == [(5000,)]
     # the source corrects the row, and both events are read together
     bad = next(key for key, row in past.rows.items() if row["n"] == 5000)
     taken = len(past.events)
@@ -116,8 +115,9 @@ def test_what_fails_waits_on_a_branch_until_it_is_corrected(lake: Lake, tmp_path
     assert AUDIT_BRANCH not in read_refs(lake.table(feed.table))
 
 
+@pytest.mark.parametrize("moment", on_demand(("after_staging", "before_commit"), in_ci=("before_commit",)))
 def test_a_run_that_ends_between_the_checks_and_the_commit_is_done_again(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     feed = audited(lake, tmp_path, table_checks=[{"type": "row_count", "min": 1}])
     past = history(4)
@@ -125,15 +125,15 @@ def test_a_run_that_ends_between_the_checks_and_the_commit_is_done_again(
     feed.take(first)
     before = head(lake, feed.table)
     feed.write(second)
-    for moment in ("after_staging", "before_commit"):
-        act_at(monkeypatch, f"{moment}=raise")
-        assert feed.run().outcome == "failed"
-        assert head(lake, feed.table) == before
+    act_at(monkeypatch, f"{moment}=raise")
+    assert feed.run().outcome == "failed"
+    assert head(lake, feed.table) == before
     act_at(monkeypatch, "")
     assert feed.run().outcome == "done"
     assert feed.rows() == final_rows(past)
 
 
+@pytest.mark.soak
 def test_the_table_is_checked_again_if_others_commit_meanwhile(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +148,7 @@ def test_the_table_is_checked_again_if_others_commit_meanwhile(
     assert len(asides(lake, feed.table)) == 4, "one batch was checked twice"
 
 
-@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("drops", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_expiry_before_the_commit_takes_no_file_of_the_checked_batch(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drops: bool
 ) -> None:

@@ -53,7 +53,13 @@ def test_a_batch_is_in_both_tables_or_in_neither(lake: Lake, tmp_path: Path) -> 
     past.update(next(key for key, row in past.rows.items() if row["n"] == 5000), touch_doc=True)
     feed.take(past.events[taken:])
     assert_both(feed, log, past)
-    # or the check is a warning for one run
+
+
+@pytest.mark.soak
+def test_a_check_that_has_failed_may_be_a_warning_for_one_run(lake: Lake, tmp_path: Path) -> None:
+    feed, log = with_history(lake, tmp_path, publish="audited", checks=[FEW])
+    past = history(21)
+    feed.take(past.events)
     taken = len(past.events)
     with_bad_row(past)
     feed.write(past.events[taken:])
@@ -114,6 +120,7 @@ def test_a_batch_that_is_staged_and_checked_again_is_entered_once(
     assert_both(feed, log, past)
 
 
+@pytest.mark.soak
 def test_a_truncate_that_fails_is_no_event_of_the_history(lake: Lake, tmp_path: Path) -> None:
     feed, log = with_history(lake, tmp_path, publish="audited", table_checks=[{"type": "row_count", "min": 1}])
     past = PlainHistory(random.Random(24))

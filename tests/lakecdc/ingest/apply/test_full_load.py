@@ -35,9 +35,11 @@ TIME = datetime(2026, 1, 2, tzinfo=UTC)
 COLUMNS = (Column("p0", "bigint", required=True), Column("name", "string"), Column("n", "decimal(9,2)"))
 TYPED = TypeRows(tuple(TextColumn(c.name, "decimal", c.type) for c in COLUMNS), ("p0",), convert)
 ROWS = 1000
+AVRO = {"write.format.default": "avro"}
 BLOOM = "write.parquet.bloom-filter-enabled.column.p0"
 # coprime to the number of rows, so that every key comes once and none in order
 STEP = 77
+_MANY = "jvm: the rows are of more than 32 partitions"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def files_below(lake: Lake, name: str) -> set[str]:
 @pytest.mark.parametrize(
     "target",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.soak),
         {"mode": "merge", "partition_by": ["bucket(3, p0)"], "format_version": 3},
         {"mode": "merge", "partition_by": ["truncate(1, name)", "bucket(1, n)"], "properties": {BLOOM: "true"}},
     ],
@@ -116,17 +118,19 @@ def test_the_tasks_write_the_table(lake: Lake, target: dict[str, Any]) -> None:
     name, applied = load(lake, **target)
     assert (applied.engine, applied.rows) == ("native", ROWS)
     assert rows_of(lake, name) == expected()
-    scanned = lake.pyiceberg().load_table(name).scan(row_filter="p0 >= 998").to_arrow()
-    assert sorted(scanned["p0"].to_pylist()) == [998, 999]
+    table = lake.pyiceberg().load_table(name)
+    assert sorted(table.scan(row_filter="p0 >= 998").to_arrow()["p0"].to_pylist()) == [998, 999]
     files = lake.sql(f"SELECT readable_metrics.p0.* FROM lake.{name}.files").collect()
     # two tasks for each of three buckets, or for each first digit and null
     assert len(files) == applied.data_files == {1: 6, 2: 20}.get(len(target.get("partition_by", ())), 2)
     assert sum(file["value_count"] for file in files) == ROWS
     # a partition whose bucket is not that of its keys would hide them
     for key in range(0, ROWS, 97):
-        assert lake.sql(f"SELECT count(*) FROM lake.{name} WHERE p0 = {key}").first()[0] == 1
+        assert table.scan(row_filter=f"p0 == {key}").to_arrow()["p0"].to_pylist() == [key]
+    assert lake.sql(f"SELECT count(*) FROM lake.{name} WHERE p0 = 97").first()[0] == 1
 
 
+@pytest.mark.soak
 def test_a_dropped_partition_field_of_an_older_table_stays_null(lake: Lake) -> None:
     name = lake.new_name("load")
     lake.sql(
@@ -158,8 +162,8 @@ def test_files_end_at_the_target_size_and_are_sorted(lake: Lake, monkeypatch: py
     ("target", "engine", "readings"),
     [
         ({}, "native", "01"),
-        ({"mode": "append"}, "native", "01"),
-        ({"mode": "merge", "partition_by": ["name"]}, "jvm: the rows are of more than 32 partitions", "010101"),
+        pytest.param({"mode": "append"}, "native", "01", marks=pytest.mark.soak),
+        pytest.param({"mode": "merge", "partition_by": ["name"]}, _MANY, "010101", marks=pytest.mark.soak),
         ({"mode": "history"}, None, "0101"),
     ],
 )
@@ -200,14 +204,14 @@ def test_tasks_that_fail_leave_nothing(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ({"partition_by": ["bucket(64, p0)"]}, "the table has 64 partitions"),
-        ({"mode": "merge", "partition_by": ["name"]}, "the rows are of more than 32 partitions"),
-        ({"properties": {"write.format.default": "avro"}}, "write.format.default is avro"),
+        pytest.param({"partition_by": ["bucket(64, p0)"]}, "jvm: the table has 64 partitions", marks=pytest.mark.soak),
+        ({"mode": "merge", "partition_by": ["name"]}, _MANY),
+        pytest.param({"properties": AVRO}, "jvm: write.format.default is avro", marks=pytest.mark.soak),
     ],
 )
 def test_what_tasks_do_not_know_is_left_to_spark(lake: Lake, target: dict[str, Any], why: str) -> None:
     name, applied = load(lake, **target)
-    assert applied.engine == f"jvm: {why}" and lake.sql(f"SELECT * FROM lake.{name}").count() == ROWS
+    assert applied.engine == why and lake.sql(f"SELECT * FROM lake.{name}").count() == ROWS
     there = {row[0].rpartition("/")[2] for row in lake.sql(f"SELECT file_path FROM lake.{name}.files").collect()}
     assert {Path(file).name for file in files_below(lake, name)} == there, "what tasks had written was left"
     assert definition.live_specs(lake.table(name))

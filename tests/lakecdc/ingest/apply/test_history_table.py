@@ -55,7 +55,7 @@ def assert_both(feed: Feed, log: str, history: History) -> None:
 def test_both_tables_from_one_pass(lake: Lake, tmp_path: Path, mode: str) -> None:
     feed, log = with_history(lake, tmp_path, mode=mode, partition_by=["bucket(2, id)"])
     history = History.of(1, 40)
-    for events in in_batches(history, 15, 30):
+    for events in in_batches(history, 20):
         report = feed.take(events)
         assert report.metrics["history_rows"] == len(events)
     assert_both(feed, log, history)
@@ -115,6 +115,7 @@ def test_killed_between_the_commits(lake: Lake, tmp_path: Path) -> None:
     assert_both(feed, log, history)
 
 
+@pytest.mark.soak
 def test_a_file_of_the_interrupted_batch_is_gone(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (feed, log), history = with_history(lake, tmp_path), PlainHistory.of(6, 20)
     first, second = in_batches(history, 10)
@@ -129,6 +130,7 @@ def test_a_file_of_the_interrupted_batch_is_gone(lake: Lake, tmp_path: Path, mon
     assert len(feed.rows(log)) == len(history.events)
 
 
+@pytest.mark.soak
 def test_a_table_fed_on_its_own_is_no_history_table(lake: Lake, tmp_path: Path) -> None:
     log, history = lake.new_name("alone"), PlainHistory.of(7, 6)
     (tmp_path / "alone").mkdir()
@@ -148,14 +150,20 @@ def test_a_full_load_that_was_interrupted_is_taken_back(lake: Lake) -> None:
     assert loads.rows() == [("r", 1, "a2", "0007"), ("r", 2, "b", "0007")]
     loads.feed(loads.batch(9, {1: "a3"}, full_load=False))
     assert len(loads.rows()) == 3
-    # the target is dropped and loaded anew: the log goes on
+
+
+@pytest.mark.soak
+def test_the_log_goes_on_where_its_target_is_dropped_and_loaded_anew(lake: Lake) -> None:
+    loads = Loads(lake)
+    loads.feed(loads.batch(7, {1: "a2", 2: "b"}))
+    loads.feed(loads.batch(9, {1: "a3"}, full_load=False))
     lake.sql(f"DROP TABLE lake.{loads.target.table}")
     loads.feed(loads.batch(11, {1: "a4"}), interrupted=True)
     loads.feed(loads.batch(12, {1: "a5"}))
     assert [r[3] for r in loads.rows()] == ["0007", "0012", "0007", "0009"]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "merge"])
+@pytest.mark.parametrize("mode", ["upsert", pytest.param("merge", marks=pytest.mark.soak)])
 def test_a_batch_with_a_row_that_cannot_be_computed_is_not_entered(lake: Lake, mode: str) -> None:
     loads, entered = Loads(lake), list[str]()
     loads.feed(loads.batch(1, {1: "a"}))

@@ -61,17 +61,10 @@ def test_whole_images_in_any_order(lake: Lake, tmp_path: Path, seed: int, target
 
 def test_placeholders_and_key_changes(lake: Lake, tmp_path: Path) -> None:
     feed, history = merged(lake, tmp_path, partition_by=["truncate(3, name)"]), History.of(4, 60)
-    batches = in_batches(history, 20, 40)
-    for events in [*batches, history.events]:
-        feed.take(events)
-    assert feed.rows() == final_rows(history)
-
-
-def test_the_visible_snapshot_carries_the_position(lake: Lake, tmp_path: Path) -> None:
-    feed, history = merged(lake, tmp_path), PlainHistory.of(5, 20)
-    first, second = in_batches(history, 10)
+    first, second = in_batches(history, 30)
     feed.take(first)
     report = feed.take(second)
+    # the visible snapshot carries the position
     head = lake.table(feed.table).head()
     assert head and str(head.id) == report.snapshot_after
     assert {names.POSITIONS, names.READ_THROUGH, names.COMMIT_ID} <= set(head.summary)
@@ -79,6 +72,8 @@ def test_the_visible_snapshot_carries_the_position(lake: Lake, tmp_path: Path) -
     assert refs(lake, feed.table) == {"main": head.id, names.POSITIONS_TAG: head.id}
     assert report.metrics["data_files"] and report.metrics["rows_written"]
     assert report.metrics["commits"] == 1
+    feed.take(history.events)
+    assert feed.rows() == final_rows(history)
 
 
 def test_merge_mode_changes_an_existing_table(lake: Lake, tmp_path: Path) -> None:
@@ -120,11 +115,11 @@ def test_truncate_before_and_within_a_batch(lake: Lake, tmp_path: Path) -> None:
     history.insert(7)
     truncate(history)
     history.insert(8)
-    feed.take(history.events[4:])
-    assert feed.rows() == final_rows(history)
+    within = history.events[4:]
     late = truncate(history)
     history.insert(9)
-    feed.take(history.events[-1:])
+    feed.take([*within, history.events[-1]])
+    assert [row[0] for row in feed.rows()] == [8, 9]
     feed.take([late])
     assert feed.rows() == final_rows(history)
 
@@ -156,6 +151,7 @@ def test_another_writer_during_the_merge(lake: Lake, tmp_path: Path, monkeypatch
     assert set(refs(lake, feed.table)) == {"main", names.POSITIONS_TAG}
 
 
+@pytest.mark.soak
 def test_a_commit_at_the_last_moment_is_not_lost(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = merged_with_an_update(lake, tmp_path, 11)
     commit, calls = commits.commit_to_branch, []
@@ -222,7 +218,7 @@ def test_the_lease_is_held_during_the_merge(lake: Lake, tmp_path: Path, monkeypa
     assert names.LEASE not in lake.table(feed.table).properties
 
 
-@pytest.mark.parametrize("given_back", [True, False])
+@pytest.mark.parametrize("given_back", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_lease_holds_a_merge_up_for_as_long_as_its_renewal_takes(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_back: bool
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -93,6 +94,7 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
     assert texts(found.rows.frame) == texts(frame.unionByName(gone))
 
 
+@pytest.mark.soak
 def test_what_cannot_enter_stays_and_says_why(spark: SparkSession) -> None:
     frame = events(
         spark, ("id",), *[f"'c' AS op, NULL AS open, NULL AS old, '{i}' AS order" for i in range(6)], id="1L", n="''"

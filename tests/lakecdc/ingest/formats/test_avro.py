@@ -229,6 +229,7 @@ def test_schemas_that_change_within_a_batch(spark: SparkSession) -> None:
     assert rejections(found) == []
 
 
+@pytest.mark.soak
 def test_a_decimals_scale_changes_in_json_as_well(spark: SparkSession) -> None:
     lines = []
     for number, (scale, unscaled) in enumerate([(2, 125), (4, 25001), (-2, 123)], 1):
@@ -323,6 +324,7 @@ def test_schemas_that_cannot_be_used(text: str, reason: str) -> None:
         read_schema(text)
 
 
+@pytest.mark.soak
 def test_thousands_of_unknown_ids_and_schemas_that_cannot_be_used(spark: SparkSession) -> None:
     schemas = Schemas({1: key_schema(ID), 2: envelope_schema([ID]), 3: bomb(30)})
     records: list[Record] = [(None, b"\0" + number.to_bytes(4, "big") + b"noise") for number in range(1000, 3000)]

@@ -94,6 +94,7 @@ def test_flattened_with_iso_times_and_the_table_told_by_the_topic(spark: SparkSe
     assert rejections(found) == []
 
 
+@pytest.mark.soak
 def test_every_shape_of_the_placeholder_leaves_its_column_open(spark: SparkSession) -> None:
     shapes = placeholder_shapes("__debezium_unavailable_value")
     values = {f"v{n}": json.loads(s) if s.startswith(("[", "{")) else s for n, s in enumerate(shapes)}
@@ -116,7 +117,8 @@ def envelope(lsn: int, op: str, row: dict[str, Any], table: str = "products") ->
     return {"op": op, "before": row if op == "d" else None, "after": None if op == "d" else row, "source": source}
 
 
-def test_a_lone_tombstone_deletes_what_came_before_it_and_nothing_after(spark: SparkSession) -> None:
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.soak), -1], ids=["in order", "backwards"])
+def test_a_lone_tombstone_deletes_what_came_before_it_and_nothing_after(spark: SparkSession, step: int) -> None:
     events = [
         record(envelope(10, "c", {"id": 1, "v": 1}), {"id": 1}, offset=0),
         record(envelope(20, "c", {"id": 2, "v": 2}), {"id": 2}, offset=1),
@@ -125,11 +127,11 @@ def test_a_lone_tombstone_deletes_what_came_before_it_and_nothing_after(spark: S
         record(None, {"id": 4}, offset=4),
         record(envelope(40, "c", {"id": 4, "v": 4}), {"id": 4}, offset=5),
     ]
-    for arrived in (events, events[::-1]):
-        found = decode_lines(spark, "debezium-json", arrived, records=True)
-        assert state(found, ("id", "v")) == [(2, 2), (3, 3), (4, 4)]
+    found = decode_lines(spark, "debezium-json", events[::step], records=True)
+    assert state(found, ("id", "v")) == [(2, 2), (3, 3), (4, 4)]
 
 
+@pytest.mark.soak
 def test_a_tombstone_behind_its_delete_says_nothing(spark: SparkSession) -> None:
     events = [
         record(envelope(10, "c", {"id": 1, "v": 1}), {"id": 1}, offset=0),
@@ -140,6 +142,7 @@ def test_a_tombstone_behind_its_delete_says_nothing(spark: SparkSession) -> None
     assert found.rows is not None and found.rows.frame.count() == 2
 
 
+@pytest.mark.soak
 def test_an_event_is_late_only_in_its_own_partition(spark: SparkSession) -> None:
     first = decode_lines(spark, "debezium-json", [record(envelope(10, "c", {"id": 1}), partition=0)], records=True)
     assert first.high_orders
@@ -156,12 +159,14 @@ def test_an_event_is_late_only_in_its_own_partition(spark: SparkSession) -> None
     assert late[5] and not late[11]
 
 
+@pytest.mark.soak
 def test_several_tables_need_a_name(spark: SparkSession) -> None:
     events = [json.dumps(envelope(1, "c", {"id": 1}, "a")), json.dumps(envelope(2, "c", {"id": 1}, "b"))]
     found = decode_lines(spark, "debezium-json", events)
     assert (found.events, found.others) == (0, ("shop.a", "shop.b"))
 
 
+@pytest.mark.soak
 def test_a_key_change_of_a_format_with_old_values(spark: SparkSession) -> None:
     data, old = [{"id": "2", "v": "x"}], [{"id": "1"}]
     place = {"database": "d", "table": "products", "es": 1, "id": 1, "isDdl": False}

@@ -52,7 +52,7 @@ def places(found: Decoded) -> tuple[set[int], set[int]]:
     return applied, rejected
 
 
-@pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=["debezium-mysql", "canal"]))
+@pytest.mark.parametrize("name", on_demand(FORMATS, in_ci=["debezium-mysql"]))
 def test_mutated_messages(spark: SparkSession, tmp_path: Path, name: str) -> None:
     path = tmp_path / "in.jsonl"
     written(path, list(messages(name, 2000, 1)))
@@ -93,7 +93,7 @@ def test_mutated_avro(spark: SparkSession) -> None:
     assert len(applied | rejected) > 450
 
 
-@pytest.mark.parametrize("kind", ["csv", "text"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("text", marks=pytest.mark.soak)])
 def test_mutated_lines(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     rng, path = random.Random(kind), tmp_path / "in.txt"
     lines = [b"id,name,weight"] if kind == "csv" else []
@@ -174,7 +174,8 @@ def decode_containers(spark: SparkSession, numbers: dict[str, int]) -> Decoded:
         return decode(messages, "debezium-json", target, Reading(1), Known({}))
 
 
-@pytest.mark.parametrize("count", on_demand((12, 400), in_ci=(12,)))
+@pytest.mark.soak
+@pytest.mark.parametrize("count", [12, 400])
 @pytest.mark.parametrize(
     ("write", "codecs", "read"),
     [

@@ -16,6 +16,7 @@ from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.model.order import WIDTH
 from tests.lakecdc.ingest.formats.decoding import decode_lines, rejections, state
+from tests.on_demand import on_demand
 
 #: per type what fits, with the value that it is, and what does not
 CASES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
@@ -46,6 +47,9 @@ CASES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
         [1000, "2024", "10:11:12", "10000-01-01T00:00:00Z", "2024-01-02T24:00:00Z"],
     ),
 }
+
+
+OLDER: list[tuple[Any, Any]] = [(-1, 0), (-7, -5), ("1969-07-20T20:17:00Z", "2024-01-01T00:00:00Z")]
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +96,7 @@ def test_precise_decimals_may_also_be_written_as_numbers(spark: SparkSession) ->
     assert found.rejections == 1
 
 
+@pytest.mark.soak
 def test_names_that_no_json_path_can_hold(spark: SparkSession) -> None:
     names = ('5" disk', "a.b", "x'y", " b", "c?", "back\\slash", "d[0]")
     lines = [json.dumps(insert(1, {"id": 1, **{name: name for name in names}}))]
@@ -99,6 +104,7 @@ def test_names_that_no_json_path_can_hold(spark: SparkSession) -> None:
     assert state(found, names) == [names]
 
 
+@pytest.mark.soak
 def test_row_images_that_are_none_do_not_hide_the_columns_of_the_others(spark: SparkSession) -> None:
     lines = [json.dumps(insert(1, {"id": 1, "v": "x"})), *(json.dumps(insert(2, image)) for image in (5, [1], "x"))]  # type: ignore[arg-type]
     found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)))
@@ -109,7 +115,7 @@ def test_row_images_that_are_none_do_not_hide_the_columns_of_the_others(spark: S
     assert [rule for rule, _ in rejections(plain)] == ["unknown-message"] * 2
 
 
-@pytest.mark.parametrize(("older", "newer"), [(-7, -5), (-1, 0), ("1969-07-20T20:17:00Z", "2024-01-01T00:00:00Z")])
+@pytest.mark.parametrize(("older", "newer"), on_demand(OLDER, in_ci=OLDER[:1]))
 def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, older: Any, newer: Any) -> None:
     lines = [json.dumps({"id": 1, "at": at, "v": v}) for at, v in ((newer, "newer"), (older, "older"))]
     reading = Reading(1, settings={"order_by": "at"})
@@ -117,6 +123,7 @@ def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, 
     assert state(found, ("v",)) == [("newer",)]
 
 
+@pytest.mark.soak
 def test_what_is_no_place_in_a_log_does_not_lie_above_those_that_are(spark: SparkSession) -> None:
     told = [(1, 5, 7), (1, -5, 6), (2, 1, 5), (2, 2, -5), (2, 3, 2**60)]
     events = [insert(place, {"id": key, "v": str(place)}) for key, place, _ in told]
@@ -132,7 +139,7 @@ def test_what_is_no_place_in_a_log_does_not_lie_above_those_that_are(spark: Spar
         assert {len(order) for order in orders} == {WIDTH} and max(orders)[4:20] == f"{5:016x}"
 
 
-@pytest.mark.parametrize("name", ["debezium-json", "maxwell-json", "canal-json"])
+@pytest.mark.parametrize("name", on_demand(("debezium-json", "maxwell-json", "canal-json"), in_ci=("debezium-json",)))
 def test_numbers_beyond_all_bounds_stop_nothing(spark: SparkSession, name: str) -> None:
     rows = [{"id": key, "v": str(key)} for key in (1, 2)]
     messages: list[dict[str, Any]]

@@ -55,7 +55,7 @@ def plain(story: list[stories.Statement]) -> list[str]:
     return [json.dumps({**row, "version": f"2024-01-01T00:00:{n:02d}Z"}) for n, row in enumerate(found)]
 
 
-@pytest.mark.parametrize("name", [n for n in ENCODINGS if not n.endswith("schema")])
+@pytest.mark.parametrize("name", on_demand([n for n in ENCODINGS if not n.endswith("schema")], in_ci=("canal",)))
 def test_a_new_table_with_its_story(spark: SparkSession, name: str) -> None:
     format_name, encode, story = ENCODINGS[name]
     native, jvm = both(spark, format_name, encode(story))
@@ -74,6 +74,7 @@ def test_plain_rows(spark: SparkSession) -> None:
     assert state(native, COLUMNS) == final([s for s in STORY if s[0] != "d"])
 
 
+@pytest.mark.soak
 def test_rows_of_a_topic(spark: SparkSession) -> None:
     """Their keys may be anything, their time is the record's, and their table is the topic."""
     lines = [record({"id": n % 3, "v": f"v{n}"}, f"row {n % 3}", offset=n) for n in range(6)]
@@ -84,6 +85,7 @@ def test_rows_of_a_topic(spark: SparkSession) -> None:
     assert gone.engine == "after a survey: a tombstone without its delete"
 
 
+@pytest.mark.soak
 def test_flattened_events_of_a_topic(spark: SparkSession) -> None:
     def event(lsn: int, op: str, row: dict[str, Any], **headers: Any) -> str:
         facts = {"__op": op, "__lsn": lsn, "__table": "products", "__deleted": str(op == "d").lower()}
@@ -116,6 +118,7 @@ MYSQL = {
 }
 
 
+@pytest.mark.soak
 def test_types_that_canal_tells(spark: SparkSession) -> None:
     row = {"id": "18446744073709", "i": "-5", "u": "4294967295", "d": "-12.50", "f": "0.1", "g": "1.25E-7", "b": "1"}
     row |= {"s": "1.50", "j": '{"a": 1.0}', "day": "2024-02-29", "local": "2024-01-02 03:04:05.123456"}
@@ -128,7 +131,7 @@ def test_types_that_canal_tells(spark: SparkSession) -> None:
     assert native.columns == jvm.columns and len(native.columns) == len(MYSQL)
 
 
-@pytest.mark.parametrize("in_key", [True, False])
+@pytest.mark.parametrize("in_key", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_shards(spark: SparkSession, in_key: bool) -> None:
     message = {"database": "shop", "type": "insert", "ts": 5, "commit": True}
     lines = [
@@ -143,6 +146,7 @@ def test_shards(spark: SparkSession, in_key: bool) -> None:
     assert {r["row"]["shard"] for _, r in rows(native)} == {"shop.products_0", "shop.products_2"}
 
 
+@pytest.mark.soak
 def test_tombstones_of_shards(spark: SparkSession) -> None:
     """They do not tell their table, which is part of the key."""
 
@@ -160,7 +164,8 @@ def test_tombstones_of_shards(spark: SparkSession) -> None:
     assert [(r["key"]["shard"], r["op"]) for _, r in rows(native)] == [("shop.t_1", "d"), ("shop.t_2", "c")]
 
 
-@pytest.mark.parametrize("name", on_demand(("debezium-flat", "canal", "maxwell", "ogg", "dms"), in_ci=("maxwell",)))
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["debezium-flat", "canal", "maxwell", "ogg", "dms"])
 def test_what_does_not_fit_is_rejected_at_once(spark: SparkSession, name: str) -> None:
     format_name, encode, story = ENCODINGS[name]
     lines = [line.replace(": 5.17", ': "heavy"').replace('"5.17"', '"heavy"') for line in encode(story)]

@@ -165,6 +165,7 @@ def test_types_and_encodings_of_the_target_come_first(spark: SparkSession) -> No
     assert_same(native, jvm)
 
 
+@pytest.mark.soak
 def test_a_batch_of_another_schema(spark: SparkSession) -> None:
     repriced = [c if c["field"] != "price" else money("price", 3) for c in COLUMNS]
     cases = {
@@ -180,17 +181,21 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
         assert_same(native, jvm)
 
 
-def test_messages_of_several_schemas(spark: SparkSession) -> None:
-    # what differs says nothing of the columns
+@pytest.mark.soak
+def test_messages_of_schemas_that_differ_in_nothing_of_the_columns(spark: SparkSession) -> None:
     native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(COLUMNS, 3))], TYPES)
     assert native.engine == "native"
     assert_same(native, jvm)
+
+
+def test_messages_of_several_schemas(spark: SparkSession) -> None:
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
     native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
     assert native.engine == "after a survey: a message of another schema"
     assert_same(native, jvm)
 
 
+@pytest.mark.soak
 def test_what_does_not_fit_with_its_schema_is_rejected(spark: SparkSession) -> None:
     lines = [*EVENTS, message(70, "u", row(1, born=10**9)), message(80, "u", row(2, name=[1]))]
     native, jvm = both(spark, lines, TYPES)

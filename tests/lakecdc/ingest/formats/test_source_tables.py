@@ -109,10 +109,7 @@ MAKE = {
     "ogg-json": ogg,
     "dms-json": dms,
 }
-IN_CI = [
-    *product(("maxwell-json",), ("tasks",), ({}, TYPES)),
-    *product(("canal-json", "debezium-json"), ("tasks",), (TYPES,)),
-]
+IN_CI: list[tuple[str, str, dict[str, str]]] = [("maxwell-json", "tasks", {}), ("debezium-json", "tasks", TYPES)]
 
 
 def decoded(spark: SparkSession, name: str, tables: list[str], known: Known, **reading: Any) -> Decoded:
@@ -148,14 +145,12 @@ def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: 
 
     assert found("pg.db.orders", routed=True) == 1
     assert found("pg.db.orders", routed=False) == 0
-    assert found("pg.everything", routed=True) == 0
     # as one of many topics is named
-    assert found("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
     assert found("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
     spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize("source_table", [None, "paimon_1"])
+@pytest.mark.parametrize("source_table", [None, pytest.param("paimon_1", marks=pytest.mark.soak)])
 def test_tables_of_one_name_in_two_schemas_need_a_schema(spark: SparkSession, source_table: str | None) -> None:
     lines = [json.dumps({**maxwell("paimon_1", n), "database": db}) for n, db in ((1, "a"), (2, "b"))]
     target = Target("lake.paimon_1", key=("id",), source_table=source_table)

@@ -14,13 +14,14 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.formats.canal_types import columns, doubted
 from lakecdc.ingest.formats.values import Field
-from tests.lakecdc.ingest.by_spark import both_engines
+from tests.lakecdc.ingest.by_spark import ENGINES, both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEYLESS = Target("shop.t")
+KEYED = {"a": 1, "b": 2, "v": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +100,8 @@ def test_values_of_enum_and_set_are_names(spark: SparkSession, engine: str, type
     assert rejections(found) == [("type", "values do not fit their columns: c (string)")]
 
 
-@both_engines
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_who_wants_the_numbers_has_them(spark: SparkSession, engine: str) -> None:
     lines = [canal(1, {"id": 1, "c": 2}, {"id": "bigint", "c": "enum('red','blue')"})]
     target = Target("shop.t", key=("id",), columns={"c": "int"})
@@ -109,9 +111,13 @@ def test_who_wants_the_numbers_has_them(spark: SparkSession, engine: str) -> Non
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("canal-json", canal(1, {"a": 1, "b": 2, "v": 3}, {"a": "int", "b": "int", "v": "int"}, pkNames=["a", "b"])),
-        ("maxwell-json", maxwell(1, {"a": 1, "b": 2, "v": 3}, primary_key_columns=["a", "b"], primary_key=[1, 2])),
-        ("ogg-json", ogg(1, {"a": 1, "b": 2, "v": 3}, primary_keys=["a", "b"])),
+        ("canal-json", canal(1, KEYED, {"a": "int", "b": "int", "v": "int"}, pkNames=["a", "b"])),
+        pytest.param(
+            "maxwell-json",
+            maxwell(1, KEYED, primary_key_columns=["a", "b"], primary_key=[1, 2]),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param("ogg-json", ogg(1, KEYED, primary_keys=["a", "b"]), marks=pytest.mark.soak),
     ],
 )
 def test_messages_name_the_columns_of_the_key(spark: SparkSession, name: str, line: str) -> None:
@@ -119,6 +125,7 @@ def test_messages_name_the_columns_of_the_key(spark: SparkSession, name: str, li
     assert found.key == ("a", "b") and state(found, ("v",)) == [(3,)]
 
 
+@pytest.mark.soak
 def test_messages_that_name_none(spark: SparkSession) -> None:
     # what Maxwell writes as the key of a record has other members besides
     lines = [record(json.loads(maxwell(1, {"a": 1})), {"database": "shop", "table": "t", "pk.a": 1}, topic="t")]
@@ -154,6 +161,7 @@ def test_rows_have_the_case_that_they_have(source: dict[str, str]) -> None:
         parse_source({"type": "files", "path": "/in/*", **source}, (Target("shop.t", key=("id",), fold_case=True),))
 
 
+@pytest.mark.soak
 def test_a_key_that_differs_in_case_is_named(spark: SparkSession) -> None:
     lines = [maxwell(1, {"K1": 1, "v": 2})]
     target = Target("shop.t", key=("k1",))

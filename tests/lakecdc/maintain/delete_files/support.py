@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -16,24 +17,21 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
+from tests.lakecdc.maintain.support import listed_files
+from tests.on_demand import on_demand
 
 Rows = list[tuple[Any, ...]]
-#: each format version once, with an engine each; the other pairs run on demand
-VERSION_AND_ENGINE = pytest.mark.parametrize(
-    ("version", "engine"),
-    [
-        (2, "join"),
-        (3, "native"),
-        pytest.param(2, "native", marks=pytest.mark.soak),
-        pytest.param(3, "join", marks=pytest.mark.soak),
-        *[pytest.param(version, "exact", marks=pytest.mark.soak) for version in (2, 3)],
-    ],
-)
+_ENGINES = ("join", "native", "exact")
 ENGINES = pytest.mark.parametrize(
     "engine", ["native", *[pytest.param(name, marks=pytest.mark.soak) for name in ("exact", "join")]]
 )
 #: the readers that share no code with Spark
 READERS = ("pyiceberg", "duckdb")
+
+
+def versions_and_engines(*in_ci: tuple[int, str]) -> pytest.MarkDecorator:
+    """Both format versions with each engine, of which some pairs are for CI."""
+    return pytest.mark.parametrize(("version", "engine"), on_demand(product((2, 3), _ENGINES), in_ci=in_ci))
 
 
 def create(lake: Lake, columns: str, version: int, partitioned_by: str = "", **properties: str) -> str:
@@ -49,7 +47,8 @@ def create(lake: Lake, columns: str, version: int, partitioned_by: str = "", **p
 def insert(lake: Lake, name: str, query: str, files: int = 1) -> None:
     """Append the rows of a query as about this many files per partition."""
     table = lake.table(name)
-    rows = lake.sql(query).repartition(files)
+    rows = lake.sql(query)
+    rows = rows.repartition(files) if files > 1 else rows.coalesce(1)
     append_changes(table, RowChanges(rows=stage_rows(table, rows)), PositionFence(None))
 
 
@@ -113,9 +112,9 @@ def convert(lake: Lake, name: str, readers: Collection[str] = READERS, **options
     return report
 
 
-def count(lake: Lake, name: str, content: int) -> int:
+def count(lake: Lake, name: str, content: int, branch: str = "main") -> int:
     """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
-    return int(lake.table(name).metadata("entries").where(f"status < 2 AND data_file.content = {content}").count())
+    return len(listed_files(lake, name, content, branch))
 
 
 def row_groups(lake: Lake, name: str) -> list[int]:

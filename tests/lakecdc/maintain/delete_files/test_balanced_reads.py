@@ -30,11 +30,10 @@ def test_splits_of_a_skewed_table_are_even_after_conversion(lake: Lake) -> None:
     insert(
         lake, name, "SELECT id, concat(md5(string(id)), md5(string(id + 1)), sha(string(id))) AS s FROM range(20000)"
     )
-    for number in range(8):
-        insert(lake, name, f"SELECT {100_000 + number} AS id, 'small' AS s")
+    insert(lake, name, "SELECT 100000 + id AS id, 'small' AS s FROM range(8)", files=8)
     # all deletes are of the keys of the large file
-    for number in range(12):
-        change(lake, name, ["id"], f"SELECT id * 12 + {number} AS id FROM range(300)")
+    for number in range(4):
+        change(lake, name, ["id"], f"SELECT id * 4 + {number} AS id FROM range(900)")
     deletes_before = sum(split["deletes"] for split in splits(lake, name))
     convert(lake, name)
     after = splits(lake, name)

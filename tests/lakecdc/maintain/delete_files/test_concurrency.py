@@ -15,7 +15,6 @@ from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
 from tests.lakecdc.maintain.delete_files.support import (
     Rows,
     change,
-    convert,
     count,
     create,
     insert,
@@ -69,8 +68,6 @@ def test_writers_go_on_meanwhile(lake: Lake, version: int, meanwhile: Meanwhile)
     assert kept(spark_rows(lake, name)) == [10, 100, 11, 12, 13, 14, 15, 16, 17, 18, 19, 6, 7, 8, 9]
     # the delete that came meanwhile is left for the next run
     assert report.metrics["equality_delete_files_after"] == count(lake, name, 2) == 1
-    meanwhile(lambda: None)
-    convert(lake, name)
 
 
 @BOTH
@@ -110,8 +107,9 @@ def test_conflict_every_time_ends_as_conflict(lake: Lake, meanwhile: Meanwhile) 
     assert list(dict(lake.table(name).java.refs())) == ["main"]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("unleased")
-@BOTH
+@pytest.mark.parametrize("version", [2, 3])
 def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, version)
     before = spark_rows(lake, name)
@@ -124,7 +122,7 @@ def test_two_converters_at_once(lake: Lake, version: int, meanwhile: Meanwhile) 
     assert count(lake, name, 1) == 1
 
 
-@pytest.mark.parametrize(("commits", "conflicts"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize(("commits", "conflicts"), on_demand([(1, 0), (2, 1)], in_ci=[(2, 1)]))
 def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, meanwhile: Meanwhile) -> None:
     """The tag keeps the start snapshot, not those between it and the head: then the job plans anew."""
     name = table_with_deletes(lake, 2)
@@ -143,6 +141,7 @@ def test_foreign_expiry_meanwhile(lake: Lake, commits: int, conflicts: int, mean
     assert len(spark_rows(lake, name)) == 15 + commits
 
 
+@pytest.mark.soak
 def test_format_upgraded_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
     """The position deletes that are written by then are of no use: format v3 takes vectors only."""
     name = table_with_deletes(lake, 2)
@@ -153,6 +152,7 @@ def test_format_upgraded_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
     assert (count(lake, name, 2), spark_rows(lake, name)) == (0, before)
 
 
+@pytest.mark.soak
 def test_nothing_is_left_once_all_rows_went_meanwhile(lake: Lake, meanwhile: Meanwhile) -> None:
     name = table_with_deletes(lake, 3)
     meanwhile(once(lambda: lake.sql(f"DELETE FROM lake.{name}")))

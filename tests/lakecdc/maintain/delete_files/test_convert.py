@@ -8,14 +8,14 @@ from lakecdc.metadata.settled_deletes import NOTHING
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
-    VERSION_AND_ENGINE,
     change,
     convert,
     count,
     create,
     insert,
+    pyiceberg_rows,
     run,
-    spark_rows,
+    versions_and_engines,
 )
 from tests.versions import V3
 
@@ -33,7 +33,7 @@ def upserted(lake: Lake, version: int, layout: str = "") -> str:
 
 
 @LAYOUTS
-@VERSION_AND_ENGINE
+@versions_and_engines((2, "join"), (3, "native"))
 def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str) -> None:
     name = upserted(lake, version, layout)
     report = convert(lake, name, engine=engine)
@@ -48,17 +48,16 @@ def test_upserts_and_deletes(lake: Lake, version: int, layout: str, engine: str)
     readers = report.metrics["readable_by"]
     assert "PyIceberg 0.12" in readers["after"] and "PyIceberg 0.12" not in readers["before"]
     assert report.snapshot_before != report.snapshot_after
+    table = lake.table(name)
+    head = table.head()
+    assert head is not None and head.summary["lakecdc.job"] == "rewrite_delete_files"
+    assert head.operation == "delete"
+    assert list(dict(table.java.refs())) == ["main"]
+    again = run(lake, name, engine=engine)
+    assert (again.outcome, again.snapshot_before) == ("nothing", again.snapshot_after)
 
 
-@V3
-def test_second_run_finds_nothing(lake: Lake, version: int) -> None:
-    name = upserted(lake, version)
-    convert(lake, name)
-    report = run(lake, name)
-    assert (report.outcome, report.snapshot_before) == ("nothing", report.snapshot_after)
-
-
-@VERSION_AND_ENGINE
+@versions_and_engines((3, "native"))
 def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, version: int, engine: str) -> None:
     name = upserted(lake, version)
     convert(lake, name, engine=engine)
@@ -72,6 +71,7 @@ def test_deletes_known_before_are_united_and_their_files_replaced(lake: Lake, ve
     assert len(referenced) == len(set(referenced)) and None not in referenced
 
 
+@pytest.mark.soak
 @V3
 def test_positions_known_already_write_nothing(lake: Lake, version: int) -> None:
     name = create(lake, "id bigint, v string", version)
@@ -86,7 +86,7 @@ def test_positions_known_already_write_nothing(lake: Lake, version: int) -> None
     assert count(lake, name, 1) == before
 
 
-@VERSION_AND_ENGINE
+@versions_and_engines((2, "join"))
 def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint, v string", version)
     insert(lake, name, "SELECT id, 'first' AS v FROM range(10)")
@@ -96,7 +96,7 @@ def test_reinsert_after_delete_and_data_of_the_same_commit_survive(lake: Lake, v
     # makes the file of the commit before a file to be looked at, together with the deletes of its own commit
     change(lake, name, ["id"], "SELECT 1L AS id")
     report = convert(lake, name, engine=engine)
-    assert spark_rows(lake, name) == [(0, "same commit"), (2, "back")]
+    assert pyiceberg_rows(lake, name) == [(0, "same commit"), (2, "back")]
     assert report.metrics["positions"] == 13
 
 
@@ -117,7 +117,7 @@ def test_null_matches_null_in_a_composite_key(lake: Lake, engine: str) -> None:
     insert(lake, name, rows)
     change(lake, name, ["a", "b"], "SELECT * FROM VALUES (1, NULL), (NULL, 'x'), (2, NULL) AS t(a, b)")
     convert(lake, name, engine=engine)
-    assert {row[2] for row in spark_rows(lake, name)} == {1, 4, 5}
+    assert {row[2] for row in pyiceberg_rows(lake, name)} == {1, 4, 5}
 
 
 @V3
@@ -127,16 +127,6 @@ def test_dangling_deletes_go(lake: Lake, version: int) -> None:
     report = convert(lake, name)
     assert report.metrics["equality_delete_files_before"] == 4
     assert report.metrics["data_files_touched"] == report.metrics["positions"] == 0
-
-
-def test_summary_names_the_job_and_tag_is_gone(lake: Lake) -> None:
-    name = upserted(lake, 2)
-    convert(lake, name)
-    table = lake.table(name)
-    head = table.head()
-    assert head is not None and head.summary["lakecdc.job"] == "rewrite_delete_files"
-    assert head.operation == "delete"
-    assert list(dict(table.java.refs())) == ["main"]
 
 
 def test_empty_table_and_table_without_deletes(lake: Lake) -> None:

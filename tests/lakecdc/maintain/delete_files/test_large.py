@@ -14,6 +14,7 @@ from lakecdc.maintain.delete_files import match, match_join, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run
 from tests.lakecdc.maintain.delete_files.test_verify import damage
+from tests.on_demand import on_demand
 from tests.versions import V3
 
 
@@ -54,7 +55,7 @@ DAMAGES: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", on_demand(DAMAGES, in_ci=("one too few",)))
 def test_the_proof_in_parts_finds_damage(lake: Lake, tight: None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, "id bigint, v string", 3)
     insert(lake, name, "SELECT id, 'a' AS v FROM range(100) ORDER BY id")
@@ -65,6 +66,7 @@ def test_the_proof_in_parts_finds_damage(lake: Lake, tight: None, kind: str, mon
     assert count(lake, name, 2) == 1
 
 
+@pytest.mark.soak
 def test_a_dropped_key_column_with_too_many_deletes_is_refused(lake: Lake, tight: None) -> None:
     name = create(lake, "id bigint, old bigint, v string", 2)
     insert(lake, name, "SELECT id, id AS old, 'a' AS v FROM range(20)", files=2)
@@ -83,6 +85,7 @@ def test_too_many_pairs_for_the_exact_engine_are_refused(lake: Lake, tight: None
     assert count(lake, name, 2) == 1
 
 
+@pytest.mark.soak
 def test_few_deletes_whose_pairs_were_not_kept_are_not_matched_by_the_exact_engine(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,23 +1,26 @@
-"""Keys whose deletes Iceberg's planning loses, types that Spark does not have, and a tag given as a branch."""
+"""Keys whose deletes Iceberg's planning loses, and types that Spark does not have."""
 
 from __future__ import annotations
 
 import pytest
 
-from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.contract.errors import UnsupportedError
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
-from tests.lakecdc.maintain.delete_files.support import count, pyiceberg_rows, run, spark_rows
-from tests.lakecdc.maintain.delete_files.test_refs import table_with_refs
+from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows, run, spark_rows
+from tests.on_demand import on_demand
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "version"),
-    [
-        ("time", "23:59:59.999999", 2),
-        ("timestamp_ns", "2024-02-29T23:59:59.999999999", 3),
-        ("timestamptz_ns", "2024-02-29T23:59:59.999999999+00:00", 3),
-    ],
+    on_demand(
+        [
+            ("time", "23:59:59.999999", 2),
+            ("timestamp_ns", "2024-02-29T23:59:59.999999999", 3),
+            ("timestamptz_ns", "2024-02-29T23:59:59.999999999+00:00", 3),
+        ],
+        in_ci=[("time", "23:59:59.999999", 2)],
+    ),
 )
 def test_key_that_spark_cannot_read_is_refused_with_the_reason(lake: Lake, kind: str, given: str, version: int) -> None:
     table = JavaTable(lake, {"id": "int", "k": kind}, version)
@@ -30,7 +33,7 @@ def test_key_that_spark_cannot_read_is_refused_with_the_reason(lake: Lake, kind:
     assert list(dict(lake.table(table.name).java.refs())) == ["main"]
 
 
-@pytest.mark.parametrize("engine", ["exact", "join"])
+@pytest.mark.parametrize("engine", on_demand(("exact", "join"), in_ci=("join",)))
 def test_uuid_keys_whose_order_iceberg_mistakes(lake: Lake, engine: str) -> None:
     """Iceberg compares uuids as signed numbers, their bounds are unsigned: its planning skips deletes that apply.
 
@@ -48,6 +51,7 @@ def test_uuid_keys_whose_order_iceberg_mistakes(lake: Lake, engine: str) -> None
     )
 
 
+@pytest.mark.soak
 def test_uuid_key_that_was_dropped_since(lake: Lake) -> None:
     table = JavaTable(lake, {"id": "int", "u": "uuid"}, 2)
     low, high = "00000000-0000-4000-8000-00000000000a", "ffffffff-ffff-4fff-bfff-ffffffffffff"
@@ -56,10 +60,3 @@ def test_uuid_key_that_was_dropped_since(lake: Lake) -> None:
     lake.sql(f"ALTER TABLE lake.{table.name} DROP COLUMN u")
     assert run(lake, table.name).metrics["positions"] == 2
     assert spark_rows(lake, table.name) == [(2,)]
-
-
-def test_tag_is_no_branch(lake: Lake) -> None:
-    name = table_with_refs(lake, 2)
-    with pytest.raises(InputError, match="early"):
-        run(lake, name, branch="early")
-    assert count(lake, name, 2) == 2

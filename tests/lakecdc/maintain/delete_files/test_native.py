@@ -9,8 +9,15 @@ import pytest
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, row_groups, spark_rows
-from tests.on_demand import on_demand
+from tests.lakecdc.maintain.delete_files.support import (
+    change,
+    convert,
+    count,
+    create,
+    insert,
+    pyiceberg_rows,
+    row_groups,
+)
 
 
 @pytest.fixture
@@ -60,7 +67,7 @@ def test_plain_keys_are_not_joined(lake: Lake, joined: list[int], left: list[int
     change(lake, name, rest, f"SELECT {', '.join(rest)} FROM (SELECT {values} FROM range(1000, 1020))")
     gone = {13 * n for n in range(40)} | set(range(0, 100, 7)) | set(range(1000, 1020))
     report = convert(lake, name, engine="native")
-    assert sorted(row[0] for row in spark_rows(lake, name)) == sorted(set(range(3000)) - gone)
+    assert sorted(row[0] for row in pyiceberg_rows(lake, name)) == sorted(set(range(3000)) - gone)
     assert (report.metrics["engine"], report.metrics["positions"], joined, left) == ("native", len(gone), [], [])
 
 
@@ -74,7 +81,7 @@ def test_delete_files_of_other_formats_are_read_by_iceberg(lake: Lake, left: lis
         change(lake, name, ["id"], f"SELECT id FROM range({3 * number}, {3 * number + 5})")
     report = convert(lake, name, engine="native")
     assert (report.metrics["positions"], report.metrics["equality_deletes"], left) == (14, 20, [2])
-    assert [row[0] for row in spark_rows(lake, name)] == sorted(range(14, 20))
+    assert [row[0] for row in pyiceberg_rows(lake, name)] == sorted(range(14, 20))
 
 
 def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, joined: list[int]) -> None:
@@ -87,10 +94,11 @@ def test_files_without_the_column_are_joined_and_the_others_are_not(lake: Lake, 
     change(lake, name, ["id", "place"], "SELECT * FROM VALUES (0L, NULL), (1L, 'x'), (2L, 'y') AS t(id, place)")
     report = convert(lake, name, engine="native")
     assert (report.metrics["positions"], joined) == (3, [1])
-    assert spark_rows(lake, name) == sorted([(1, None), (2, None), (2, "x"), (3, None), (3, "x")], key=repr)
+    assert pyiceberg_rows(lake, name) == sorted([(1, None), (2, None), (2, "x"), (3, None), (3, "x")], key=repr)
 
 
-@pytest.mark.parametrize("version", on_demand((2, 3), in_ci=(3,)))
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [2, 3])
 def test_data_files_that_the_position_deletes_of_their_partition_do_not_name(lake: Lake, version: int) -> None:
     settings = {"write__delete__mode": "merge-on-read", "write__delete__granularity": "partition"}
     name = create(lake, "id bigint, v string", 2, **settings)

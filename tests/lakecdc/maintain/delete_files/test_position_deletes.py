@@ -12,6 +12,8 @@ from lakecdc.maintain.delete_files.survey import PositionSurvey, survey
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows as pyiceberg
+from tests.lakecdc.maintain.support import listed_files
+from tests.on_demand import on_demand
 from tests.versions import V2
 
 
@@ -27,7 +29,6 @@ def merged(lake: Lake, name: str, **options: object) -> dict[str, object]:
     assert report.outcome == "done", report.reason
     assert spark_rows(lake, name) == before == pyiceberg(lake, name)
     assert sorted(lake.duckdb_rows(name), key=repr) == before
-    assert run(lake, name, **options).outcome == "nothing"
     return report.metrics
 
 
@@ -47,6 +48,7 @@ def test_several_of_one_data_file_become_one(lake: Lake) -> None:
     assert (metrics["delete_files_added"], metrics["delete_files_superseded"]) == (1, 2)
     assert count(lake, name, 1) == before - 1
     assert metrics["verified"] == {"mode": "full", "files": 1, "of": 1}
+    assert run(lake, name).outcome == "nothing"
 
 
 def second_delete_file(lake: Lake, name: str) -> None:
@@ -68,7 +70,7 @@ def second_delete_file(lake: Lake, name: str) -> None:
     append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
 
 
-@pytest.mark.parametrize("layout", ["", "bucket(2, id)"])
+@pytest.mark.parametrize("layout", on_demand(("", "bucket(2, id)"), in_ci=("bucket(2, id)",)))
 def test_those_of_a_partition_are_split_by_data_file(lake: Lake, layout: str) -> None:
     name = merge_on_read(lake, 2, "partition", layout)
     for value in "abc":
@@ -91,8 +93,7 @@ def test_v2_leftovers_of_an_upgraded_table_become_vectors(lake: Lake, granularit
     # one file gets a vector from Spark, which then holds the positions of v2 too
     lake.sql(f"DELETE FROM lake.{name} WHERE id = 10 AND v = 'a'")
     metrics = merged(lake, name)
-    entries = lake.table(name).metadata("entries").where("status < 2 AND data_file.content = 1")
-    assert {row[0] for row in entries.select("data_file.file_format").collect()} == {"PUFFIN"}
+    assert {file.file_format.value for file in listed_files(lake, name, 1)} == {"PUFFIN"}
     assert metrics["deletion_vectors_added"] in (1, 2)
 
 
@@ -137,8 +138,6 @@ def test_kept_when_asked_to(lake: Lake) -> None:
     assert run(lake, name, position_deletes="keep").outcome == "nothing"
     with pytest.raises(SpecError, match="min_input_files is 1"):
         run(lake, name, min_input_files=1)
-    change(lake, name, ["id"], "SELECT 19L AS id")
-    assert convert(lake, name).metrics["delete_files_superseded"] == 1
 
 
 def test_conversion_and_merge_in_one_pass(lake: Lake) -> None:

@@ -17,12 +17,6 @@ def at(lake: Lake, name: str, ref: str) -> Rows:
     return sorted((tuple(row) for row in rows), key=repr)
 
 
-def equality_deletes(lake: Lake, name: str, ref: str) -> int:
-    """Equality-delete files that a branch or tag still needs."""
-    files = lake.sql(f"SELECT * FROM lake.{name}.files VERSION AS OF '{ref}'")
-    return int(files.where("content = 2").count())
-
-
 def table_with_refs(lake: Lake, version: int) -> str:
     """Two equality-delete files; tag ``early`` needs the first one, branch ``audit`` both."""
     name = create(lake, "id bigint, v string", version)
@@ -44,7 +38,7 @@ def test_branches_and_tags_go_on_reading_after_main_is_converted(lake: Lake, ver
         "retain_last => 1)"
     )
     assert {ref: at(lake, name, ref) for ref in ("early", "audit")} == before
-    assert [equality_deletes(lake, name, ref) for ref in ("main", "early", "audit")] == [0, 1, 2]
+    assert [count(lake, name, 2, ref) for ref in ("main", "early", "audit")] == [0, 1, 2]
     # the branch's deletes are found when it becomes main, and converted then
     lake.sql(f"CALL lake.system.set_current_snapshot(table => '{name}', ref => 'audit')")
     assert spark_rows(lake, name) == before["audit"]
@@ -60,22 +54,18 @@ def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: i
     report = run(lake, name, branch="audit", engine=engine)
     assert (report.outcome, report.metrics["equality_delete_files_after"]) == ("done", 0)
     assert {ref: at(lake, name, ref) for ref in ("main", "early", "audit")} == before
-    assert [equality_deletes(lake, name, ref) for ref in ("main", "early", "audit")] == [2, 1, 0]
+    assert [count(lake, name, 2, ref) for ref in ("main", "early", "audit")] == [2, 1, 0]
     assert lake.table(name).head() == main
     assert set(dict(lake.table(name).java.refs())) == {"main", "early", "audit"}
     assert run(lake, name, branch="audit").outcome == "nothing"
-    convert(lake, name)
 
 
-def test_unknown_branch_is_bad_input(lake: Lake) -> None:
+def test_what_is_no_branch_or_none_any_more_is_bad_input(lake: Lake, meanwhile: Meanwhile) -> None:
     name = table_with_refs(lake, 2)
-    with pytest.raises(InputError, match="nowhere"):
-        run(lake, name, branch="nowhere")
-    assert count(lake, name, 2) == 2
-
-
-def test_branch_that_was_dropped_meanwhile_does_not_come_back(lake: Lake, meanwhile: Meanwhile) -> None:
-    name = table_with_refs(lake, 2)
+    for no_branch in ("nowhere", "early"):
+        with pytest.raises(InputError, match=no_branch):
+            run(lake, name, branch=no_branch)
+    # one that is dropped meanwhile does not come back
     meanwhile(once(lambda: lake.sql(f"ALTER TABLE lake.{name} DROP BRANCH audit")))
     with pytest.raises(InputError, match="audit"):
         run(lake, name, branch="audit")

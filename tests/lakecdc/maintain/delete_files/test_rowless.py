@@ -32,7 +32,7 @@ def numbers(lake: Lake, version: int) -> JavaTable:
     return table
 
 
-@pytest.mark.parametrize("options", [{}, {"position_deletes": "keep"}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"position_deletes": "keep"}, marks=pytest.mark.soak)])
 @V3
 def test_equality_delete_without_rows_beside_nothing_else(lake: Lake, version: int, options: dict[str, Any]) -> None:
     """The summary has no total of such files, yet every reader opens them with each data file."""
@@ -47,6 +47,7 @@ def test_equality_delete_without_rows_beside_nothing_else(lake: Lake, version: i
     assert run(lake, table.name, **options).outcome == "nothing"
 
 
+@pytest.mark.soak
 def test_key_that_cannot_be_matched_matters_not_without_rows(lake: Lake) -> None:
     table = numbers(lake, 2)
     table.delete_nothing("x")
@@ -58,6 +59,7 @@ def test_key_that_cannot_be_matched_matters_not_without_rows(lake: Lake) -> None
     assert (count(lake, table.name, 2), spark_rows(lake, table.name)) == (0, before)
 
 
+@pytest.mark.soak
 def test_only_those_with_rows_stay(lake: Lake) -> None:
     table = numbers(lake, 2)
     table.delete({"x": 2.0})
@@ -90,4 +92,4 @@ def test_file_that_has_rows_although_its_count_says_none(lake: Lake) -> None:
     append_changes(table, RowChanges(deletes=[claimed]), PositionFence(None))
     change(lake, name, ["id"], "SELECT 4L AS id")
     assert convert(lake, name).metrics["positions"] == 2
-    assert [row[0] for row in spark_rows(lake, name)] == [0, 1, 2]
+    assert [row[0] for row in pyiceberg_rows(lake, name)] == [0, 1, 2]

@@ -15,19 +15,21 @@ from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
-    VERSION_AND_ENGINE,
     change,
     convert,
     count,
     create,
     insert,
+    pyiceberg_rows,
     run,
     spark_rows,
+    versions_and_engines,
 )
+from tests.on_demand import on_demand
 from tests.versions import V3
 
 
-@VERSION_AND_ENGINE
+@versions_and_engines((3, "native"))
 def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint NOT NULL, v string", version, "bucket(4, id)")
     insert(lake, name, "SELECT id, 'a' AS v FROM range(40)")
@@ -39,9 +41,10 @@ def test_bucket_count_changed_between_batches(lake: Lake, version: int, engine: 
     change(lake, name, ["id"], "SELECT id FROM range(30, 40)", specs=[new])
     report = convert(lake, name, engine=engine)
     assert report.metrics["scopes"] == 7
-    assert len(spark_rows(lake, name)) == 30 - 5 + 5
+    assert len(pyiceberg_rows(lake, name)) == 30 - 5 + 5
 
 
+@pytest.mark.soak
 @ENGINES
 def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake, engine: str) -> None:
     name = create(lake, "id bigint NOT NULL, region string", 3, "bucket(4, id)")
@@ -59,7 +62,7 @@ def test_bucket_that_became_an_identity_and_then_a_truncation(lake: Lake, engine
     assert sorted(row[0] for row in spark_rows(lake, name)) == sorted([*range(16), *range(26, 40), 0, 1, 2])
 
 
-@VERSION_AND_ENGINE
+@versions_and_engines((2, "join"))
 def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: int, engine: str) -> None:
     name = create(lake, "id bigint, region string", version)
     insert(lake, name, "SELECT id, 'north' AS region FROM range(10)")
@@ -74,7 +77,7 @@ def test_global_deletes_in_a_table_that_is_partitioned_now(lake: Lake, version: 
     insert(lake, name, "SELECT 0L AS id, 'south' AS region")
     report = convert(lake, name, engine=engine)
     assert report.metrics["scopes"] == 1
-    ids = sorted(row[0] for row in spark_rows(lake, name))
+    ids = sorted(row[0] for row in pyiceberg_rows(lake, name))
     assert ids == [0, 2, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]
 
 
@@ -90,8 +93,9 @@ def test_partition_values_that_look_alike(lake: Lake, engine: str) -> None:
     report = convert(lake, name, engine=engine)
     assert report.metrics["scopes"] == 5
     gone = {(1, "null"), (2, None), (0, "a/b=c %"), (0, "Zürich"), (0, "")}
-    assert len(spark_rows(lake, name)) == 10
-    assert not gone & set(spark_rows(lake, name))
+    rows = pyiceberg_rows(lake, name)
+    assert len(rows) == 10
+    assert not gone & set(rows)
 
 
 @V3
@@ -122,10 +126,9 @@ def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch
     assert report.metrics["commits"] == 1
     assert count(lake, name, 2) == 3
     assert spark_rows(lake, name) == rows
-    monkeypatch.undo()
-    convert(lake, name)
 
 
+@pytest.mark.soak
 def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
     name = create(lake, "id bigint", 2)
     insert(lake, name, "SELECT id FROM range(4)")
@@ -134,7 +137,7 @@ def test_max_runtime_that_is_over_at_once_changes_nothing(lake: Lake) -> None:
     assert (report.metrics["commits"], report.metrics["groups_left"]) == (0, 1)
 
 
-@pytest.mark.parametrize("kept", [file_tasks.MAX_PAIRS, 0])
+@pytest.mark.parametrize("kept", on_demand((file_tasks.MAX_PAIRS, 0), in_ci=(file_tasks.MAX_PAIRS,)))
 def test_scopes_that_do_not_match_stop_the_job(lake: Lake, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If scopes were told apart wrongly, deletes would go without the files they apply to."""
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")

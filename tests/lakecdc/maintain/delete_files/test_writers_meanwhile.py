@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     spark_rows,
 )
 from tests.lakecdc.maintain.support import run as run_job
+from tests.on_demand import on_demand
 
 #: what differs between the versions is not what goes on beside the conversion; both run on demand
 VERSIONS = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
@@ -123,7 +125,7 @@ def test_two_converters_that_begin_together(lake: Lake, version: int) -> None:
 
 @pytest.mark.usefixtures("unleased")
 @VERSIONS
-@pytest.mark.parametrize("moment", ["planned", "before_commit"])
+@pytest.mark.parametrize("moment", on_demand(("planned", "before_commit"), in_ci=("before_commit",)))
 def test_our_compaction_in_the_middle(lake: Lake, version: int, moment: str, meanwhile: Meanwhile) -> None:
     name, writer = written_table(lake, version, seed=4)
     others: list[TableReport] = []
@@ -138,8 +140,10 @@ def test_our_compaction_in_the_middle(lake: Lake, version: int, moment: str, mea
     assert (count(lake, name, 2), spark_rows(lake, name)) == (0, writer.expected())
 
 
-@pytest.mark.parametrize("starting", ["true", "false"])
-@pytest.mark.parametrize("converted", ["before", "in the middle"])
+@pytest.mark.parametrize(
+    ("converted", "starting"),
+    on_demand(product(("before", "in the middle"), ("true", "false")), in_ci=[("in the middle", "false")]),
+)
 def test_icebergs_compaction_with_either_sequence_number(
     lake: Lake, starting: str, converted: str, meanwhile: Meanwhile
 ) -> None:
@@ -163,7 +167,8 @@ def test_icebergs_compaction_with_either_sequence_number(
     assert (count(lake, name, 2), spark_rows(lake, name)) == (0, writer.expected())
 
 
-@VERSIONS
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [2, 3])
 def test_start_snapshot_expired_after_the_plan(lake: Lake, version: int, meanwhile: Meanwhile) -> None:
     """Foreign expiry keeps what the job's tag protects, and cuts the way to the head: a new plan, or a conflict."""
     name, writer = written_table(lake, version, seed=6)

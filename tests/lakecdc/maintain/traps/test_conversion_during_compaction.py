@@ -37,6 +37,7 @@ def compaction_around(lake: Lake, version: int, conversion: Callable[[str], obje
     return name
 
 
+@pytest.mark.soak
 @V3
 def test_the_naive_conversion_loses_the_deletes(lake: Lake, version: int) -> None:
     """Should this ever fail, Iceberg has learnt to see it."""

@@ -5,6 +5,8 @@ It applies to the whole table. Whoever looks for deletes without data by spec an
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
 from tests.lakecdc.maintain.traps.naive import dangling_by_partition, equality_deletes
@@ -25,6 +27,7 @@ def global_delete_under_an_old_spec(lake: Lake, version: int) -> str:
     return name
 
 
+@pytest.mark.soak
 @V3
 def test_the_naive_search_removes_what_is_needed(lake: Lake, version: int) -> None:
     name = global_delete_under_an_old_spec(lake, version)
@@ -42,6 +45,7 @@ def test_ours_converts_it(lake: Lake, version: int) -> None:
     assert (report.metrics["positions"], report.metrics["scopes"]) == (2, 1)
 
 
+@pytest.mark.soak
 def test_icebergs_own_search_has_been_mended(lake: Lake) -> None:
     """Up to 1.11 ``remove-dangling-deletes`` searched by spec and partition too."""
     name = global_delete_under_an_old_spec(lake, 2)

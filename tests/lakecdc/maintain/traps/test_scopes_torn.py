@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
 from tests.lakecdc.maintain.traps.naive import data_files, equality_deletes, position_deletes, rows_as_they_lie
@@ -17,6 +19,7 @@ def two_files_one_delete(lake: Lake, version: int) -> str:
     return name
 
 
+@pytest.mark.soak
 @V3
 def test_a_delete_dropped_after_one_of_its_files(lake: Lake, version: int) -> None:
     name = two_files_one_delete(lake, version)

@@ -56,7 +56,12 @@ def test_rows_are_loaded_once_more_if_ingestion_comes_first(orders: Shop, monkey
     assert (report.outcome, report.metrics["repaired"], len(loads)) == ("done", planted, 2), report.reason
     check_equal(orders)
 
-    # keys come again, one of them as it was
+
+@pytest.mark.soak
+def test_keys_that_come_again_after_a_repair(orders: Shop) -> None:
+    made(orders)
+    assert compared(orders, repair=True).outcome == "done"
+    # one of them as it was
     again = "(1, 33, 'again', 1, '2027-03-03'), (0, 34, 's34', 4.25, '2026-01-02 00:00:34+00')"
     orders.sql(f'INSERT INTO "Or ders" VALUES {again}')
     orders.run(*_NEXT)

@@ -22,6 +22,7 @@ from local_services import kafka_jars
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.killing import Run, act_at
 from tests.lakecdc.ingest.sources.kafka.conftest import PASSWORD, Topics
+from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
 
@@ -101,7 +102,7 @@ def reader_of(shop: Topics, reader: str, **source: Any) -> Reader:
     return open_reader(shop.lake.spark, spec.source)
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", on_demand(READERS, in_ci=("librdkafka",)))
 def test_a_login_is_enough_and_is_nowhere_to_be_read(
     topics: Topics,
     monkeypatch: pytest.MonkeyPatch,

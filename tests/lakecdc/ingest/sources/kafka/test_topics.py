@@ -16,7 +16,6 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.job import ingest as ingest_job
 from lakecdc.runtime.run import run
-from tests.lakecdc.ingest.by_spark import ENGINES, made_by
 from tests.lakecdc.ingest.histories import History
 from tests.lakecdc.ingest.sources.kafka.conftest import Topics
 
@@ -58,6 +57,7 @@ def test_partitions_in_several_batches_and_runs(topics: Topics) -> None:
     assert again.outcome == "nothing"
 
 
+@pytest.mark.soak
 def test_bytes_bound_a_batch(topics: Topics) -> None:
     name, topic, history = topics.lake.new_name("kafka"), topics.topic(), History.of(3, 12)
     topics.create(topic)
@@ -147,6 +147,7 @@ def test_topics_that_appear_are_read_from_their_beginning(topics: Topics) -> Non
     assert topics.rows(one) == topics.rows(two) == history.expected()
 
 
+@pytest.mark.soak
 def test_a_table_whose_metadata_cannot_be_loaded_fails_alone(topics: Topics) -> None:
     history, tables = History.of(4, 10), ("good", "bad")
     names, found = [topics.lake.new_name("kafka") for _ in tables], [topics.topic(f"shop.{t}") for t in tables]
@@ -186,10 +187,8 @@ def test_another_log_in_the_same_topic_is_refused(topics: Topics) -> None:
     assert topics.rows(name) == before
     # a new table comes upon the other log within its first batch
     other = topics.lake.new_name("kafka")
-    for engine in ENGINES:
-        with made_by(engine):
-            reason = refused(topics.ingest({**target, "table": other}, topics=[topic]))
-        assert begun_anew in reason and "others of this batch" in reason
+    reason = refused(topics.ingest({**target, "table": other}, topics=[topic]))
+    assert begun_anew in reason and "others of this batch" in reason
     assert not topics.lake.spark.catalog.tableExists(f"lake.{other}")
 
 
@@ -216,6 +215,7 @@ def test_a_topic_made_anew_is_refused_until_it_is_accepted(topics: Topics) -> No
     assert topics.rows(name) == again.expected()
 
 
+@pytest.mark.soak
 def test_quarantined_messages_keep_the_epoch_of_their_topic(topics: Topics) -> None:
     name, kept, topic = topics.lake.new_name("kafka"), topics.lake.new_name("quarantine"), topics.topic()
     target = {"table": name, "key": ["id"], "columns": {"n": "int"}}

@@ -87,7 +87,7 @@ def test_a_driver_that_is_gone_without_a_word_keeps_no_lock(
 
 
 @only_mysql
-@pytest.mark.parametrize("mode", ["upsert", "append"])
+@pytest.mark.parametrize("mode", [pytest.param("upsert", marks=pytest.mark.soak), "append"])
 def test_a_dry_run_takes_no_lock(shop: Shop, mode: str) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "INSERT INTO s.t VALUES (1, 1)")
     shop.target("t", mode=mode)

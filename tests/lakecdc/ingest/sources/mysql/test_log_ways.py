@@ -31,6 +31,7 @@ def write(shop: Shop) -> None:
     )
 
 
+@pytest.mark.soak
 def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     columns, count = ", ".join(create(shop)), "SELECT count(*) FROM s.t"
     by_each_way(shop)
@@ -78,6 +79,7 @@ def test_both_ways_append_the_same_rows(shop: Shop) -> None:
     assert {file[0] for file in by_tasks} == {"events"}
 
 
+@pytest.mark.soak
 def test_keys_of_bytes(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id varbinary(9) PRIMARY KEY, n int)")
     by_each_way(shop)

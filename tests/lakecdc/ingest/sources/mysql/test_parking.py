@@ -24,8 +24,7 @@ def table(shop: Shop, name: str) -> str:
 
 def parked(shop: Shop) -> list[str]:
     """The kind of every parked row."""
-    found = shop.lake.sql(f"SELECT kind FROM lake.{shop.schema}.{PARKED} ORDER BY through, ordinal").collect()
-    return [row.kind for row in found]
+    return [kind for (kind,) in shop.lake.duckdb_rows(f"{shop.schema}.{PARKED}", "kind")]
 
 
 def purge(shop: Shop) -> None:
@@ -59,6 +58,7 @@ def test_a_failing_table_catches_up_after_its_log_was_purged(shop: Shop) -> None
     assert parked(shop) == []
 
 
+@pytest.mark.soak
 def test_a_truncate_is_parked_too(shop: Shop) -> None:
     name = table(shop, "t")
     shop.run()
@@ -84,6 +84,7 @@ def test_a_round_that_alters_its_table_stays_at_the_server(shop: Shop) -> None:
     assert shop.model.rows(name, "id", "v") == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
+@pytest.mark.soak
 def test_a_table_in_debt_catches_up_under_its_new_names(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "INSERT INTO s.t SELECT seq, seq FROM seq_1_to_9")
     name = shop.target("t", format_version=3)
@@ -103,6 +104,7 @@ def test_a_table_in_debt_catches_up_under_its_new_names(shop: Shop) -> None:
     assert not differs(shop, name, "id, w") and parked(shop) == []
 
 
+@pytest.mark.soak
 def test_what_was_parked_is_not_parked_again_by_a_run_after_a_killed_one(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ def test_values_of_every_type_agree(shop: Shop) -> None:
     assert report.outcome == "nothing", (report.reason, report.metrics["columns_different"])
 
 
+@pytest.mark.soak
 def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = shop.target("t")
     shop.sql("CREATE TABLE s.t (at datetime(6) PRIMARY KEY, v varchar(9))")

@@ -14,7 +14,11 @@ pytestmark = pytest.mark.services
 RELOAD = {"options": {"reload": ["*"]}}
 
 
-@pytest.mark.parametrize(("server", "mode"), [("mariadb", "upsert"), ("mysql", "append")], indirect=["server"])
+@pytest.mark.parametrize(
+    ("server", "mode"),
+    [("mariadb", "upsert"), pytest.param("mysql", "append", marks=pytest.mark.soak)],
+    indirect=["server"],
+)
 def test_readers_have_the_rows_of_before_until_the_load_is_complete(
     shop: Shop, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_renamed_column_is_the_same_column(shop: Shop, metadata: str, batch_ev
         assert run(shop)[name].outcome == "nothing"
 
 
+@pytest.mark.soak
 def test_names_are_followed_where_no_row_changes(shop: Shop) -> None:
     name = make(shop)
     before = field_ids(shop, name)
@@ -106,6 +107,7 @@ def test_the_old_name_of_a_column_goes_to_a_new_one(shop: Shop) -> None:
     assert report.failure_class == "bad input" and "it is int now and was string" in str(report.reason), report
 
 
+@pytest.mark.soak
 def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make(shop, history_table=f"{shop.schema}.t_history")
     before = field_ids(shop, name)
@@ -135,6 +137,7 @@ def test_an_alter_that_is_logged_twice_counts_once(shop: Shop) -> None:
     assert not differs(shop, name, "id, a, b, c")
 
 
+@pytest.mark.soak
 def test_an_excluded_column_stays_out_under_every_name(shop: Shop) -> None:
     name = make(shop, exclude_columns=["a"])
     shop.sql("UPDATE s.t SET a = 10, b = 11 WHERE id = 1", "ALTER TABLE s.t RENAME COLUMN a TO secret")
@@ -146,22 +149,27 @@ def test_an_excluded_column_stays_out_under_every_name(shop: Shop) -> None:
     assert not differs(shop, name, "id, b, c")
 
 
-@pytest.mark.parametrize(
-    ("statements", "pattern"),
-    [
+def test_what_cannot_be_followed_stops_the_table(shop: Shop) -> None:
+    altered = [
         (["DROP PRIMARY KEY, ADD PRIMARY KEY (a)"], r"has another key now \(a\)"),
         (["ADD k int NOT NULL, DROP PRIMARY KEY, ADD PRIMARY KEY (id, k)"], r"has another key now \(id, k\)"),
         (["DROP c", "RENAME COLUMN a TO c"], "'a' to 'c', a name that a column still has"),
         (["RENAME COLUMN a TO x PARTITION BY HASH (id)"], "cannot be read for sure"),
         (["ADD x int DEFAULT 7", "RENAME COLUMN x TO y"], "'x' was added .* its default is not known"),
-    ],
-)
-def test_what_cannot_be_followed_stops_the_table(shop: Shop, statements: list[str], pattern: str) -> None:
-    name = make(shop)
-    for number, statement in enumerate(statements):
-        shop.sql(f"ALTER TABLE s.t {statement}", f"UPDATE s.t SET b = {number + 100} WHERE b > 3")
-    found = run(shop, max_batch_events=1)[name]
-    assert found.outcome == "failed" and re.search(f"{pattern}.*a full load is needed", str(found.reason)), found.reason
+    ]
+    names = [shop.target(f"t{number}") for number in range(len(altered))]
+    for name in names:
+        shop.sql(f"CREATE TABLE {name} (id int PRIMARY KEY, a int, b int, c varchar(20))")
+        shop.sql(f"INSERT INTO {name} SELECT seq, seq, seq, seq FROM seq_1_to_5")
+    assert {report.outcome for report in run(shop).values()} == {"done"}
+    for name, (statements, _pattern) in zip(names, altered, strict=True):
+        for number, statement in enumerate(statements):
+            shop.sql(f"ALTER TABLE {name} {statement}", f"UPDATE {name} SET b = {number + 100} WHERE b > 3")
+    reports = run(shop, max_batch_events=1)
+    for name, (_statements, pattern) in zip(names, altered, strict=True):
+        found = reports[name]
+        told = re.search(f"{pattern}.*a full load is needed", str(found.reason))
+        assert found.outcome == "failed" and told, found.reason
 
 
 def test_a_column_that_is_renamed_while_it_is_loaded_stops_the_table(shop: Shop) -> None:

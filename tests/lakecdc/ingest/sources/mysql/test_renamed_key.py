@@ -85,6 +85,7 @@ def test_an_interrupted_run_renames_once(shop: Shop, monkeypatch: pytest.MonkeyP
     assert [told[("u", 101, 11)], told[("d", 2, 12)], told[("u", 103, 13)], told[("d", 4, 14)]] == [1] * 4
 
 
+@pytest.mark.soak
 def test_names_of_now_lead_the_key_through_the_log(shop: Shop) -> None:
     name = make(shop, key=["b", "a"])
     alone = shop.target("t_log", source_table=f"{shop.schema}.u", mode="history")

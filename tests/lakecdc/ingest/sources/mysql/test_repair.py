@@ -94,7 +94,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
         seen.append(in_table(shop, name))
         fed(shop, max_batch_events=1, options={"max_batches": 1})
         seen.append(in_table(shop, name))
-        fed(shop, max_batch_events=2)
+        fed(shop, max_batch_events=8)
 
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_in_small_batches)
     report = compared(shop, max_wait=600.0, repair=True)
@@ -115,6 +115,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     assert in_table(shop, name) == at_source(shop)
 
 
+@pytest.mark.soak
 def test_nothing_is_loaded_while_the_log_has_still_to_tell_of_columns(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

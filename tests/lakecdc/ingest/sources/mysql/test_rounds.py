@@ -16,6 +16,7 @@ from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.metadata.positions import Position
 from local_services.mysql import MySQL
+from tests.on_demand import on_demand
 
 from .conftest import Shop, both, only_mysql
 
@@ -82,23 +83,23 @@ def test_full_load_and_log_meet(shop: Shop) -> None:
     assert shop.model.batches[-1][0].rows is None
 
 
+KEYS = [
+    ("k varchar(20) CHARACTER SET latin1", "k", "concat('é', seq)", 10),
+    ("k bigint unsigned", "k", "18446744073709551615 - seq", 10),
+    ("k double", "k", "seq", 1),
+    ("k int, l varchar(20)", "k, l(4)", "seq % 3, concat(lpad(seq, 4, '0'), '-', seq)", 4),
+    ("k varchar(20) COLLATE utf8mb4_general_ci", "k", "concat('Kä''\\\\', seq)", 10),
+    ("k varbinary(9)", "k", "unhex(hex(seq))", 10),
+    ("k decimal(20,3)", "k", "seq / 7", 10),
+    ("k datetime(6)", "k", "'2024-01-01' + INTERVAL seq * 1001 MICROSECOND", 10),
+    ("k int, l int", "k, l", "seq % 3, seq", 4),
+    ("k enum('b','a'), l int", "k, l", "1 + seq % 2, seq", 1),
+    ("k text, l int", "k(2), l", "concat(seq % 9, 'same'), seq", 1),
+]
+
+
 @both
-@pytest.mark.parametrize(
-    ("columns", "key", "rows", "chunks"),
-    [
-        ("k varchar(20) COLLATE utf8mb4_general_ci", "k", "concat('Kä''\\\\', seq)", 10),
-        ("k varchar(20) CHARACTER SET latin1", "k", "concat('é', seq)", 10),
-        ("k varbinary(9)", "k", "unhex(hex(seq))", 10),
-        ("k bigint unsigned", "k", "18446744073709551615 - seq", 10),
-        ("k decimal(20,3)", "k", "seq / 7", 10),
-        ("k datetime(6)", "k", "'2024-01-01' + INTERVAL seq * 1001 MICROSECOND", 10),
-        ("k int, l int", "k, l", "seq % 3, seq", 4),
-        ("k double", "k", "seq", 1),
-        ("k enum('b','a'), l int", "k, l", "1 + seq % 2, seq", 1),
-        ("k int, l varchar(20)", "k, l(4)", "seq % 3, concat(lpad(seq, 4, '0'), '-', seq)", 4),
-        ("k text, l int", "k(2), l", "concat(seq % 9, 'same'), seq", 1),
-    ],
-)
+@pytest.mark.parametrize(("columns", "key", "rows", "chunks"), on_demand(KEYS, in_ci=KEYS[:4]))
 def test_keys_of_every_kind_are_cut_into_chunks(shop: Shop, columns: str, key: str, rows: str, chunks: int) -> None:
     shop.sql(f"CREATE TABLE s.t ({columns}, v int, PRIMARY KEY ({key}))")
     shop.sql(f"INSERT INTO s.t SELECT {rows}, seq FROM seq_1_to_1000")
@@ -148,6 +149,7 @@ def test_writes_during_the_full_load_arrive(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql(ALL)
 
 
+@pytest.mark.soak
 @both
 def test_key_changes_swaps_and_reinserts(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (a int, b varchar(9), v int, PRIMARY KEY (b, a))")
@@ -173,6 +175,7 @@ def test_key_changes_swaps_and_reinserts(shop: Shop) -> None:
     assert events[0]["source_time"] is not None and len(events[0]["order"]) == 65
 
 
+@pytest.mark.soak
 @both
 def test_truncate_voids_what_came_before(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)", "CREATE TABLE s.other (id int PRIMARY KEY)")
@@ -201,6 +204,7 @@ def test_a_transaction_is_never_cut(shop: Shop) -> None:
     assert len(shop.model.rows(name)) == 300
 
 
+@pytest.mark.soak
 def test_bytes_of_wanted_rows_bound_a_batch(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, b text)", "CREATE TABLE s.other (b text)")
     name = shop.target("t")
@@ -213,7 +217,7 @@ def test_bytes_of_wanted_rows_bound_a_batch(shop: Shop) -> None:
     assert len(shop.model.rows(name)) == 4
 
 
-@pytest.mark.parametrize("seconds", [0, 1e-9])
+@pytest.mark.parametrize("seconds", [pytest.param(0, marks=pytest.mark.soak), 1e-9])
 def test_a_round_that_its_time_ends_is_the_same_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
@@ -315,6 +319,7 @@ def test_what_older_rows_show_of_a_new_column_is_what_the_server_shows(shop: Sho
     assert dict(zip(new, found, strict=True)) == dict(zip(new, source, strict=True))
 
 
+@pytest.mark.soak
 @only_mysql
 def test_rows_that_a_cascade_of_the_server_changes_follow(shop: Shop) -> None:
     shop.sql(
@@ -330,6 +335,7 @@ def test_rows_that_a_cascade_of_the_server_changes_follow(shop: Shop) -> None:
     assert shop.model.rows(name) == [(2, None), (3, 3)] == shop.sql("SELECT * FROM s.child ORDER BY id")
 
 
+@pytest.mark.soak
 @only_mysql
 def test_a_key_that_the_server_made_and_hides_is_the_key(shop: Shop) -> None:
     shop.sql(
@@ -347,6 +353,7 @@ def test_a_key_that_the_server_made_and_hides_is_the_key(shop: Shop) -> None:
     assert sorted(shop.model.rows(name, "v")) == [(7,), (8,), (9,)]
 
 
+@pytest.mark.soak
 def test_names_in_any_case(shop: Shop) -> None:
     shop.sql('CREATE TABLE s.`Order Lines` (`Id` int PRIMARY KEY, `a b` text, `sel.ect` int, `q``"t` int)')
     shop.sql("INSERT INTO s.`Order Lines` VALUES (1, 'x', 2, 3)")
@@ -370,13 +377,6 @@ def test_log_files_change_and_the_server_crashes(shop: Shop) -> None:
     shop.sql("INSERT INTO s.t VALUES (3, 'c')", "UPDATE s.t SET v = repeat('x', 18000000) WHERE id = 1")
     shop.run()
     assert [(i, len(v)) for i, v in shop.model.rows(name)] == [(1, 18_000_000), (2, 1), (3, 1)]
-
-
-def test_a_dry_run_reads_and_moves_nothing(shop: Shop) -> None:
-    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "INSERT INTO s.t VALUES (1)")
-    name = shop.target("t")
-    shop.run(rounds=1, dry_run=True)
-    assert shop.model.rows(name) == [(1,)]
 
 
 @both

@@ -236,6 +236,7 @@ def test_a_log_that_began_anew_is_no_continuation(shop: Shop) -> None:
     assert re.search("(whose log was reset|it was reset or restored): a full load", str(shop.start()[name]))
 
 
+@pytest.mark.soak
 @only_mysql
 def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
     name = table(shop)
@@ -268,28 +269,26 @@ def test_transaction_identifiers_are_kept_by_domain() -> None:
     assert merged_gtid("uuid:4", "uuid:9") == "uuid:9"
 
 
-@pytest.mark.parametrize(
-    ("statements", "pattern"),
-    [
-        (["DROP TABLE s.t", "CREATE TABLE s.t (id int PRIMARY KEY, v int)"], "was dropped"),
-        (["RENAME TABLE s.t TO s.t2, s.t2 TO s.t"], "was renamed"),
-        (["CREATE TABLE s.n LIKE s.t", "RENAME TABLE s.t TO s.t2, s.n TO s.t"], "renamed"),
-        (["CREATE OR REPLACE TABLE s.t (id int PRIMARY KEY)"], "was made anew"),
-        (["ALTER TABLE s.t RENAME COLUMN v TO w"], "renamed the column 'v', and what its columns were before is not"),
-        (["ALTER TABLE s.t ADD u varchar(40) DEFAULT uuid()"], "'u' was added .* with a default that is computed"),
-        (["SET binlog_row_image = MINIMAL", "UPDATE s.t SET v = 5"], "not whole"),
-        (["XA START 'x'", "UPDATE s.t SET v = 6", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"], "XA transaction"),
-    ],
-)
-def test_what_only_a_full_load_can_mend_stops_its_table(shop: Shop, statements: list[str], pattern: str) -> None:
-    name, good = table(shop), table(shop, "good")
+def test_what_only_a_full_load_can_mend_stops_its_table(shop: Shop) -> None:
+    statements = {
+        "dropped": (["DROP TABLE s.dropped", "CREATE TABLE s.dropped (id int PRIMARY KEY, v int)"], "was dropped"),
+        "renamed": (["RENAME TABLE s.renamed TO s.t2, s.t2 TO s.renamed"], "was renamed"),
+        "swapped": (["CREATE TABLE s.n LIKE s.swapped", "RENAME TABLE s.swapped TO s.t3, s.n TO s.swapped"], "renamed"),
+        "anew": (["CREATE OR REPLACE TABLE s.anew (id int PRIMARY KEY)"], "was made anew"),
+        "w": (["ALTER TABLE s.w RENAME COLUMN v TO w"], "renamed the column 'v', and what its columns were before is"),
+        "c": (["ALTER TABLE s.c ADD u varchar(40) DEFAULT uuid()"], "'u' was added .* with a default that is computed"),
+        "minimal": (["SET binlog_row_image = MINIMAL", "UPDATE s.minimal SET v = 5"], "not whole"),
+        "x": (["XA START 'x'", "UPDATE s.x SET v = 6", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"], "XA trans"),
+    }
+    names, good = {name: table(shop, name) for name in statements}, table(shop, "good")
     shop.run()
-    shop.sql("INSERT INTO s.t VALUES (5, 5)")
-    shop.sql(*statements)
+    for name, (made, _pattern) in statements.items():
+        shop.sql(f"INSERT INTO s.{name} VALUES (5, 5)", *made)
     shop.sql("INSERT INTO s.good VALUES (5, 5)")
-    found = shop.run()
-    assert set(found.refused) == {name}, found.refused
-    assert re.search(f"{pattern}.*full load", str(found.refused[name])), found.refused
+    refused = shop.run().refused
+    assert set(refused) == {*names.values()}, refused
+    for name, (_made, pattern) in statements.items():
+        assert re.search(f"{pattern}.*full load", str(refused[names[name]])), refused[names[name]]
     assert shop.model.rows(good) == [(1, 0), (5, 5)], "the other table goes on"
 
 
@@ -338,6 +337,7 @@ def test_ddl_that_changes_rows_without_events_stops_its_table(shop: Shop) -> Non
     assert shop.model.rows(good) == [(1, 0), (5, 5)]
 
 
+@pytest.mark.soak
 @only_mysql
 def test_what_only_a_full_load_can_mend_stops_its_table_at_mysql_too(shop: Shop) -> None:
     statements = {

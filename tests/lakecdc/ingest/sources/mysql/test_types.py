@@ -239,6 +239,7 @@ def test_a_log_without_names_of_another_table_is_refused(shop: Shop) -> None:
     assert "binlog_row_metadata = FULL" in str(refused[name]) and "full load" in str(refused[name])
 
 
+@pytest.mark.soak
 def test_zero_dates_can_be_kept_as_text(shop: Shop) -> None:
     shop.sql("SET sql_mode = ''", "CREATE TABLE s.t (id int PRIMARY KEY, d date)", "INSERT INTO s.t VALUES (1, 0)")
     name = shop.target("t", columns={"d": "string"})
@@ -264,6 +265,7 @@ def test_a_type_without_counterpart_is_refused_by_name(shop: Shop) -> None:
     assert [batch.target.table for batch, _events in shop.model.batches] == [good], "the other table goes on"
 
 
+@pytest.mark.soak
 @both
 def test_excluded_columns_do_not_travel(shop: Shop) -> None:
     odd, value = ("vector(2)", "to_vector('[1, 2]')") if isinstance(shop.server, MySQL) else ("inet6", "'::1'")

@@ -12,7 +12,7 @@ from .conftest import Shop
 pytestmark = pytest.mark.services
 
 
-@pytest.mark.parametrize("key", [", PRIMARY KEY (id)", ""], ids=["key", "no key"])
+@pytest.mark.parametrize("key", [pytest.param(", PRIMARY KEY (id)", marks=pytest.mark.soak), ""], ids=["key", "no key"])
 def test_an_event_whose_value_does_not_fit_is_quarantined_and_replayed(shop: Shop, key: str) -> None:
     quarantine = shop.lake.new_name("quarantine")
     name = shop.target("t", columns={"n": "int"}, **({} if key else {"mode": "history"}))

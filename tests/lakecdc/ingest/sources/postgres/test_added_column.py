@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.versions import V3
 
 from .conftest import Shop
 from .test_job import differs, run
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@V3
 def test_older_rows_get_the_default(shop: Shop, version: int) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql("CREATE TABLE s.quiet (id int PRIMARY KEY)")

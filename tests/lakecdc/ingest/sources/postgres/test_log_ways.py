@@ -167,7 +167,9 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
         drop_slots(shop)
 
 
-@pytest.mark.parametrize(("policy", "left"), [("apply", (20, 0)), ("mark", (29, 30))])
+@pytest.mark.parametrize(
+    ("policy", "left"), [("apply", (20, 0)), pytest.param("mark", (29, 30), marks=pytest.mark.soak)]
+)
 def test_both_ways_take_a_truncate_alike(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, policy: str, left: tuple[int, int]
 ) -> None:
@@ -177,7 +179,7 @@ def test_both_ways_take_a_truncate_alike(
     logged = f"{shop.schema}.{{way}}_log"
     rounds = {
         "SELECT 1": (0, 0),
-        "INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 30) i": (30, 30),
+        "INSERT INTO s.t SELECT i, 0 FROM generate_series(1, 30) i; "
         "UPDATE s.t SET n = 1 WHERE id < 9; TRUNCATE s.t; INSERT INTO s.t SELECT i, 2 FROM generate_series(5, 25) i; "
         "DELETE FROM s.t WHERE id = 7": (left[0], 61),
         "INSERT INTO s.t VALUES (40, 4); TRUNCATE s.t": (left[1], 63),
@@ -218,6 +220,7 @@ def test_tasks_fold_what_was_parked(shop: Shop, monkeypatch: pytest.MonkeyPatch)
     assert sorted(shop.lake.duckdb_rows(name, "id, n")) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
+@pytest.mark.soak
 def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     clean = {"compute": {"share": "100 / n"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -39,12 +40,9 @@ class Fed:
         return sorted(row[0] for row in self.shop.lake.duckdb_rows(self.name, "id"))
 
     def kept(self) -> list[tuple[Any, ...]]:
-        text = "CAST(raw_value AS string)"
-        rows = self.shop.lake.sql(
-            f"SELECT rule, get_json_object({text}, '$.row.id') id, get_json_object({text}, '$.row.day') day "
-            f"FROM lake.{self.quarantine}"
-        )
-        return sorted((row["rule"], int(row["id"]), row["day"]) for row in rows.collect())
+        found = self.shop.lake.duckdb_rows(self.quarantine, "rule, raw_value")
+        rows = [(rule, json.loads(bytes(raw))["row"]) for rule, raw in found]
+        return sorted((rule, int(row["id"]), row["day"]) for rule, row in rows)
 
 
 UNFIT = [("type", i, "01.02.2024") for i in (20, ROWS - 1)]
@@ -66,12 +64,11 @@ def test_a_full_load_sets_rows_apart_once_although_it_is_interrupted(
     report = fed.run(max_quarantined_fraction=0.5)
     assert report.outcome == "done", report.reason
     assert fed.ids() == GOOD
-    read, changed = [row for row in fed.kept() if row in BAD], [("clean", i, "nor this") for i in (7, ROWS // 2, ROWS)]
+    kept = fed.kept()
+    read, changed = [row for row in kept if row in BAD], [("clean", i, "nor this") for i in (7, ROWS // 2, ROWS)]
     # the update of a row that had been loaded or set apart is an event of its own
-    assert {*fed.kept()} == {*read, *changed} and {BAD[1], *UNFIT} <= {*read} and len(read) == len({*read})
+    assert {*kept} == {*read, *changed} and {BAD[1], *UNFIT} <= {*read} and len(read) == len({*read})
     assert ("clean", ROWS, "no day") not in read
-    shop.sql("UPDATE s.days SET day = '02.02.2024', n = 1, due = null")
-    assert fed.run().outcome == "done" and fed.ids() == [*range(1, ROWS + 1)]
 
 
 def test_too_many_such_rows_fail_the_load_and_few_in_the_log_do_not(shop: Shop) -> None:

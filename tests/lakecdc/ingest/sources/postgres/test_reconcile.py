@@ -39,13 +39,14 @@ def test_values_of_every_type_agree(shop: Shop, monkeypatch: pytest.MonkeyPatch)
     for n, row in enumerate(rows):
         shop.sql(f"INSERT INTO s.every VALUES (to_timestamp({n}) + '1 microsecond', {', '.join(row)})")
     fed(shop)
-    report = compared(shop, ranges=3)
-    assert (report.outcome, report.metrics["rows_source"]) == ("nothing", 5), report.metrics
     # a quiet source moves the table's position as well
     monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
     sets = ", ".join(f"c{i} = NULL" for i in range(len(CASES)))
     shop.lake.sql(f"UPDATE lake.{shop.schema}.every SET {sets} WHERE id < TIMESTAMP '1970-01-01 00:00:01+00:00'")
-    ((kind, key, found),) = differences(compared(shop, ranges=3, max_wait=600.0))
+    report = compared(shop, ranges=3, max_wait=600.0)
+    # the other rows agree
+    ((kind, key, found),) = differences(report)
+    assert report.metrics["rows_source"] == 5
     assert (kind, key, len(found)) == ("different", '{"id":"1970-01-01T00:00:00.000001Z"}', len(CASES))
 
 

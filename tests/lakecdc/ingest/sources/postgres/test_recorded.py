@@ -34,6 +34,7 @@ def test_a_round_ends_at_the_recorded_position(shop: Shop) -> None:
     assert len(shop.model.tables[other]) == 1
 
 
+@pytest.mark.soak
 def test_smaller_batches_come_to_the_recorded_position_too(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)")
     name = shop.target("t")
@@ -53,7 +54,7 @@ def test_smaller_batches_come_to_the_recorded_position_too(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
-@pytest.mark.parametrize("load", [True, False])
+@pytest.mark.parametrize("load", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_history_holds_every_event_once(shop: Shop, monkeypatch: pytest.MonkeyPatch, load: bool) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql("INSERT INTO s.t SELECT i, 'a' FROM generate_series(1, 20) i")

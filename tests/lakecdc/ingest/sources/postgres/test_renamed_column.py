@@ -38,6 +38,7 @@ def test_a_renamed_column_is_the_same_column(shop: Shop) -> None:
     assert after["a"] not in before.values()
 
 
+@pytest.mark.soak
 def test_a_run_without_rows_takes_a_new_name_for_no_new_column(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, a text); INSERT INTO s.t VALUES (1, 'x'), (2, 'y')")
     name = shop.target("t")

@@ -80,6 +80,7 @@ def test_events_of_before_the_rename_that_come_after_it(
     assert len(field_ids(shop, name)) == len(before)
 
 
+@pytest.mark.soak
 def test_a_key_that_the_target_names_has_the_name_of_now(shop: Shop) -> None:
     name = make(shop, "UNIQUE (line)", key=["line", "id"])
     before = field_ids(shop, name)
@@ -123,6 +124,7 @@ def test_what_cannot_be_followed_stops_its_table(shop: Shop) -> None:
         assert [*field_ids(shop, found.table)] == ["id", "line", "v"]
 
 
+@pytest.mark.soak
 def test_a_quiet_table_goes_on(shop: Shop) -> None:
     name = make(shop)
     shop.sql("ALTER TABLE s.t RENAME id TO nr; ALTER TABLE s.t ADD extra int")

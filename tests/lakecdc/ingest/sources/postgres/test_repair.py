@@ -88,12 +88,12 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
     monkeypatch.setattr(snapshot, "take", changed_before)
     seen = []
 
-    def fed_in_small_batches(_seconds: float) -> None:
+    def fed_in_several_batches(_seconds: float) -> None:
         seen.append(in_table(shop, name))
-        (report,) = ingest(shop.lake.spark, shop.spec(max_batch_events=2))
+        (report,) = ingest(shop.lake.spark, shop.spec(max_batch_events=8))
         assert report.metrics.get("quarantined", 0) == 0, report.reason
 
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_in_small_batches)
+    monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_in_several_batches)
     report = compared(shop, max_wait=600.0, repair=True)
     assert (report.outcome, taken) == ("done", [1]), report.reason
     # a row that has expired differs as well, and the row whose key has moved came right with the log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -65,9 +66,8 @@ class Fed:
         self.shop.targets[0]["clean"]["compute"]["day"] = BOTH
 
     def kept(self) -> list[tuple[str, int]]:
-        text = "CAST(get_json_object(CAST(raw_value AS string), '$.row.id') AS int)"
-        rows = self.shop.lake.sql(f"SELECT rule, {text} AS id FROM lake.{self.quarantine}").collect()
-        return sorted((row["rule"], row["id"]) for row in rows)
+        rows = self.shop.lake.duckdb_rows(self.quarantine, "rule, raw_value")
+        return sorted((rule, int(json.loads(bytes(raw))["row"]["id"])) for rule, raw in rows)
 
     def state(self) -> tuple[Any, ...]:
         """What the quarantine has, and the table with its orders."""
@@ -99,8 +99,6 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     left = [*clean, ("unchanged", 1), ("unchanged", 5)]
     assert fed.kept() == left
     before = fed.state()
-    fed.replay()
-    assert fed.state() == before
     fed.correct()
     # alone, those that wait for others still do
     fed.replay(rules=["unchanged"])

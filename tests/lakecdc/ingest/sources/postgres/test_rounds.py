@@ -65,6 +65,7 @@ def test_untouched_large_values_stay_open(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
+@pytest.mark.soak
 def test_full_identity_fills_large_values_itself(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int, n int, body text)")
     shop.sql("ALTER TABLE s.t REPLICA IDENTITY FULL")
@@ -79,6 +80,7 @@ def test_full_identity_fills_large_values_itself(shop: Shop) -> None:
     assert shop.model.rows(name) == shop.sql("SELECT * FROM s.t ORDER BY id")
 
 
+@pytest.mark.soak
 def test_an_untouched_large_key_is_known(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (k text, n int, PRIMARY KEY (k, n), v int)")
     shop.sql("ALTER TABLE s.t ALTER k SET STORAGE EXTERNAL")
@@ -107,6 +109,7 @@ def test_composite_key_changes_and_swaps(shop: Shop) -> None:
     assert first["source_time"] is not None and len(first["order"]) == 65
 
 
+@pytest.mark.soak
 def test_truncate_voids_what_came_before(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v int)")
     shop.sql("CREATE TABLE s.other (id int PRIMARY KEY)")
@@ -138,6 +141,7 @@ def test_a_transaction_is_never_cut(shop: Shop) -> None:
     assert len(shop.model.rows(name)) == 300
 
 
+@pytest.mark.soak
 def test_batches_end_where_their_bytes_do(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, body text)")
     name = shop.target("t")
@@ -222,6 +226,7 @@ def test_a_table_of_one_nullable_column_loses_no_row(shop: Shop) -> None:
     assert batch.rows and batch.rows.load and batch.rows.load.left_out.value == 1
 
 
+@pytest.mark.soak
 def test_rows_larger_than_a_block(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, v text)")
     shop.sql("INSERT INTO s.t SELECT i, repeat(E'x\"\\n', 2000000) FROM generate_series(1, 3) i")
@@ -230,7 +235,7 @@ def test_rows_larger_than_a_block(shop: Shop) -> None:
     assert [len(row[1]) for row in shop.model.rows(name)] == [6_000_000] * 3
 
 
-@pytest.mark.parametrize("seconds", [0, 1e-9])
+@pytest.mark.parametrize("seconds", [0, pytest.param(1e-9, marks=pytest.mark.soak)])
 def test_a_round_whose_disk_was_lost_is_the_same_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:

@@ -62,6 +62,7 @@ def test_an_idle_table_moves_along(shop: Shop) -> None:
     assert set(shop.model.batches[-1][0].source.facts) == {"source_lag_seconds"} and set(facts) == {"slot_lag_bytes"}
 
 
+@pytest.mark.soak
 def test_the_lag_is_what_the_run_has_left(shop: Shop) -> None:
     tables(shop, "one")
     shop.run()
@@ -78,7 +79,6 @@ def test_a_failing_table_that_keeps_too_much_is_given_up(shop: Shop) -> None:
     shop.run()
     insert(shop, "bad", 1)
     insert(shop, "good", *range(1, 20))
-    assert not shop.run(failing=bad, max_slot_lag_bytes=10**9).given_up
     assert "a full load is needed" in str(shop.run(failing=bad, max_slot_lag_bytes=100).given_up[bad])
     assert confirmed(shop) == at(shop.model.positions[good]) > at(shop.model.positions[bad])
     assert "a full load is needed" in str(shop.run().refused[bad])

@@ -154,15 +154,28 @@ def test_a_second_run_is_a_conflict(shop: Shop) -> None:
     assert start(shop) == {}
 
 
-def test_another_cluster_stops_the_run(shop: Shop) -> None:
-    name = table(shop)
+def test_positions_that_the_source_does_not_go_on_from(shop: Shop) -> None:
+    name, good = table(shop), table(shop, "good")
     shop.run()
-    position = shop.model.positions[name]
-    assert position is not None
-    shop.model.positions[name] = replace(position, identity="4711:1")
+    stood = shop.model.positions[name]
+    assert stood is not None
+    shop.model.positions[name] = replace(stood, identity="4711:1")
     with pytest.raises(InputError, match="belongs to the cluster and timeline 4711:1") as caught:
         start(shop)
     assert caught.value.table == name
+    shop.model.positions[name] = stood
+    move(shop, name, lsn="0/1000")
+    refused = start(shop)
+    assert set(refused) == {name}
+    assert "The log between 0/1000 and" in str(refused[name]) and "a full load is needed" in str(refused[name])
+    move(shop, name, lsn="FFFFFF/0")
+    assert "the source was restored" in str(start(shop)[name])
+    assert good not in start(shop)
+    shop.model.positions[name] = stood
+    shop.sql(f"ALTER PUBLICATION {shop.schema} DROP TABLE s.t")
+    assert "lost" in str(start(shop)[name]) and "a full load is needed" in str(start(shop)[name])
+    shop.sql("DROP TABLE s.good; CREATE TABLE s.good (id int PRIMARY KEY, v int)")
+    assert "was dropped and made anew" in str(start(shop)[good])
 
 
 def test_a_dropped_slot_stops_the_run(shop: Shop) -> None:
@@ -179,32 +192,6 @@ def test_a_dropped_publication_stops_the_run(shop: Shop) -> None:
     shop.sql(f"DROP PUBLICATION {shop.schema}")
     with pytest.raises(InputError, match="The publication .* is gone"):
         start(shop)
-
-
-def test_a_gap_in_the_log_is_found_per_table(shop: Shop) -> None:
-    name, good = table(shop), table(shop, "good")
-    shop.run()
-    move(shop, name, lsn="0/1000")
-    refused = start(shop)
-    assert set(refused) == {name}
-    assert "The log between 0/1000 and" in str(refused[name]) and "a full load is needed" in str(refused[name])
-    move(shop, name, lsn="FFFFFF/0")
-    assert "the source was restored" in str(start(shop)[name])
-    assert good not in start(shop)
-
-
-def test_a_table_that_left_the_publication_needs_a_full_load(shop: Shop) -> None:
-    name, _good = table(shop), table(shop, "good")
-    shop.run()
-    shop.sql(f"ALTER PUBLICATION {shop.schema} DROP TABLE s.t")
-    assert "lost" in str(start(shop)[name]) and "a full load is needed" in str(start(shop)[name])
-
-
-def test_a_table_made_anew_at_the_source_needs_a_full_load(shop: Shop) -> None:
-    name = table(shop)
-    shop.run()
-    shop.sql("DROP TABLE s.t; CREATE TABLE s.t (id int PRIMARY KEY, v int)")
-    assert "was dropped and made anew" in str(start(shop)[name])
 
 
 def test_a_publication_that_hides_something_is_refused(shop: Shop) -> None:

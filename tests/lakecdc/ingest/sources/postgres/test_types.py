@@ -106,15 +106,19 @@ def test_a_value_without_counterpart_does_not_fit(source_type: str, target_type:
     assert found.to_pylist() == [{"c0": None, "misfits": [("odd", value)]}, {"c0": None, "misfits": None}]
 
 
-def test_such_a_value_can_be_kept_as_text(shop: Shop) -> None:
+def test_such_a_value_can_be_kept_as_text_or_left_out(shop: Shop) -> None:
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, d date, p point, n numeric)")
+    shop.sql("CREATE TABLE s.u (id int PRIMARY KEY, odd point, v text)")
+    shop.sql("INSERT INTO s.u VALUES (1, '(1,2)', 'a')")
+    other = shop.target("u", exclude_columns=["odd"])
     shop.sql("INSERT INTO s.t VALUES (1, 'infinity', '(1,2)', 12.3)")
     name = shop.target("t", columns={"d": "string", "p": "string", "n": "decimal(20,4)"})
     shop.run()
-    shop.sql("INSERT INTO s.t VALUES (2, '-infinity', '(3,4)', 4.5)")
+    shop.sql("INSERT INTO s.t VALUES (2, '-infinity', '(3,4)', 4.5); INSERT INTO s.u VALUES (2, '(1,2)', 'b')")
     shop.run()
     expected = [(1, "infinity", "(1,2)", Decimal("12.3000")), (2, "-infinity", "(3,4)", Decimal("4.5000"))]
     assert shop.model.rows(name) == expected
+    assert shop.model.rows(other) == [(1, "a"), (2, "b")]
 
 
 def test_a_type_without_counterpart_is_refused_by_name(shop: Shop) -> None:
@@ -132,16 +136,6 @@ def test_a_type_without_counterpart_is_refused_by_name(shop: Shop) -> None:
         assert isinstance(error, InputError)
         assert "Column 'odd' has type" in str(error) and '"exclude_columns": ["odd"]' in str(error)
     assert [batch.target.table for batch, _events in shop.model.batches] == [good], "the other table goes on"
-
-
-def test_excluded_columns_do_not_travel(shop: Shop) -> None:
-    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, odd point, v text)")
-    shop.sql("INSERT INTO s.t VALUES (1, '(1,2)', 'a')")
-    name = shop.target("t", exclude_columns=["odd"])
-    shop.run()
-    shop.sql("INSERT INTO s.t VALUES (2, '(1,2)', 'b')")
-    shop.run()
-    assert shop.model.rows(name) == [(1, "a"), (2, "b")]
 
 
 def test_numeric_without_a_modifier_has_no_bound() -> None:
