@@ -28,15 +28,6 @@ pytestmark = [pytest.mark.demo, pytest.mark.timeout(1800)]
 ROWS = 2_000
 # of three hours governance follows the first at once, each of which costs some starts of Spark
 HOURS = on_demand((1, 3), in_ci=(1,))
-# where hours are few, all steps of a governance DAG run in one application, as users may have it
-IN_ONE_APPLICATION = """
-import sys
-from demo import __main__, environment
-
-as_it_stands = environment.dag_config
-environment.dag_config = lambda settings: {**as_it_stands(settings), "one_application": True}
-sys.exit(__main__.main())
-"""
 
 
 @pytest.fixture(scope="module", params=HOURS)
@@ -67,8 +58,7 @@ def shown(settings: Settings) -> Shown:
     knobs = {"DEMO_ROWS": str(ROWS), "DEMO_HOURS": str(settings.hours), "DEMO_FOLDER": str(settings.folder)}
     paths = os.pathsep.join(filter(None, [str(REPOSITORY / "spark_jobs"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, **interpreted(), **knobs, "PYTHONPATH": paths}
-    start = ["-m", "demo"] if settings.governed_hours else ["-c", IN_ONE_APPLICATION]
-    command = [sys.executable, *start, "--ui"]
+    command = [sys.executable, "-m", "demo", "--ui"]
     process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
