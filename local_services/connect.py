@@ -13,7 +13,7 @@ from typing import Any
 from local_services.iceberg_rest import java
 from local_services.kafka import JVM, Kafka
 from local_services.kafka_jars import class_path
-from local_services.process import Service, ServiceError
+from local_services.process import PATIENCE, Service, ServiceError
 
 
 class Connect(Service):
@@ -28,7 +28,6 @@ class Connect(Service):
     """
 
     name = "connect"
-    ready_seconds = 120
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Connect(Service):
             return False
         return True
 
-    def run_connector(self, name: str, settings: Mapping[str, str], *, seconds: float = 60) -> None:
+    def run_connector(self, name: str, settings: Mapping[str, str], *, seconds: float = PATIENCE) -> None:
         """Create or update a connector and wait until its task runs.
 
         :param name: the connector's name
@@ -82,7 +81,7 @@ class Connect(Service):
         self.request("PUT", f"/connectors/{name}/config", {"name": name, "tasks.max": "1", **settings})
         self._wait(lambda: self._runs(name), f"the connector {name} does not run", seconds)
 
-    def restart_connector(self, name: str, *, seconds: float = 60) -> None:
+    def restart_connector(self, name: str, *, seconds: float = PATIENCE) -> None:
         """Stop a connector and let it continue from its position.
 
         :param name: the connector's name

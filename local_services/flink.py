@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from local_services.maven import copy_dependencies
 from local_services.paths import REPOSITORY, TOOLS
-from local_services.process import LOG_TAIL, ServiceError
+from local_services.process import LOG_TAIL, PATIENCE, ServiceError
 from local_services.setup_program import setup_program
 
 #: the 2.1 line is what iceberg-flink-runtime-2.1 is made for
@@ -109,7 +109,7 @@ class FlinkTables:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def rows(self, table: str, seconds: float = 300) -> list[dict[str, Any]]:
+    def rows(self, table: str, seconds: float = PATIENCE) -> list[dict[str, Any]]:
         """Wait until a table is complete and return the rows it must hold, values as in the JSON of the events.
 
         :param table: name without namespace
@@ -118,7 +118,7 @@ class FlinkTables:
         self.wait_for(f"{table}.json", f"{table}.failed", seconds)
         return list(json.loads((self.folder / f"{table}.json").read_text()))
 
-    def wait_for(self, name: str, failure: str, seconds: float = 300) -> None:
+    def wait_for(self, name: str, failure: str, seconds: float = PATIENCE) -> None:
         """Wait for a file of the program's.
 
         :param name: the file

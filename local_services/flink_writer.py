@@ -24,10 +24,10 @@ from urllib.parse import unquote, urlsplit
 
 from local_services.flink_changes import Batch, Changes
 from local_services.flink_shapes import NAMESPACE, Column, Evolution, Shape, tables
+from local_services.process import PATIENCE
 
 #: batches of a table whose shape evolves half way, after the evolution
 _BATCHES_AFTER = 3
-_BATCH_SECONDS = 60.0
 #: an endless table gets a batch this often
 _PACE_SECONDS = 1.0
 _SETTINGS = {
@@ -243,7 +243,7 @@ class TableWriter:
         changes_before = self._flink.committed_changes(self.name)
         self._rows_written += sum(event["op"] != "d" for event in batch)
         _publish(file, "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in batch))
-        until = time.monotonic() + _BATCH_SECONDS
+        until = time.monotonic() + PATIENCE
         while not self._has_arrived(changes_before):
             state = str(job.getJobStatus().get().toString())
             if state in ("FAILED", "CANCELED") or time.monotonic() > until:

@@ -17,6 +17,8 @@ from typing import Self
 from local_services.paths import Account, first_closed_folder
 
 LOG_TAIL = 2000
+#: seconds that a server or job may take on a busy machine; one that has ended is noticed at once
+PATIENCE = 600.0
 
 
 class ServiceError(RuntimeError):
@@ -67,7 +69,6 @@ class Service(Startable):
 
     name: str = "service"
     stop_signal: signal.Signals = signal.SIGTERM
-    ready_seconds: float = 60
 
     def __init__(self, log_file: Path, port: int | None = None, account: Account | None = None) -> None:
         self.log_file = log_file
@@ -187,13 +188,13 @@ class Service(Startable):
         )
 
     def _wait_ready(self) -> None:
-        deadline = time.monotonic() + self.ready_seconds
+        deadline = time.monotonic() + PATIENCE
         while not self.is_ready():
             if not self.running:
                 raise ServiceError(f"{self.name} ended at its start:\n{self._log_tail()}")
             if time.monotonic() > deadline:
                 self.stop()
-                raise ServiceError(f"{self.name} is not ready after {self.ready_seconds} s:\n{self._log_tail()}")
+                raise ServiceError(f"{self.name} is not ready after {PATIENCE:.0f} s:\n{self._log_tail()}")
             time.sleep(0.05)
 
     def _log_tail(self) -> str:

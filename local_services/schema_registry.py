@@ -20,7 +20,6 @@ class SchemaRegistry(Service):
     """
 
     name = "schema registry"
-    ready_seconds = 120
 
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
         super().__init__(folder.absolute() / "registry.log", port)

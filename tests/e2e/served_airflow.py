@@ -18,12 +18,11 @@ import httpx
 from demo.settings import CATALOG, Settings
 from demo.web import WebPage
 from local_services.postgres import Postgres
-from local_services.process import free_port
+from local_services.process import PATIENCE, free_port
 from tests.conftest import interpreted
 from tests.open_folder import open_folder
 
 _API = "/api/v2"
-_SECONDS = 600.0
 _ANSWER_SECONDS = 300.0
 
 
@@ -103,7 +102,7 @@ class ServedAirflow:
         assert answer.is_success, answer.text
         return dict(answer.json())
 
-    def once(self, look: Callable[[], Any], seconds: float = _SECONDS) -> Any:
+    def once(self, look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         """What there is as soon as there is something."""
         deadline = time.monotonic() + seconds
         while not (found := look()):

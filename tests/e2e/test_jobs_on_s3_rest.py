@@ -32,6 +32,7 @@ from lakecdc.contract.report import JobReport, TableReport, now
 from lakecdc.contract.spec import parse_spec
 from local_services import spark_classes
 from local_services.iceberg_rest import IcebergRest
+from local_services.process import PATIENCE
 from local_services.s3 import S3Server
 from tests.conftest import interpreted
 from tests.lakecdc.ingest.histories import History, lines
@@ -102,7 +103,7 @@ class ByHand:
             self._ended(self._shared)
 
     def _ended(self, process: subprocess.Popen[str]) -> None:
-        self.printed.append(process.communicate(timeout=400)[0])
+        self.printed.append(process.communicate(timeout=PATIENCE)[0])
         assert process.returncode == 0, "".join(self.printed)[-4000:]
 
     def _write(self, job: str, parts: dict[str, Any]) -> None:

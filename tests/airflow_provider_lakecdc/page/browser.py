@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from local_services.process import free_port
-
-_READY_SECONDS = 180.0
+from local_services.process import PATIENCE, free_port
 
 
 @contextmanager
@@ -56,7 +54,7 @@ def api_server(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
 
 
 def _wait_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         assert process.poll() is None, log.read_text()[-3000:]
         try:

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from lakecdc.runtime import failpoints
+from local_services.process import PATIENCE
 from tests.conftest import interpreted
 
 SCRIPTS = Path(__file__).parents[3] / "spark_jobs"
-# a start of Spark on a busy machine
-_SECONDS = 300
 
 
 def act_at(monkeypatch: pytest.MonkeyPatch, failpoint: str) -> None:
@@ -50,17 +49,17 @@ class Run:
 
     def was_killed(self) -> bool:
         """Wait for the end; tell whether SIGKILL made it and no report was written."""
-        return self.process.wait(_SECONDS) == -signal.SIGKILL and not self.report_file.exists()
+        return self.process.wait(PATIENCE) == -signal.SIGKILL and not self.report_file.exists()
 
     def wait_for(self, flag: Path) -> None:
         """Wait until the process has made a file."""
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not flag.exists():
             assert self.process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
 
     def report(self) -> dict[str, Any]:
         """Wait for the end and read the report."""
-        self.process.wait(_SECONDS)
+        self.process.wait(PATIENCE)
         found: dict[str, Any] = json.loads(self.report_file.read_text())
         return found
