@@ -100,7 +100,6 @@ def test_an_older_batch_changes_nothing(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == by_key(history.expected())
 
 
-@pytest.mark.soak
 def test_an_older_insert_does_not_resurrect_a_deleted_row(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History(random.Random(5))
@@ -138,7 +137,6 @@ def test_in_order_batch_reads_no_data_file(lake: Lake, tmp_path: Path) -> None:
     assert rows(lake, name) == by_key(history.expected())
 
 
-@pytest.mark.soak
 def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     history = History.of(31, 40)
@@ -173,7 +171,6 @@ def test_a_new_column_is_added(lake: Lake, tmp_path: Path) -> None:
     assert (77, 1.5) in lake.duckdb_rows(name, "id, extra")
 
 
-@pytest.mark.soak
 def test_partition_that_does_not_derive_from_the_key_is_refused(lake: Lake, tmp_path: Path) -> None:
     name = lake.new_name("files")
     (tmp_path / "a.jsonl").write_text(lines(History.of(51, 5).events))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from lakecdc.maintain.delete_files import convert_native
 from lakecdc.maintain.delete_files.match import deleted_positions
-from lakecdc.maintain.delete_files.write import write
+from lakecdc.writer.deletes import write
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.match import Engine
     from lakecdc.maintain.delete_files.plan import Group
-    from lakecdc.maintain.delete_files.write import Target, Writer
+    from lakecdc.writer.deletes import Target, Writer
 
 
 def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:

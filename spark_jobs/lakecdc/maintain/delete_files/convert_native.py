@@ -18,12 +18,12 @@ from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import reaches
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
-from lakecdc.maintain.delete_files.bitmaps import bitmap
 from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
 from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
 from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
-from lakecdc.maintain.delete_files.write import RESULT, FilePositions, collect_results, described, without_unchanged
 from lakecdc.runtime.worker import settle
+from lakecdc.writer.bitmaps import bitmap
+from lakecdc.writer.deletes import RESULT, FilePositions, collect_results, described, without_unchanged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
-    from lakecdc.maintain.delete_files.write import Target, Writer
+    from lakecdc.writer.deletes import Target, Writer
 
 _PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
 _FILE = (

@@ -27,7 +27,6 @@ from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
-from lakecdc.maintain.delete_files.write import count_only, target_of, writer_of
 from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
@@ -36,13 +35,14 @@ from lakecdc.metadata.readers import readable_by
 from lakecdc.metadata.settled_deletes import NOTHING
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
+from lakecdc.writer.deletes import count_only, target_of, writer_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.contract.spec import JobSpec
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.maintain.delete_files.write import Writer
+    from lakecdc.writer.deletes import Writer
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +257,8 @@ class Rewrite:
         engine = choose_engine(self._table, group, self._options.engine)
         if group.pairs:
             self._result.engines.add(engine)
-        target = target_of(self._table, group, folder, merged_tasks(group))
+        data_files = {task.number: task.location for task in group.tasks}
+        target = target_of(self._table, data_files, folder, merged_tasks(group))
         return convert(self._table, group, engine, target, writer)
 
     def _dry_run(self) -> TableReport:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import storage_properties
-from lakecdc.maintain.delete_files.bitmaps import bitmap
 from lakecdc.runtime.worker import settle
+from lakecdc.writer.bitmaps import bitmap
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.maintain.delete_files.plan import Group
 
 #: a task's result: one row per written file, or only the number of an unreadable data file
 RESULT = (
@@ -70,26 +69,27 @@ class FilePositions:
 
 
 class Writer(Protocol):
-    """Writer of position files; see ``write_position_deletes`` and ``write_deletion_vectors``."""
+    """Writer of position files; see ``position_deletes`` and ``deletion_vectors``."""
 
     def __call__(self, files: Iterable[FilePositions], target: Target, /) -> Iterator[WrittenDeletes]:
         """Write files and describe them."""
         ...
 
 
-def target_of(table: IcebergTable, group: Group, folder: str, merge: frozenset[int]) -> Target:
-    """Build the settings for writing a group's delete files.
+def target_of(table: IcebergTable, data_files: Mapping[int, str], folder: str, merge: frozenset[int]) -> Target:
+    """Build the settings for writing delete files.
 
+    :param data_files: number to location of the data files that they may refer to.
     :param folder: location to write below.
     :param merge: numbers of the data files whose position deletes are merged.
     """
-    return Target(folder, storage_properties(table), {task.number: task.location for task in group.tasks}, merge)
+    return Target(folder, storage_properties(table), data_files, merge)
 
 
 def writer_of(table: IcebergTable) -> Writer:
     """Return the writer for the table's format version."""
-    from lakecdc.maintain.delete_files.write_deletion_vectors import write_deletion_vectors
-    from lakecdc.maintain.delete_files.write_position_deletes import write_position_deletes
+    from lakecdc.writer.deletion_vectors import write_deletion_vectors
+    from lakecdc.writer.position_deletes import write_position_deletes
 
     return write_deletion_vectors if table.format_version >= 3 else write_position_deletes
 
@@ -102,9 +102,9 @@ def count_only(files: Iterable[FilePositions], _: Target) -> Iterator[WrittenDel
 
 
 def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> list[WrittenDeletes]:
-    """Write the delete files of a group.
+    """Write the delete files of some data files.
 
-    :param positions: from :func:`lakecdc.maintain.delete_files.match.deleted_positions`.
+    :param positions: ``file_number``, ``position``, and whether it was ``known``.
     :param tasks: maximum number of writing tasks.
     :return: one entry per data file with newly deleted positions or merged deletes.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyroaring import BitMap64
 
-    from lakecdc.maintain.delete_files.write import FilePositions, Target
+    from lakecdc.writer.deletes import FilePositions, Target
 
 _COLUMNS = [(FILE_PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long")]
 

@@ -11,7 +11,7 @@ from lakecdc.iceberg.file_io import output
 from lakecdc.iceberg.puffin import PuffinBuilder
 
 if TYPE_CHECKING:
-    from lakecdc.maintain.delete_files.write import FilePositions, Target
+    from lakecdc.writer.deletes import FilePositions, Target
 
 
 def write_deletion_vectors(files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
