@@ -14,6 +14,8 @@ from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_
 from lakecdc.ingest.sources.mysql.reading import Relation, Summary
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
+
     from lakecdc.iceberg.table import IcebergTable
 
 
@@ -22,6 +24,9 @@ class Feed(log_feed.Feed[SourceTable]):
     """A table during a run.
 
     :param stop: place where the next batch must end, because the target has the columns of that place already; else 0.
+    :param zero_dates: that the log has had.
+    :param loaded_zero_dates: of each part of a full load, as counted by the tasks that write it, and by those that read
+        it for Spark, which begin again for these.
     :param numbers: of the source's columns at the position, in their order; empty if they are not known.
     :param key_numbers: of the key's columns, which they keep; empty if these are known by their names alone.
     :param left_out: numbers of columns that the target has never had.
@@ -31,6 +36,7 @@ class Feed(log_feed.Feed[SourceTable]):
 
     stop: int = 0
     zero_dates: int = 0
+    loaded_zero_dates: list[tuple[Accumulator[int], Accumulator[int]]] = field(default_factory=list)
     numbers: Mapping[str, int] = field(default_factory=dict)
     key_numbers: tuple[int, ...] = ()
     left_out: set[int] = field(default_factory=set)

@@ -32,7 +32,6 @@ from lakecdc.model.positions import BinlogPosition, LogPosition, Place
 from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
@@ -55,8 +54,6 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         self.spark, self.spec, self.source = spark, spec, spec.source
         self.where = address(self.source)
         self._session_or_none: Session | None = None
-        # zero dates that full loads have read: by tasks that write, and by those for Spark, which begin again for these
-        self._zero_dates: list[tuple[Accumulator[int], Accumulator[int]]] = []
         self._files: dict[str, int] = {}
 
     def open(self) -> str:
@@ -187,13 +184,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             layout=binlog.layout(found, relations, feed.key, columns, bases(feed.table, relations)),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
-            facts=self._zero_date_facts(feed),
+            facts=_zero_date_facts(feed),
         )
-
-    def _zero_date_facts(self, feed: Feed) -> dict[str, int]:
-        loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self._zero_dates)
-        zero_dates = feed.zero_dates + loaded
-        return {"zero_dates": zero_dates} if zero_dates else {}
 
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
         found = binlog.Round.from_parked(parked, events)
@@ -262,8 +254,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         """Return what tasks run that write the rows, and those that read them for Spark."""
         names, rows = [column.name for column in feed.columns], snapshot.type_rows(feed.table, feed.key, feed.columns)
         context = self.spark.sparkContext
-        self._zero_dates.append((context.accumulator(0), context.accumulator(0)))
-        by_tasks, by_spark = self._zero_dates[-1]
+        by_tasks, by_spark = context.accumulator(0), context.accumulator(0)
+        feed.loaded_zero_dates.append((by_tasks, by_spark))
         read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
         return snapshot.ReadTables(read, rows), snapshot.ReadTables(replace(read, zero_dates=by_spark), rows)
 
@@ -271,3 +263,9 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         if self._session_or_none:
             self._session_or_none.close()
             self._session_or_none = None
+
+
+def _zero_date_facts(feed: Feed) -> dict[str, int]:
+    loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in feed.loaded_zero_dates)
+    zero_dates = feed.zero_dates + loaded
+    return {"zero_dates": zero_dates} if zero_dates else {}
