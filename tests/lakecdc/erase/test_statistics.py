@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
+from lakecdc.erase import job as job_module
 from lakecdc.erase.job import erase_rows
 from lakecdc.iceberg.jvm import jvm
 from lakecdc.iceberg.table_statistics import compute_columns, compute_partitions, partition_statistics
@@ -31,7 +33,7 @@ def plant(lake: Lake, name: str, file: Path) -> None:
     table.java.updatePartitionStatistics().setPartitionStatistics(made).commit()
 
 
-def test_partition_statistics_of_an_older_spec_do_not_keep_a_key(lake: Lake) -> None:
+def test_partition_statistics_of_an_older_spec_do_not_keep_a_key(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     name = create(lake, 2, "id")
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
     append(lake, name, 1, 4)
@@ -55,6 +57,11 @@ def test_partition_statistics_of_an_older_spec_do_not_keep_a_key(lake: Lake) -> 
     dry = run(lake, erase_rows, name, keys_table=f"{name}_keys", dry_run=True)
     assert dry.metrics["places"][-1]["files_with_keys"] == {"statistics": 1, "unreferenced": 1}
     forgotten.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "drop_statistics", lambda *_: 0)
+        failed = run(lake, erase_rows, name, keys_table=f"{name}_keys")
+    assert (failed.outcome, failed.metrics["files_with_keys"]) == ("failed", 1)
+
     done = run(lake, erase_rows, name, keys_table=f"{name}_keys")
     assert (done.outcome, done.metrics["statistics_deleted"]) == ("done", 1), done.reason
     assert GONE not in told(folder) and not partition_statistics(lake.table(name))
