@@ -70,28 +70,26 @@ class Connect(Service):
             return False
         return True
 
-    def run_connector(self, name: str, settings: Mapping[str, str], *, seconds: float = PATIENCE) -> None:
+    def run_connector(self, name: str, settings: Mapping[str, str]) -> None:
         """Create or update a connector and wait until its task runs.
 
         :param name: the connector's name
         :param settings: its settings, ``connector.class`` included
-        :param seconds: how long to wait
         :raises ServiceError: if the settings are refused, the task fails or does not run in time
         """
         self.request("PUT", f"/connectors/{name}/config", {"name": name, "tasks.max": "1", **settings})
-        self._wait(lambda: self._runs(name), f"the connector {name} does not run", seconds)
+        self._wait(lambda: self._runs(name), f"the connector {name} does not run")
 
-    def restart_connector(self, name: str, *, seconds: float = PATIENCE) -> None:
+    def restart_connector(self, name: str) -> None:
         """Stop a connector and let it continue from its position.
 
         :param name: the connector's name
-        :param seconds: how long to wait for either
         :raises ServiceError: if it does not stop or run in time, or its task fails
         """
         self.request("PUT", f"/connectors/{name}/stop")
-        self._wait(lambda: self._state(name) == ("STOPPED", []), f"the connector {name} does not stop", seconds)
+        self._wait(lambda: self._state(name) == ("STOPPED", []), f"the connector {name} does not stop")
         self.request("PUT", f"/connectors/{name}/resume")
-        self._wait(lambda: self._runs(name), f"the connector {name} does not run", seconds)
+        self._wait(lambda: self._runs(name), f"the connector {name} does not run")
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call the REST interface.
@@ -112,11 +110,11 @@ class Connect(Service):
             raise ServiceError(f"{self.name}: {error.code} {error.read().decode(errors='replace')[:2000]}") from None
         return json.loads(text) if text else None
 
-    def _wait(self, arrived: Callable[[], bool], complaint: str, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+    def _wait(self, arrived: Callable[[], bool], complaint: str) -> None:
+        deadline = time.monotonic() + PATIENCE
         while not arrived():
             if time.monotonic() > deadline:
-                raise ServiceError(f"{self.name}: {complaint} after {seconds} s")
+                raise ServiceError(f"{self.name}: {complaint} after {PATIENCE:.0f} s")
             time.sleep(0.1)
 
     def _state(self, name: str) -> tuple[str, list[dict[str, str]]]:

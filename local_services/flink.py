@@ -109,23 +109,23 @@ class FlinkTables:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def rows(self, table: str, seconds: float = PATIENCE) -> list[dict[str, Any]]:
+    def rows(self, table: str) -> list[dict[str, Any]]:
         """Wait until a table is complete and return the rows it must hold, values as in the JSON of the events.
 
         :param table: name without namespace
         :raises ServiceError: if it failed, or is not complete in time
         """
-        self.wait_for(f"{table}.json", f"{table}.failed", seconds)
+        self.wait_for(f"{table}.json", f"{table}.failed")
         return list(json.loads((self.folder / f"{table}.json").read_text()))
 
-    def wait_for(self, name: str, failure: str, seconds: float = PATIENCE) -> None:
+    def wait_for(self, name: str, failure: str) -> None:
         """Wait for a file of the program's.
 
         :param name: the file
         :param failure: the file that says why the other one will not come
         :raises ServiceError: if that one appears, if the program has ended, or the time is over
         """
-        until, file = time.monotonic() + seconds, self.folder / name
+        until, file = time.monotonic() + PATIENCE, self.folder / name
         while not file.exists():
             ended = self._process is None or self._process.poll() is not None
             if (self.folder / failure).exists():

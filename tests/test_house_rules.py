@@ -25,7 +25,7 @@ LONGER = {
     "tests/lakecdc/ingest/sources/mysql/test_rounds.py": 410,
     "tests/lakecdc/ingest/sources/mysql/test_start.py": 408,
     "tests/lakecdc/maintain/test_all_jobs.py": 489,
-    "tests/lakecdc/maintain/test_compact.py": 437,
+    "tests/lakecdc/maintain/test_compact.py": 428,
 }
 DOCUMENTED_SHARE = 0.75
 GATEWAY_NAMES = {"_jvm", "_jsparkSession", "_jsc", "_jdf"}

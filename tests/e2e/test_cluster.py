@@ -33,7 +33,6 @@ from tests.airflow_provider_lakecdc.conftest import lake as lake
 from tests.airflow_provider_lakecdc.tables import FedTable
 from tests.lakecdc.ingest.histories import History, lines
 from tests.lakecdc.maintain.orphans.support import age
-from tests.on_demand import on_demand
 from tests.readers import duckdb_rows
 
 pytestmark = pytest.mark.services
@@ -165,9 +164,8 @@ def _paths(entries: pa.Table) -> list[str]:
     return entries[column].to_pylist()
 
 
-@pytest.mark.parametrize("sorting", on_demand((False, True), in_ci=(False,)))
 def test_jobs_lose_nothing_with_an_executor(
-    cluster: SparkCluster, context: Any, lake: dict[str, str], tmp_path: Path, sorting: bool
+    cluster: SparkCluster, context: Any, lake: dict[str, str], tmp_path: Path
 ) -> None:
     history = History(random.Random(3))
     for key in range(40):
@@ -186,8 +184,7 @@ def test_jobs_lose_nothing_with_an_executor(
     assert losing(IngestOperator, **ingestion(tmp_path)) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
     assert losing(RewriteDeleteFilesOperator, tables=TABLE) == {"done"}
-    if sorting:
-        assert losing(SortDataFilesOperator, tables=TABLE, min_overlap_depth=1.0) == {"done"}
+    assert losing(SortDataFilesOperator, tables=TABLE, min_overlap_depth=1.0) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
 
 
@@ -253,7 +250,7 @@ def test_no_file_of_a_lost_executor_stays_of_events_and_deletes(
     [
         ("./nowhere/bin/python", "cannot find Python"),
         # the one that the environments are made from
-        pytest.param(f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}", marks=pytest.mark.soak),
+        (f"{sys.base_prefix}/bin/python3", f"lacks {PACKAGES[0]}"),
     ],
 )
 def test_a_python_that_does_not_fit_is_told_before_anything_is_written(

@@ -18,7 +18,8 @@ from lakecdc.contract.report import TableReport
 from local_services.flink import FlinkTables
 from local_services.flink_shapes import NAMESPACE, Column, Shape, columns_at_the_end, tables
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import count, run
+from tests.lakecdc.maintain.delete_files.support import run
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services

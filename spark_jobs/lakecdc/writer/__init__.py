@@ -6,5 +6,5 @@ partitions of a table's new files, ``files`` those that a task has open, ``frame
 ``stage`` makes Iceberg's objects of what tasks have written, for a commit.
 
 ``deletes`` writes the deleted positions of data files, in format v2 by ``position_deletes`` and in v3 by
-``deletion_vectors``; ``bitmaps`` makes sets of positions of arrays.
+``deletion_vectors``.
 """

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
-from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.runtime.worker import settle
-from lakecdc.writer.bitmaps import bitmap
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,16 +72,6 @@ class Writer(Protocol):
     def __call__(self, files: Iterable[FilePositions], target: Target, /) -> Iterator[WrittenDeletes]:
         """Write files and describe them."""
         ...
-
-
-def target_of(table: IcebergTable, data_files: Mapping[int, str], folder: str, merge: frozenset[int]) -> Target:
-    """Build the settings for writing delete files.
-
-    :param data_files: number to location of the data files that they may refer to.
-    :param folder: location to write below.
-    :param merge: numbers of the data files whose position deletes are merged.
-    """
-    return Target(folder, storage_properties(table), data_files, merge)
 
 
 def writer_of(table: IcebergTable) -> Writer:
@@ -177,3 +165,16 @@ def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
             current.hit |= bitmap(part[~flags])
     if current is not None:
         yield current
+
+
+def bitmap(positions: Any) -> BitMap64:
+    """Build a set of positions from an array of them.
+
+    :param positions: numpy array of non-negative integers.
+    """
+    from array import array
+
+    from pyroaring import BitMap64
+
+    # twice as fast as from the numpy array itself
+    return BitMap64(array("Q", positions.astype("uint64").tobytes()))

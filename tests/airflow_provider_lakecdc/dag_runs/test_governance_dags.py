@@ -27,7 +27,7 @@ class TestGovernance:
         [
             # other tests here run this DAG, and those of an approval the weekly one
             pytest.param(
-                *("lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"]), marks=pytest.mark.soak
+                "lakecdc_hourly_governance", ["rewrite_delete_files", "compact_data_files"], marks=pytest.mark.soak
             ),
             (
                 "lakecdc_nightly_governance",
@@ -37,7 +37,8 @@ class TestGovernance:
                 ],
             ),
             pytest.param(
-                *("lakecdc_weekly_governance", ["expire_partitions", "remove_orphan_files", "compute_statistics"]),
+                "lakecdc_weekly_governance",
+                ["expire_partitions", "remove_orphan_files", "compute_statistics"],
                 marks=pytest.mark.soak,
             ),
         ],

@@ -26,7 +26,6 @@ from airflow_provider_lakecdc.audit import Application, Run, record_application,
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
 from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY
 from lakecdc.contract.report import JobReport, TableReport
-from local_services.process import PATIENCE
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.conftest import FakeSpark, Install
 from tests.airflow_provider_lakecdc.page.browser import api_server
@@ -37,6 +36,7 @@ from tests.airflow_provider_lakecdc.page.test_report import behave
 from tests.airflow_provider_lakecdc.tables import FedTable
 
 pytestmark = pytest.mark.services
+_PATIENCE = 60_000.0
 PICTURES = home.REPOSITORY / "build" / "page"
 DAG = (home.REPOSITORY / "dags" / "lakecdc_replay_quarantine.py").read_text()
 NOW = datetime.now(UTC)
@@ -135,8 +135,8 @@ def page() -> Iterator[Page]:
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         window = browser.new_page(viewport={"width": 1280, "height": 860})
-        window.set_default_timeout(1000 * PATIENCE)
-        expect.set_options(timeout=1000 * PATIENCE)
+        window.set_default_timeout(_PATIENCE)
+        expect.set_options(timeout=_PATIENCE)
         yield window
         browser.close()
 

@@ -171,6 +171,8 @@ def test_rows_that_a_full_load_did_not_find_end_with_it(lake: Lake) -> None:
     assert lake.table(f"{name}_history").snapshot(before) is None
     again = [*ended[:2], (2, "b2", True), *ended[2:4], (3, "c2", False), (3, "c3", True), *ended[5:]]
     assert taken_in() == again
+    loads.feed(loads.batch(35, {4: "d2"}, full_load=False))
+    assert taken_in() == sorted([*again, (4, "d2", True)])
     # a load without rows ends all versions
     empty = loads.batch(40, {1: ""})
     assert empty.rows is not None
@@ -197,6 +199,7 @@ def test_nothing_new_writes_nothing(lake: Lake, tmp_path: Path) -> None:
     assert told.outcome == "nothing" and told.metrics["versions"] == len(expected(history))
     assert dimension(feed).metrics["events"] == len(feed.rows(f"{feed.table}_history"))
     before = metadata_location(lake, f"{feed.table}_versions")
+    assert dimension(feed).outcome == "nothing"
     run(lake, compact_data_files, f"{feed.table}_history", min_input_files=1)
     assert dimension(feed).outcome == "nothing"
     assert metadata_location(lake, f"{feed.table}_versions") == before

@@ -52,6 +52,12 @@ def test_a_late_event_in_a_batch_that_was_staged_before_stays_out(
     assert [feed.rows(table, "id") for table in tables] == [[(1,), (2,), (3,)]] * len(tables)
     assert run(lake, erase_rows, name, **given).metrics["files_with_keys"] == 0
 
+    # what the source has anew is in the table anew
+    del source.rows[GONE]
+    source.insert(GONE)
+    feed.take(source.events[-1:])
+    assert [(GONE,) in feed.rows(table, "id") for table in tables] == [True] * len(tables)
+
 
 def test_a_batch_that_the_table_has_not_taken_is_neither_torn_nor_entered_twice(
     lake: Lake, monkeypatch: pytest.MonkeyPatch

@@ -217,6 +217,9 @@ def test_a_key_of_several_columns_is_known_in_the_order_of_its_source(lake: Lake
     given = {"history_tables": {name: log}, "quarantine_table": quarantine, "keys_table": keys_of(lake, going)}
     with pytest.raises(InputError, match=f"whether 2 messages in {quarantine} are about"):
         run(lake, erase_rows, name, **given)
+    lake.sql(f"DELETE FROM lake.{quarantine} WHERE row_key IS NOT NULL")
+    with pytest.raises(InputError, match=f"whether 1 messages in {quarantine} are about"):
+        run(lake, erase_rows, name, **given)
     lake.sql(f"DELETE FROM lake.{quarantine}")
     done = run(lake, erase_rows, name, **given)
     assert done.outcome == "done", done.reason

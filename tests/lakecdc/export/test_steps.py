@@ -210,8 +210,9 @@ def test_what_no_event_tells(lake: Lake, tmp_path: Path) -> None:
     history.update(2, touch_doc=False)
     feed.take(history.events[taken:])
     learn_orders(feed)
-    report = export(feed, "table", tmp_path)
-    assert (report.outcome, report.metrics["changes"]) == ("done", {"update_before": 1, "update_after": 1})
+    dry = export(feed, "table", tmp_path, dry_run=True)
+    assert dry.metrics["changes"] == {"update_before": 1, "update_after": 1}
+    assert export(feed, "table", tmp_path).outcome == "done"
     assert exported(feed, "table", tmp_path) == history.steps(history.events[taken:])
     run(lake, rollback_tables, feed.table, to=str(first))
     assert "was rolled back" in refused()

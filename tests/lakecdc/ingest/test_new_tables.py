@@ -69,9 +69,11 @@ def fed(lake: Lake, tmp_path: Path) -> Fed:
 
 def test_a_truncate_before_any_row_makes_no_table_and_voids_older_rows(fed: Fed) -> None:
     fed.write(event(TRUNCATE, "t"), {"key": {"id": 3}}, {"value": "{broken"})
-    report = fed.run()
-    assert report.outcome == "nothing", report.reason
-    assert not fed.exists
+    assert fed.run(dry_run=True).outcome == "nothing"
+    for _ in range(2):
+        report = fed.run()
+        assert report.outcome == "nothing", report.reason
+        assert not fed.exists
     # a tombstone of its own, then late rows and new ones
     fed.write({"key": {"id": 4}})
     fed.write(event(TRUNCATE - 1, "c", 1), event(TRUNCATE + 1, "c", 2))

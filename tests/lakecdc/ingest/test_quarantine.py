@@ -111,9 +111,10 @@ def test_equal_messages_are_kept_and_enter_again_each_by_itself(lake: Lake, tmp_
     lake.sql(f"ALTER TABLE lake.{fed.name} ADD COLUMN m string")
     lake.sql(f"ALTER TABLE lake.{fed.name} DROP COLUMN n")
     lake.sql(f"ALTER TABLE lake.{fed.name} RENAME COLUMN m TO n")
-    assert fed.run("replay_quarantine").tables[0].metrics["quarantined_still"] == 2
-    assert fed.rows() == [(1, None), (2, "x"), (2, "x"), (2, "x")]
-    assert fed.kept() == [("not-json", b"{broken")] * 2
+    for _ in range(2):
+        assert fed.run("replay_quarantine").tables[0].metrics["quarantined_still"] == 2
+        assert fed.rows() == [(1, None), (2, "x"), (2, "x"), (2, "x")]
+        assert fed.kept() == [("not-json", b"{broken")] * 2
 
 
 def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> None:
@@ -141,6 +142,7 @@ def test_a_replay_never_overwrites_what_is_newer(lake: Lake, tmp_path: Path) -> 
     # 1 had a newer state, 5 had been deleted
     assert fed.rows() == [(1, "4"), (3, "3x")]
     assert fed.kept() == []
+    assert fed.run("replay_quarantine").tables[0].outcome == "nothing"
 
 
 def test_excluded_columns_are_in_no_quarantine_and_each_target_may_have_its_own(lake: Lake, tmp_path: Path) -> None:
@@ -205,6 +207,9 @@ def test_a_row_that_nobody_can_complete_waits_for_its_past(lake: Lake, tmp_path:
     assert report.outcome == "done", report.reason
     assert report.metrics["quarantined"] == 1
     assert lake.duckdb_rows(fed.name, "id, n, doc") == [(1, 6, "a")]
+    assert fed.kept() == [("unchanged", lost.encode())]
+    # a replay that changes nothing keeps it
+    assert fed.run("replay_quarantine").tables[0].outcome != "failed"
     assert fed.kept() == [("unchanged", lost.encode())]
     fed.write(event(2, "c", {"id": 2, "n": 2, "doc": "b"}), event(7, "u", {"id": 3, "n": 7, "doc": unchanged}))
     report = fed.run(max_quarantined_fraction=0.4).tables[0]

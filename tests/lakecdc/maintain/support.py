@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
@@ -126,21 +127,36 @@ def duckdb_rows(lake: Lake, name: str, columns: str = "*") -> Rows:
     return sorted(lake.duckdb_rows(name, columns))
 
 
-def listed_files(lake: Lake, name: str, content: int | None = None, branch: str = "main") -> list[Any]:
-    """Files that the head of a branch refers to, as pyiceberg describes them.
+def snapshots(lake: Lake, name: str) -> list[int]:
+    """Ids of all snapshots in the metadata, oldest first, as pyiceberg reads them."""
+    return [snapshot.snapshot_id for snapshot in lake.pyiceberg().load_table(name).metadata.snapshots]
+
+
+def manifests(lake: Lake, name: str, ref: str | int = "main") -> list[Any]:
+    """Manifests of a branch, a tag or the snapshot of an id, as pyiceberg describes them."""
+    table = lake.pyiceberg().load_table(name)
+    snapshot = table.snapshot_by_id(ref) if isinstance(ref, int) else table.snapshot_by_name(ref)
+    return snapshot.manifests(table.io) if snapshot else []
+
+
+def manifests_of_spec(lake: Lake, name: str, spec_id: int) -> set[str]:
+    """Locations of the head's manifests of a spec."""
+    return {found.manifest_path for found in manifests(lake, name) if found.partition_spec_id == spec_id}
+
+
+def listed_files(lake: Lake, name: str, content: int | None = None, ref: str | int = "main") -> list[Any]:
+    """Live files of a branch, a tag or the snapshot of an id, as pyiceberg describes them.
 
     :param content: of which alone: 0 data, 1 position deletes and vectors, 2 equality deletes.
     """
-    table = lake.pyiceberg().load_table(name)
-    snapshot = table.snapshot_by_name(branch)
-    manifests = snapshot.manifests(table.io) if snapshot else []
-    found = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io)]
-    return [file for file in found if content is None or file.content == content]
+    io = PyArrowFileIO()
+    entries = [entry for manifest in manifests(lake, name, ref) for entry in manifest.fetch_manifest_entry(io)]
+    return [entry.data_file for entry in entries if content is None or entry.data_file.content == content]
 
 
-def count(lake: Lake, name: str, content: int) -> int:
+def count(lake: Lake, name: str, content: int, ref: str = "main") -> int:
     """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
-    return len(listed_files(lake, name, content))
+    return len(listed_files(lake, name, content, ref))
 
 
 def data_bytes(lake: Lake, name: str) -> int:

@@ -49,12 +49,15 @@ def test_a_failed_proof_publishes_nothing_and_keeps_its_files_on_request(
     fill(lake, name)
     rows, on_disk, before = duckdb_rows(lake, name), files_on_disk(lake, name), head(lake, name)
     monkeypatch.setattr(rewrite, "arrange", lambda *args: arrange(*args).where("id <> 3"))
-    report = run(lake, compact_data_files, name, keep_failed_files=True)
-    assert report.outcome == "failed"
-    assert "Expected 500 rows in the rewritten files, got 499" in (report.reason or "")
-    (left,) = files_on_disk(lake, name) - on_disk
-    assert left.rsplit("/", 1)[1] in (report.reason or "")
-    assert duckdb_rows(lake, name) == rows
+    for keep in (False, True):
+        report = run(lake, compact_data_files, name, keep_failed_files=keep)
+        assert report.outcome == "failed" and "Expected 500 rows in the rewritten files, got 499" in (
+            report.reason or ""
+        )
+        left = files_on_disk(lake, name) - on_disk
+        assert len(left) == keep
+        assert all(file.rsplit("/", 1)[1] in (report.reason or "") for file in left)
+        assert duckdb_rows(lake, name) == rows
     assert head(lake, name) == before
 
 
@@ -224,7 +227,7 @@ def test_another_branch_is_worked_on(lake: Lake) -> None:
     assert report.outcome == "done", report.reason
     assert head(lake, name) == main
     assert sorted(lake.duckdb_rows(name, ref="audit")) == rows and len(rows) == 201
-    assert len(listed_files(lake, name, branch="audit")) == 1 and count(lake, name, 0) == 2
+    assert len(listed_files(lake, name, ref="audit")) == 1 and count(lake, name, 0) == 2
     with pytest.raises(InputError, match="does not exist"):
         run(lake, compact_data_files, name, branch="nowhere")
 

@@ -18,7 +18,7 @@ from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
-from tests.lakecdc.maintain.support import Rows, append, count, create, listed_files, run, spark_rows
+from tests.lakecdc.maintain.support import Rows, append, count, create, listed_files, manifests_of_spec, run, spark_rows
 from tests.versions import V2, V3
 
 _MERGING = "commit.manifest-merge.enabled"
@@ -46,12 +46,6 @@ def with_dropped_column(lake: Lake, version: int) -> tuple[str, Rows]:
     return name, rows
 
 
-def manifests_of_spec_0(lake: Lake, name: str) -> set[str]:
-    table = lake.pyiceberg().load_table(name)
-    manifests = table.current_snapshot().manifests(table.io)
-    return {manifest.manifest_path for manifest in manifests if manifest.partition_spec_id == 0}
-
-
 @V3
 def test_compaction_moves_their_rows_to_the_current_spec(lake: Lake, version: int) -> None:
     name, rows = with_dropped_column(lake, version)
@@ -73,27 +67,27 @@ def test_compaction_moves_their_rows_to_the_current_spec(lake: Lake, version: in
 @V2
 def test_too_many_for_a_commit_they_stay_untouched(lake: Lake, version: int) -> None:
     name, rows = with_dropped_column(lake, version)
-    old = manifests_of_spec_0(lake, name)
+    old = manifests_of_spec(lake, name, 0)
     with pytest.raises(UnsupportedError, match="Files of partition spec 0"):
         run(lake, rewrite_delete_files, name)
     report = run(lake, compact_data_files, name, max_group_bytes=4000)
     assert (report.outcome, report.metrics["files_left"]) == ("done", 4)
     assert "4 files of partition specs whose column was dropped" in str(report.reason)
-    assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, rows)
+    assert (manifests_of_spec(lake, name, 0), spark_rows(lake, name)) == (old, rows)
     assert run(lake, sort_data_files, name, columns=["id"], min_overlap_depth=1.0).metrics["files_left"] == 4
     assert run(lake, rewrite_manifests, name, min_manifests=1).outcome in ("done", "nothing")
-    assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, rows)
+    assert (manifests_of_spec(lake, name, 0), spark_rows(lake, name)) == (old, rows)
     assert _MERGING not in lake.table(name).properties
 
 
 def test_ingestion_does_not_touch_them(lake: Lake) -> None:
     name, rows = with_dropped_column(lake, 2)
-    old, table = manifests_of_spec_0(lake, name), lake.table(name)
+    old, table = manifests_of_spec(lake, name, 0), lake.table(name)
     lake.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('{_MERGING}'='true')")
     table.refresh()
     added = stage_rows(table, lake.sql("SELECT 300L AS id, 0 AS d").coalesce(1))
     append_changes(table, RowChanges(added), PositionFence(None))
-    assert (manifests_of_spec_0(lake, name), spark_rows(lake, name)) == (old, sorted([*rows, (300, 0)]))
+    assert (manifests_of_spec(lake, name, 0), spark_rows(lake, name)) == (old, sorted([*rows, (300, 0)]))
     assert lake.table(name).properties[_MERGING] == "true"
 
 
@@ -104,10 +98,10 @@ def test_old_rows_stay_as_long_as_they_are_there(lake: Lake) -> None:
     table = lake.table(name)
     added = stage_rows(table, lake.sql("SELECT 300L AS id, 0 AS d, DATE'2020-01-01' AS at").coalesce(1))
     append_changes(table, RowChanges(added), PositionFence(None))
-    old = manifests_of_spec_0(lake, name)
+    old = manifests_of_spec(lake, name, 0)
     with pytest.raises(UnsupportedError, match="Run compact_data_files first"):
         run(lake, expire_partitions, name, time_column="at", older_than="2021-01-01", allow_row_deletes=True)
-    assert manifests_of_spec_0(lake, name) == old
+    assert manifests_of_spec(lake, name, 0) == old
 
 
 def test_ingestion_by_key_says_what_is_in_its_way(lake: Lake) -> None:

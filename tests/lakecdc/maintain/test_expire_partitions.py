@@ -93,6 +93,7 @@ def test_whole_partitions_go_and_a_floor_stays(lake: Lake, kind: str, partitione
     report = run(lake, expire_partitions, name, **BELOW)
     assert report.metrics.items() >= {"floor_before": told["floor_after"], "floor_after": told["cutoff"]}.items()
     assert ids(lake, name) == {*range(9, 19)}
+    assert run(lake, expire_partitions, name, **BELOW).outcome == "nothing"
     # a floor never moves back, whatever is removed
     add(lake, name, (100, "2024-01-01"))
     report = run(lake, expire_partitions, name, time_column="at", older_than="2024-01-02")

@@ -29,13 +29,9 @@ from tests.lakecdc.maintain.support import (
     head,
     meanwhile,
     run,
+    snapshots,
 )
 from tests.on_demand import on_demand
-
-
-def snapshots(lake: Lake, name: str) -> list[int]:
-    """Ids of all snapshots in the metadata, oldest first, as pyiceberg reads them."""
-    return [s.snapshot_id for s in lake.pyiceberg().load_table(name).metadata.snapshots]
 
 
 def options(**more: Any) -> dict[str, Any]:

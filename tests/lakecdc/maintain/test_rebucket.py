@@ -27,15 +27,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
 from tests.lakecdc.ingest.killing import Run
 from tests.lakecdc.maintain.fed import Fed, deleted_by_somebody
-from tests.lakecdc.maintain.support import (
-    append,
-    append_parts,
-    create,
-    duckdb_rows,
-    metadata_location,
-    run,
-    spark_rows,
-)
+from tests.lakecdc.maintain.support import append, append_parts, create, duckdb_rows, metadata_location, run, spark_rows
 from tests.versions import V2, V3
 
 
@@ -179,6 +171,7 @@ def test_killed_between_commits_the_next_run_goes_on(
     assert dead.holder.startswith("rebucket in") and f"{LEASE_TAKEN_PREFIX}{dead.token}" in read_refs(lake.table(name))
     assert (report.outcome, report.metrics["buckets_before"], report.metrics["commits"]) == ("done", 8, left[4])
     assert buckets_of(lake, name) == {8: 8} and spark_rows(lake, name) == rows == duckdb_rows(lake, name)
+    assert run(lake, rebucket, name, **options).outcome == "nothing"
 
 
 def test_tables_that_it_leaves_alone(lake: Lake) -> None:

@@ -138,7 +138,7 @@ def test_identifier_fields_are_the_last_resort(lake: Lake) -> None:
     with pytest.raises(InputError, match="column does not exist"):
         run(lake, sort_data_files, name, columns=["nowhere"])
     lake.sql(f"ALTER TABLE lake.{name} SET IDENTIFIER FIELDS id")
-    assert run(lake, sort_data_files, name, dry_run=True).metrics["sorted_by"] == "id"
+    assert run(lake, sort_data_files, name).metrics["sorted_by"] == "id"
 
 
 def test_one_file_and_no_snapshot(lake: Lake) -> None:

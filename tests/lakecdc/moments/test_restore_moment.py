@@ -104,6 +104,8 @@ def test_one_table_that_cannot_be_told_keeps_all_from_being_written(lake: Lake, 
     assert "has been read only through" in refused(moment="2030-01-01T00:00:00+00:00")
     assert "The table begins later" in refused(moment="2020-01-01T00:00:00+00:00")
     assert "no history table" in refused(history_tables={names[0]: f"{names[0]}_history"})
+    lake.sql(f"ALTER TABLE lake.{names[1]} CREATE BRANCH taken")
+    assert "already exists and is not this moment" in refused(branch="taken")
     assert [report.outcome for report in restored(lake, *names, moment=moment, branch="both")] == ["done"] * 2
     for feed, history in zip(feeds, histories, strict=True):
         assert shown(feed, "both") == history.at(histories[0].moments()[12])

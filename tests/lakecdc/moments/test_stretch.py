@@ -69,8 +69,8 @@ def test_events_without_a_source_time_keep_moments_before_their_ingestion_from_b
     loads.feed(untimed(read_now(loads.batch(20, {1: "a2", 2: "b2"}, full_load=False)), "timestamp_micros(0)"))
     after = now()
     loads.feed(read_now(loads.batch(30, {1: "a3"}, full_load=False)))
-    _, during, _ = (each.summary[names.READ_THROUGH] for each in lake.table(name).ancestors())
-    for moment in (before, during):
+    _, during, first = (each.summary[names.READ_THROUGH] for each in lake.table(name).ancestors())
+    for moment in (first, before, during):
         assert f"2 events in its history table {name}_history have no source time" in refusal(lake, name, moment)
     (report,) = restored(lake, name, moment=after)
     assert report.outcome == "done", report.reason

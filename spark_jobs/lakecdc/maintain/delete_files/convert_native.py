@@ -22,8 +22,7 @@ from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
 from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
 from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
 from lakecdc.runtime.worker import settle
-from lakecdc.writer.bitmaps import bitmap
-from lakecdc.writer.deletes import RESULT, FilePositions, collect_results, described, without_unchanged
+from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, collect_results, described, without_unchanged
 
 if TYPE_CHECKING:
     import pyarrow as pa

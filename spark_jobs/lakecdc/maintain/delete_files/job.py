@@ -15,7 +15,7 @@ from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import delete_file
-from lakecdc.iceberg.file_io import discard_folder, new_folder
+from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
@@ -35,7 +35,7 @@ from lakecdc.metadata.readers import readable_by
 from lakecdc.metadata.settled_deletes import NOTHING
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
-from lakecdc.writer.deletes import count_only, target_of, writer_of
+from lakecdc.writer.deletes import Target, count_only, writer_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.errors import LakecdcError
@@ -258,7 +258,7 @@ class Rewrite:
         if group.pairs:
             self._result.engines.add(engine)
         data_files = {task.number: task.location for task in group.tasks}
-        target = target_of(self._table, data_files, folder, merged_tasks(group))
+        target = Target(folder, storage_properties(self._table), data_files, merged_tasks(group))
         return convert(self._table, group, engine, target, writer)
 
     def _dry_run(self) -> TableReport:

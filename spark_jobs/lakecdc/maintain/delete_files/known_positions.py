@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.file_io import reaches, source
 from lakecdc.iceberg.file_tasks import others_of
-from lakecdc.writer.bitmaps import bitmap
+from lakecdc.writer.deletes import bitmap
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

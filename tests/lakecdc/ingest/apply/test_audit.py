@@ -15,7 +15,7 @@ from lakecdc.metadata.names import AUDIT_BRANCH, POSITIONS
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, event_rows, final_rows, in_batches, truncate
 from tests.lakecdc.ingest.killing import act_at
-from tests.lakecdc.maintain.support import head, metadata_location, run
+from tests.lakecdc.maintain.support import head, listed_files, metadata_location, run, snapshots
 from tests.on_demand import on_demand
 from tests.versions import V2, V3
 
@@ -40,17 +40,14 @@ def with_bad_row(past: PlainHistory) -> None:
 
 
 def files(lake: Lake, name: str, snapshot_id: int) -> set[str]:
-    table = lake.pyiceberg().load_table(name)
-    entries = [m.fetch_manifest_entry(table.io) for m in table.snapshot_by_id(snapshot_id).manifests(table.io)]
-    return {entry.data_file.file_path for of_manifest in entries for entry in of_manifest}
+    return {file.file_path for file in listed_files(lake, name, ref=snapshot_id)}
 
 
 def asides(lake: Lake, name: str) -> list[int]:
     """Ids of the snapshots that never were main's."""
     table = lake.table(name)
     mains = {snapshot.id for snapshot in table.ancestors()}
-    found = [snapshot.snapshot_id for snapshot in lake.pyiceberg().load_table(name).metadata.snapshots]
-    return [id for id in found if id not in mains]
+    return [id for id in snapshots(lake, name) if id not in mains]
 
 
 def act_before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[str]:

@@ -145,7 +145,9 @@ def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: 
 
     assert found("pg.db.orders", routed=True) == 1
     assert found("pg.db.orders", routed=False) == 0
+    assert found("pg.everything", routed=True) == 0
     # as one of many topics is named
+    assert found("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
     assert found("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
     spark.catalog.clearCache()
 

@@ -17,7 +17,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
-from tests.lakecdc.maintain.support import listed_files
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 
 Rows = list[tuple[Any, ...]]
@@ -110,11 +110,6 @@ def convert(lake: Lake, name: str, readers: Collection[str] = READERS, **options
     if "duckdb" in readers:
         assert _plain(_sorted(lake.duckdb_rows(name))) == _plain(before)
     return report
-
-
-def count(lake: Lake, name: str, content: int, branch: str = "main") -> int:
-    """Live files of one content: 0 data, 1 position deletes and vectors, 2 equality deletes."""
-    return len(listed_files(lake, name, content, branch))
 
 
 def row_groups(lake: Lake, name: str) -> list[int]:

@@ -15,13 +15,14 @@ from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
 from tests.lakecdc.maintain.delete_files.support import (
     Rows,
     change,
-    count,
+    convert,
     create,
     insert,
     pyiceberg_rows,
     run,
     spark_rows,
 )
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 from tests.versions import V3
 
@@ -68,6 +69,8 @@ def test_writers_go_on_meanwhile(lake: Lake, version: int, meanwhile: Meanwhile)
     assert kept(spark_rows(lake, name)) == [10, 100, 11, 12, 13, 14, 15, 16, 17, 18, 19, 6, 7, 8, 9]
     # the delete that came meanwhile is left for the next run
     assert report.metrics["equality_delete_files_after"] == count(lake, name, 2) == 1
+    meanwhile(lambda: None)
+    convert(lake, name)
 
 
 @BOTH

@@ -10,13 +10,13 @@ from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
     change,
     convert,
-    count,
     create,
     insert,
     pyiceberg_rows,
     run,
     versions_and_engines,
 )
+from tests.lakecdc.maintain.support import count
 from tests.versions import V3
 
 LAYOUTS = pytest.mark.parametrize("layout", ["bucket(4, id)", pytest.param("", marks=pytest.mark.soak)])

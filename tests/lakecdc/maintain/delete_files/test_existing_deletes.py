@@ -9,7 +9,6 @@ from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
     change,
     convert,
-    count,
     create,
     insert,
     pyiceberg_rows,
@@ -17,7 +16,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     run,
     spark_rows,
 )
-from tests.lakecdc.maintain.support import listed_files
+from tests.lakecdc.maintain.support import count, listed_files
 from tests.on_demand import on_demand
 
 

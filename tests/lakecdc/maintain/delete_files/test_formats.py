@@ -12,8 +12,8 @@ from pyroaring import BitMap64
 from lakecdc.iceberg.jvm import jvm
 from lakecdc.iceberg.puffin import decode_vector, encode_vector
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
-from tests.lakecdc.maintain.support import listed_files
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
+from tests.lakecdc.maintain.support import count, listed_files
 from tests.on_demand import on_demand
 
 CASES = on_demand([(2, "join"), (3, "native"), (3, "exact")], in_ci=[(3, "native")])

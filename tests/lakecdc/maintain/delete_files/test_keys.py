@@ -20,7 +20,6 @@ from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
     change,
     convert,
-    count,
     create,
     insert,
     pyiceberg_rows,
@@ -28,6 +27,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     spark_rows,
     versions_and_engines,
 )
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 
 COLUMNS = (

@@ -12,8 +12,9 @@ from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg import file_tasks
 from lakecdc.maintain.delete_files import match, match_join, verify
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run
 from tests.lakecdc.maintain.delete_files.test_verify import damage
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 from tests.versions import V3
 

@@ -16,13 +16,13 @@ from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
     change,
     convert,
-    count,
     create,
     insert,
     pyiceberg_rows,
     run,
     spark_rows,
 )
+from tests.lakecdc.maintain.support import count, manifests_of_spec
 from tests.versions import V2
 
 CASES = [(2, "native"), pytest.param(3, "join", marks=pytest.mark.soak)]
@@ -198,13 +198,6 @@ def test_files_of_a_spec_whose_column_was_dropped_stay(lake: Lake, version: int)
     with pytest.raises(UnsupportedError, match="partition spec 0 are partitioned by a column that was dropped"):
         run(lake, name)
     assert (spark_rows(lake, name), manifests_of_spec(lake, name, 0)) == (before, old)
-
-
-def manifests_of_spec(lake: Lake, name: str, spec_id: int) -> set[str]:
-    """Manifests of a spec, none of which may be written anew."""
-    table = lake.table(name).java
-    manifests = table.currentSnapshot().allManifests(table.io())
-    return {str(manifest.path()) for manifest in manifests if manifest.partitionSpecId() == spec_id}
 
 
 @pytest.mark.soak

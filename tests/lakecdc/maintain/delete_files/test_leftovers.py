@@ -15,16 +15,8 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.maintain.delete_files import leftovers
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import (
-    change,
-    count,
-    create,
-    insert,
-    run,
-    spark_rows,
-    versions_and_engines,
-)
-from tests.lakecdc.maintain.support import listed_files
+from tests.lakecdc.maintain.delete_files.support import change, create, insert, run, spark_rows, versions_and_engines
+from tests.lakecdc.maintain.support import count, listed_files
 from tests.versions import V3
 
 

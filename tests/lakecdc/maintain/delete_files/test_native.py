@@ -9,15 +9,8 @@ import pytest
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.key_lookup import KeyColumn
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import (
-    change,
-    convert,
-    count,
-    create,
-    insert,
-    pyiceberg_rows,
-    row_groups,
-)
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, pyiceberg_rows, row_groups
+from tests.lakecdc.maintain.support import count
 
 
 @pytest.fixture

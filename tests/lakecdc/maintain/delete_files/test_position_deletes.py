@@ -10,9 +10,9 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.maintain.delete_files.survey import PositionSurvey, survey
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows as pyiceberg
-from tests.lakecdc.maintain.support import listed_files
+from tests.lakecdc.maintain.support import count, listed_files
 from tests.on_demand import on_demand
 from tests.versions import V2
 
@@ -138,6 +138,8 @@ def test_kept_when_asked_to(lake: Lake) -> None:
     assert run(lake, name, position_deletes="keep").outcome == "nothing"
     with pytest.raises(SpecError, match="min_input_files is 1"):
         run(lake, name, min_input_files=1)
+    change(lake, name, ["id"], "SELECT 19L AS id")
+    assert convert(lake, name).metrics["delete_files_superseded"] == 1
 
 
 def test_conversion_and_merge_in_one_pass(lake: Lake) -> None:

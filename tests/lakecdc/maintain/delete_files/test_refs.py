@@ -7,7 +7,8 @@ import pytest
 from lakecdc.contract.errors import InputError
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
-from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import Rows, change, convert, create, insert, run, spark_rows
+from tests.lakecdc.maintain.support import count
 from tests.versions import V2
 
 
@@ -58,6 +59,7 @@ def test_branch_is_converted_while_main_needs_its_deletes(lake: Lake, version: i
     assert lake.table(name).head() == main
     assert set(dict(lake.table(name).java.refs())) == {"main", "early", "audit"}
     assert run(lake, name, branch="audit").outcome == "nothing"
+    convert(lake, name)
 
 
 def test_what_is_no_branch_or_none_any_more_is_bad_input(lake: Lake, meanwhile: Meanwhile) -> None:

@@ -13,16 +13,8 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_equality_deletes
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable
-from tests.lakecdc.maintain.delete_files.support import (
-    change,
-    convert,
-    count,
-    create,
-    insert,
-    pyiceberg_rows,
-    run,
-    spark_rows,
-)
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, pyiceberg_rows, run, spark_rows
+from tests.lakecdc.maintain.support import count
 from tests.versions import V3
 
 

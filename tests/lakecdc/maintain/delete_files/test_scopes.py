@@ -17,7 +17,6 @@ from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,
     change,
     convert,
-    count,
     create,
     insert,
     pyiceberg_rows,
@@ -25,6 +24,7 @@ from tests.lakecdc.maintain.delete_files.support import (
     spark_rows,
     versions_and_engines,
 )
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 from tests.versions import V3
 
@@ -126,6 +126,8 @@ def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch
     assert report.metrics["commits"] == 1
     assert count(lake, name, 2) == 3
     assert spark_rows(lake, name) == rows
+    monkeypatch.undo()
+    convert(lake, name)
 
 
 @pytest.mark.soak

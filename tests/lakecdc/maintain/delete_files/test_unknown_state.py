@@ -16,8 +16,8 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.jvm import jvm
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, count, create, insert, run, spark_rows
-from tests.lakecdc.maintain.support import listed_files
+from tests.lakecdc.maintain.delete_files.support import change, create, insert, run, spark_rows
+from tests.lakecdc.maintain.support import count, listed_files
 from tests.versions import V2
 
 Commit = Callable[[Callable[[], object]], object]

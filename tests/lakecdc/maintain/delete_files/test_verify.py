@@ -17,8 +17,9 @@ from lakecdc.maintain.delete_files import convert as conversion
 from lakecdc.maintain.delete_files import job, match, match_join, plan, row_digest, verify
 from lakecdc.maintain.delete_files.row_digest import Digest
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, run, spark_rows
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
+from tests.lakecdc.maintain.support import count
 from tests.on_demand import on_demand
 from tests.versions import V2
 

@@ -15,13 +15,8 @@ from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.changes import Writer
 from tests.lakecdc.maintain.delete_files.conftest import Meanwhile, once
-from tests.lakecdc.maintain.delete_files.support import (
-    count,
-    create,
-    pyiceberg_rows,
-    run,
-    spark_rows,
-)
+from tests.lakecdc.maintain.delete_files.support import create, pyiceberg_rows, run, spark_rows
+from tests.lakecdc.maintain.support import count
 from tests.lakecdc.maintain.support import run as run_job
 from tests.on_demand import on_demand
 

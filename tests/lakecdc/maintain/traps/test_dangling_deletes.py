@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Lake
-from tests.lakecdc.maintain.delete_files.support import change, convert, count, create, insert, spark_rows
+from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, spark_rows
+from tests.lakecdc.maintain.support import count
 from tests.lakecdc.maintain.traps.naive import dangling_by_partition, equality_deletes
 from tests.versions import V2, V3
 

@@ -44,6 +44,13 @@ class Feed(log_feed.Feed[SourceTable]):
     _used: int = 0
 
     @property
+    def facts(self) -> dict[str, int]:
+        """What the report says of the table's values."""
+        loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self.loaded_zero_dates)
+        zero_dates = self.zero_dates + loaded
+        return {"zero_dates": zero_dates} if zero_dates else {}
+
+    @property
     def numbers_reached(self) -> Mapping[str, int]:
         """The numbers of the source's columns where what is parked ends."""
         if self.numbers:

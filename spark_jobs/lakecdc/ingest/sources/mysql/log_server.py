@@ -184,7 +184,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             layout=binlog.layout(found, relations, feed.key, columns, bases(feed.table, relations)),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
-            facts=_zero_date_facts(feed),
+            facts=feed.facts,
         )
 
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
@@ -263,9 +263,3 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         if self._session_or_none:
             self._session_or_none.close()
             self._session_or_none = None
-
-
-def _zero_date_facts(feed: Feed) -> dict[str, int]:
-    loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in feed.loaded_zero_dates)
-    zero_dates = feed.zero_dates + loaded
-    return {"zero_dates": zero_dates} if zero_dates else {}

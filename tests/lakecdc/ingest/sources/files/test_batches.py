@@ -43,6 +43,7 @@ def test_a_backlog_goes_through_in_bounded_batches(fed: Fed) -> None:
     report = fed.run()
     assert (report.metrics["commits"], report.metrics["files_read"], report.metrics["position"]["count"]) == (3, 5, 5)
     assert fed.rows("id, v") == [("0", "3"), ("1", "4"), ("2", "5")]
+    assert fed.run(outcome="nothing").metrics["files_read"] == 0
     fed.source["max_files_per_run"] = 1
     fed.write("6.csv", "id,v", "0,6")
     fed.write("7.csv", "id,v", "0,7")

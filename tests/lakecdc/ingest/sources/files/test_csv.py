@@ -18,6 +18,7 @@ def test_types_come_from_the_target_and_everything_else_is_text(fed: Fed) -> Non
         (1, "007", Decimal("1.50"), datetime(2026, 1, 1, 10, tzinfo=UTC), True),
         (2, 'a "b", c', None, datetime(2026, 1, 2, tzinfo=UTC), None),
     ]
+    assert fed.run(outcome="nothing").metrics["files_read"] == 0
 
 
 def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> None:
@@ -32,6 +33,8 @@ def test_later_files_and_later_lines_win_and_new_columns_are_added(fed: Fed) -> 
     # Spark could read a table no more that has both
     fed.write("e.csv", "id,Extra", "1,y")
     assert "'Extra' differs from the table's 'extra' only in case" in (fed.run(outcome="failed").reason or "")
+    fed.write("f.csv", "id,extra", "1,z")
+    assert "Extra, extra differ in case alone" in (fed.run(outcome="failed").reason or "")
     assert len(fed.rows("*")[0]) == 5
 
 
@@ -42,6 +45,7 @@ def test_files_without_records_are_read_once_and_stop_nothing(fed: Fed) -> None:
     fed.run()
     fed.write("c.csv")
     assert fed.run(outcome="nothing").metrics["files_read"] == 1
+    assert fed.run(outcome="nothing").metrics["files_read"] == 0
     assert fed.rows("id, name") == [("1", "one")]
 
 

@@ -41,6 +41,8 @@ def test_rows_of_postgres(orders: Shop) -> None:
     report = compared(orders, ranges=6)
     assert differences(report) == expected
     assert report.metrics["ranges_different"] == 3
+    orders.sql('TRUNCATE "Or ders"')
+    assert compared(orders).metrics["unexpected"] == 60
 
 
 @pytest.mark.soak

@@ -115,3 +115,10 @@ def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
         assert session._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)  # type: ignore[attr-defined]
     finally:
         session.close()
+
+
+def test_a_dry_run_reads_and_moves_nothing(shop: Shop) -> None:
+    shop.sql("CREATE TABLE s.t (id int PRIMARY KEY)", "INSERT INTO s.t VALUES (1)")
+    name = shop.target("t")
+    shop.run(rounds=1, dry_run=True)
+    assert shop.model.rows(name) == [(1,)]

@@ -69,6 +69,8 @@ def test_a_full_load_sets_rows_apart_once_although_it_is_interrupted(
     # the update of a row that had been loaded or set apart is an event of its own
     assert {*kept} == {*read, *changed} and {BAD[1], *UNFIT} <= {*read} and len(read) == len({*read})
     assert ("clean", ROWS, "no day") not in read
+    shop.sql("UPDATE s.days SET day = '02.02.2024', n = 1, due = null")
+    assert fed.run().outcome == "done" and fed.ids() == [*range(1, ROWS + 1)]
 
 
 def test_too_many_such_rows_fail_the_load_and_few_in_the_log_do_not(shop: Shop) -> None:

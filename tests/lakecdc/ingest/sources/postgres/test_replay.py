@@ -99,6 +99,8 @@ def test_corrected_cleaning_brings_back_what_is_not_older(
     left = [*clean, ("unchanged", 1), ("unchanged", 5)]
     assert fed.kept() == left
     before = fed.state()
+    fed.replay()
+    assert fed.state() == before
     fed.correct()
     # alone, those that wait for others still do
     fed.replay(rules=["unchanged"])
