@@ -93,7 +93,8 @@ def test_conversions_while_flink_commits_every_second(flink: FlinkTables, lake: 
     table = f"{NAMESPACE}.{name}"
     flink.go(name)
     flink.wait_for(f"events/{name}/0/00003.json", f"{name}.failed")
-    reports = [run(lake, table, engine=("exact", "join")[turn % 2]) for turn in range(3)]
+    # while deletes are few by the engine that reads each pair of files, which takes longer with every commit
+    reports = [run(lake, table, engine=engine) for engine in ("exact", "join", "native")]
     flink.stop(name)
     expected = plain(flink.rows(name), name)
     assert {report.outcome for report in reports} <= {"done", "nothing", "conflict"}
