@@ -49,10 +49,12 @@ def with_everything(attic: Attic, version: int) -> str:
 
 
 def states(attic: Attic, name: str) -> list[Any]:
-    """The rows of every branch and tag."""
+    """The rows of every branch, tag and snapshot."""
+    found = attic.sql(f"SELECT snapshot_id FROM {{}}.{name}.snapshots ORDER BY committed_at").collect()
+    moments = ["'before'", "'side'", *(str(row[0]) for row in found)]
     return [
-        sorted(tuple(row) for row in attic.sql(f"SELECT * FROM {{}}.{name} VERSION AS OF '{ref}'").collect())
-        for ref in ("main", "before", "side")
+        sorted(tuple(row) for row in attic.sql(f"SELECT * FROM {{}}.{name} VERSION AS OF {moment}").collect())
+        for moment in moments
     ]
 
 
