@@ -14,9 +14,8 @@ from typing import Self
 
 from demo.dags import DemoError
 from demo.settings import Settings
-from local_services.process import free_port, port_answers
+from local_services.process import ANSWER_SECONDS, PATIENCE, free_port, port_answers
 
-_READY_SECONDS = 300.0
 _STOP_SECONDS = 30.0
 
 
@@ -55,7 +54,7 @@ class WebPage:
         user, password = self.login
         body = json.dumps({"username": user, "password": password}).encode()
         request = urllib.request.Request(f"{self.address}/auth/token", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
             return str(json.load(answer)["access_token"])
 
     def __enter__(self) -> Self:
@@ -99,14 +98,14 @@ class WebPage:
         process.wait()
 
     def _wait_ready(self) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
                 raise DemoError("Airflow's web page ended at once.", self._log)
             if self._passwords.exists() and _healthy(f"{self.address}/api/v2/monitor/health"):
                 return
             time.sleep(0.5)
-        raise DemoError(f"Airflow's web page is not up after {_READY_SECONDS:.0f} s.", self._log)
+        raise DemoError(f"Airflow's web page is not up after {PATIENCE:.0f} s.", self._log)
 
 
 def served_at(port: int) -> dict[str, str]:
@@ -122,7 +121,7 @@ def served_at(port: int) -> dict[str, str]:
 
 def _healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as answer:
             parts = json.load(answer)
     except (OSError, ValueError):
         return False

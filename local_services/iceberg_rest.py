@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from local_services.install import ICEBERG_REST
-from local_services.process import Service, ServiceError
+from local_services.process import ANSWER_SECONDS, Service, ServiceError
 from local_services.s3 import REGION, S3Server
 
 
@@ -90,7 +90,7 @@ class IcebergRest(Service):
     def is_ready(self) -> bool:
         """Return whether the catalog hands out its configuration."""
         try:
-            with urllib.request.urlopen(f"{self.uri}/v1/config", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.uri}/v1/config", timeout=ANSWER_SECONDS) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from local_services.iceberg_rest import java
 from local_services.kafka_jars import class_path
-from local_services.process import Service, free_port
+from local_services.process import ANSWER_SECONDS, Service, free_port
 
 JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
@@ -93,7 +93,8 @@ class Kafka(Service):
         from confluent_kafka.admin import AdminClient
 
         try:
-            metadata = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0}).list_topics(timeout=2)
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+            metadata = admin.list_topics(timeout=ANSWER_SECONDS)
         except KafkaException:
             return False
         return bool(metadata.brokers)

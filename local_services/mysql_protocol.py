@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_services.database import DatabaseServer
+from local_services.process import ANSWER_SECONDS
 
 if TYPE_CHECKING:
     import pymysql
@@ -89,7 +90,7 @@ class MysqlProtocolServer(DatabaseServer):
         import pymysql
 
         try:
-            self.connect(connect_timeout=2).close()
+            self.connect(connect_timeout=ANSWER_SECONDS).close()
         except pymysql.MySQLError:
             return False
         return True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from local_services.database import DatabaseServer
 from local_services.paths import Account, first_closed_folder
-from local_services.process import ServiceError
+from local_services.process import ANSWER_SECONDS, ServiceError
 
 SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
@@ -76,7 +76,7 @@ class Postgres(DatabaseServer):
         import psycopg
 
         try:
-            psycopg.connect(self.dsn, connect_timeout=2).close()
+            psycopg.connect(self.dsn, connect_timeout=ANSWER_SECONDS).close()
         except psycopg.OperationalError:
             return False
         return True

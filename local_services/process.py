@@ -19,6 +19,8 @@ from local_services.paths import Account, first_closed_folder
 LOG_TAIL = 2000
 #: seconds that a server or job may take on a busy machine; one that has ended is noticed at once
 PATIENCE = 600.0
+#: seconds for one answer of a server that is up, or comes up: who gives up early asks again and keeps it busy
+ANSWER_SECONDS = 30
 
 
 class ServiceError(RuntimeError):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from local_services.iceberg_rest import java
 from local_services.kafka import JVM
-from local_services.process import Service
+from local_services.process import ANSWER_SECONDS, Service
 from local_services.registry_jars import server_jar
 
 
@@ -52,7 +52,7 @@ class SchemaRegistry(Service):
     def is_ready(self) -> bool:
         """Return whether it lists its schemas."""
         try:
-            with urllib.request.urlopen(f"{self.confluent_uri}/subjects", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.confluent_uri}/subjects", timeout=ANSWER_SECONDS) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

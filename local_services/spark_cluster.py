@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from local_services.process import Service, Startable, free_port
+from local_services.process import ANSWER_SECONDS, Service, Startable, free_port
 
 HOST = "127.0.0.1"
 
@@ -70,7 +70,7 @@ class HistoryServer(_Daemon):
 
         :param what: path below ``/api/v1``.
         """
-        with urllib.request.urlopen(f"{self.address}/api/v1/{what}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.address}/api/v1/{what}", timeout=ANSWER_SECONDS) as answer:
             return json.load(answer)
 
 
@@ -83,7 +83,7 @@ class _Member(_Daemon):
 
     def state(self) -> dict[str, Any]:
         """Return the state on the web page, as JSON."""
-        with urllib.request.urlopen(f"http://{HOST}:{self.port}/json/", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{HOST}:{self.port}/json/", timeout=ANSWER_SECONDS) as answer:
             state: dict[str, Any] = json.load(answer)
             return state
 

@@ -20,7 +20,7 @@ from demo.environment import DAGS, variables
 from demo.settings import REPOSITORY, Settings
 from demo.shop import TABLES
 from demo.source import start_again
-from local_services.process import port_answers
+from local_services.process import ANSWER_SECONDS, port_answers
 from tests.conftest import interpreted
 from tests.on_demand import on_demand
 
@@ -96,7 +96,7 @@ def ask(url: str, token: str | None = None, body: dict[str, str] | None = None) 
     """Ask Airflow's web server."""
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
     request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
         return json.load(answer)
 
 

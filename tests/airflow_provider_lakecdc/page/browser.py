@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from local_services.process import PATIENCE, free_port
+from local_services.process import ANSWER_SECONDS, PATIENCE, free_port
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _wait_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> No
     while time.monotonic() < deadline:
         assert process.poll() is None, log.read_text()[-3000:]
         try:
-            with urllib.request.urlopen(f"{address}/api/v2/version", timeout=2):
+            with urllib.request.urlopen(f"{address}/api/v2/version", timeout=ANSWER_SECONDS):
                 return
         except OSError:
             time.sleep(0.3)
