@@ -26,6 +26,8 @@ FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 SHORT_LIVED_JVM = f"{FIRST_COMPILER} -XX:+UseSerialGC"
 # of a run's generated classes the first compiler alone would keep too few, and metaspace would grow by full collections
 LONG_LIVED_JVM = f"{SHORT_LIVED_JVM} -XX:ReservedCodeCacheSize=400m -XX:MetaspaceSize=600m"
+#: a heap that begins small grows by full collections, a tenth of a run; the launcher's must be smaller
+LARGE_HEAP = "--driver-memory 2g --driver-java-options '-Xms1g -Xmn500m'"
 #: compiling each expression for a handful of rows is a sixth of a run
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CHANGES = [("c", 1), ("c", 2), ("u", 1), ("d", 2)]

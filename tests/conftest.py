@@ -14,7 +14,7 @@ import pytest
 
 from lakecdc.contract.runtime import packages
 from local_services import kafka_jars, spark_classes
-from local_services.spark_classes import INTERPRETED, LONG_LIVED_JVM, SHORT_LIVED_JVM
+from local_services.spark_classes import INTERPRETED, LARGE_HEAP, LONG_LIVED_JVM, SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     drivers = source_packages(JdbcSource("jdbc:postgresql://localhost/", "changed"))
     drivers += source_packages(FilesSource("unused", "debezium-avro"))
     # of the application, not of this session: jobs make sessions of their own, which begin with the application's
-    arguments = " ".join(["--driver-memory 2g", *(f"--conf {name}={value}" for name, value in INTERPRETED.items())])
+    arguments = " ".join([LARGE_HEAP, *(f"--conf {name}={value}" for name, value in INTERPRETED.items())])
     if any(item.get_closest_marker("services") for item in request.session.items):
         drivers.append(KAFKA_READER)
         arguments += f" {kafka_jars.spark_arguments()}"

@@ -13,19 +13,21 @@ from importlib import import_module
 from pyspark.daemon import manager
 
 from lakecdc.runtime.unwanted_imports import without_pandas
+from lakecdc.runtime.worker import forget_archives
 
 _MODULES = (
     *("numpy", "pyarrow.compute", "pyarrow.parquet", "pyspark.sql.pandas.serializers", "duckdb", "pyroaring"),
-    *("pyiceberg.io.pyarrow", "lakecdc.runtime.worker", "lakecdc.iceberg.file_io"),
+    *("pyiceberg.io.pyarrow", "lakecdc.iceberg.file_io"),
 )
 
 
 def prepare() -> None:
-    """Import the available modules, none of which starts a thread that a fork would miss."""
+    """Import the available modules, none of which starts a thread that a fork would miss, and forget the jars."""
     with without_pandas():
         for name in _MODULES:
             with contextlib.suppress(ImportError):
                 import_module(name)
+    forget_archives()
     gc.freeze()
 
 

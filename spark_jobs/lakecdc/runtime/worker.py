@@ -1,7 +1,8 @@
 """Cheap reuse of Spark's Python workers, which otherwise costs 0.3 s for each task.
 
-Between tasks PySpark invalidates the import system's caches and collects garbage. The first reads the directory of
-``pyspark.zip`` again for every package imported from it; the second visits every object of every module.
+Between tasks PySpark invalidates the import system's caches and collects garbage. Up to Python 3.12 the first reads
+the directory of every archive again in which a module was looked for, and Spark puts its own jar on the path too. The
+second visits every object of every module.
 """
 
 from __future__ import annotations
@@ -29,13 +30,19 @@ _settled = False
 def settle() -> None:
     """Avoid both costs for the next tasks of this worker; called at the start of a task."""
     global _settled
+    forget_archives()
+    if not _settled:
+        gc.freeze()
+        _settled = True
+
+
+def forget_archives() -> None:
+    """Take jars off the path on which this process looks for modules, and forget the directories of other archives."""
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             # a later import from the archive creates a new one, which already knows the directory
             del sys.path_importer_cache[path]
-    if not _settled:
-        gc.freeze()
-        _settled = True
 
 
 def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:

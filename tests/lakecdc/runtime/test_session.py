@@ -92,6 +92,29 @@ def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"name": sorted(sys.modules)})
 
 
+def archives(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Archives in which a task looks for a module that is nowhere."""
+    import importlib.util
+    import sys
+    import zipimport
+
+    import pyarrow as pa
+
+    for _ in batches:
+        importlib.util.find_spec("found_nowhere")
+        finders = sys.path_importer_cache.items()
+        found = [path for path, finder in finders if isinstance(finder, zipimport.zipimporter)]
+        yield pa.RecordBatch.from_pydict({"path": found})
+
+
+def test_tasks_look_for_modules_in_no_jar(lake: Lake) -> None:
+    # pyspark hands the jars of spark.jars.packages to each task, and Spark its own to the first daemon
+    assert ".jar" in str(lake.spark.conf.get("spark.submit.pyFiles"))
+    for _ in range(2):
+        rows = lake.spark.range(1).coalesce(1).mapInArrow(archives, "path string").collect()
+        assert rows and not [row["path"] for row in rows if row["path"].endswith(".jar")]
+
+
 def test_tasks_begin_with_what_they_need(lake: Lake) -> None:
     names = lake.spark.range(1).coalesce(1).mapInArrow(imported, "name string").collect()
     found = {row["name"] for row in names}
