@@ -9,7 +9,7 @@ from pathlib import Path
 
 from local_services.iceberg_rest import java
 from local_services.kafka_jars import class_path
-from local_services.process import ANSWER_SECONDS, Service, free_port
+from local_services.process import ANSWER_SECONDS, Service, free_port, port_answers
 
 JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
@@ -92,6 +92,9 @@ class Kafka(Service):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
+        # the client would ask a closed port until its time is over, and a broker that has ended be noticed as late
+        if not port_answers(self.port):
+            return False
         try:
             admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
             metadata = admin.list_topics(timeout=ANSWER_SECONDS)

@@ -84,7 +84,7 @@ def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> S
         os.environ.setdefault("JDK_JAVA_OPTIONS", runtime.JAVA_OPTIONS)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    keep_jars_off_python_path()
+    _keep_jars_off_python_path()
     # otherwise the first ``lit`` imports it, and pandas with it
     with without_pandas():
         import pyspark.testing.utils  # noqa: F401
@@ -111,7 +111,7 @@ def _settings_so_far(by_hand: bool) -> SparkConf:
     return SparkConf()
 
 
-def keep_jars_off_python_path() -> None:
+def _keep_jars_off_python_path() -> None:
     """Keep the jars of ``spark.jars.packages`` off the path on which Python tasks look for modules.
 
     PySpark puts them there because a jar may hold Python too, and each task invalidates Python's caches: up to Python
