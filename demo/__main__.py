@@ -12,6 +12,7 @@ from rich.console import Console
 from demo.run import run
 from demo.settings import from_environment
 from demo.source import start_again
+from local_services.process import ServiceError
 
 
 def main() -> int:
@@ -34,7 +35,7 @@ def main() -> int:
         if arguments.source:
             return _keep_source_up()
         return run(settings, Console(), arguments.ui)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ServiceError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from demo.environment import variables
 from demo.settings import REPOSITORY, Settings, from_environment
-from demo.web import WebPage
+from demo.web import web_page
 
 README = REPOSITORY / "README.md"
 PICTURE = REPOSITORY / "docs" / "dag-runs.png"
@@ -56,7 +56,7 @@ def picture(settings: Settings) -> None:
     chromium = shutil.which("chromium") or sys.exit("Chromium is missing: apt-get install chromium")
     # the source is not used, so its port does not matter
     with (
-        WebPage(settings, variables(settings, source_port=5432)) as page,
+        web_page(settings, variables(settings, source_port=5432)) as page,
         _with_cookie(page.token(), f"{page.address}/dags") as address,
         tempfile.TemporaryDirectory() as profile,
     ):

@@ -21,7 +21,7 @@ from demo.progress import Progress
 from demo.settings import Settings, shown
 from demo.shop import TABLES
 from demo.source import Source
-from demo.web import WebPage
+from demo.web import web_page
 from demo.workload import Workload
 
 
@@ -137,7 +137,7 @@ class Demo:
 
     def _show_page(self, variables: dict[str, str]) -> None:
         assert self.source is not None
-        with WebPage(self.settings, variables) as page:
+        with web_page(self.settings, variables) as page:
             user, password = page.login
             lines = (
                 f"Airflow: {page.address}  user {user}  password {password}",

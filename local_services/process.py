@@ -17,6 +17,8 @@ from typing import Self
 from local_services.paths import Account, first_closed_folder
 
 LOG_TAIL = 2000
+#: seconds that a server may take to stop before it is killed
+STOP_SECONDS = 30.0
 #: seconds that a server or job may take on a busy machine; one that has ended is noticed at once
 PATIENCE = 600.0
 #: seconds for one answer of a server that is up, or comes up: who gives up early asks again and keeps it busy
@@ -71,6 +73,10 @@ class Service(Startable):
 
     name: str = "service"
     stop_signal: signal.Signals = signal.SIGTERM
+    #: whether it adds its variables to those of this process
+    inherits_environment: bool = True
+    #: whether the processes that it starts are signalled with it, as it would leave them behind
+    signals_group: bool = False
 
     def __init__(self, log_file: Path, port: int | None = None, account: Account | None = None) -> None:
         self.log_file = log_file
@@ -115,14 +121,14 @@ class Service(Startable):
         """
         atexit.unregister(self.stop)
         process, self._process = self._process, None
-        if process is None or process.poll() is not None:
+        if process is None or (process.poll() is not None and not self.signals_group):
             return
-        process.send_signal(self.crash_signal() if crash else self.stop_signal)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._signal(process, self.crash_signal() if crash else self.stop_signal)
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline and (process.poll() is None or self._signal(process, 0)):
+            time.sleep(0.05)
+        self._signal(process, signal.SIGKILL)
+        process.wait()
 
     @abstractmethod
     def command(self) -> Sequence[str]:
@@ -181,7 +187,7 @@ class Service(Startable):
             stdout=stdout,
             stderr=subprocess.STDOUT,
             cwd=self.working_folder(),
-            env={**os.environ, **self.environment()},
+            env={**(os.environ if self.inherits_environment else {}), **self.environment()},
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=[] if account else None,
@@ -189,10 +195,22 @@ class Service(Startable):
             start_new_session=True,
         )
 
+    def _signal(self, process: subprocess.Popen[bytes], number: int) -> bool:
+        """Send a signal, 0 to look only; tell whether something was left to take it."""
+        if not self.signals_group:
+            process.send_signal(number)
+            return process.returncode is None
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE
         while not self.is_ready():
             if not self.running:
+                self.stop()
                 raise ServiceError(f"{self.name} ended at its start:\n{self._log_tail()}")
             if time.monotonic() > deadline:
                 self.stop()

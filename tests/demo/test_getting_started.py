@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from demo.web import served_at
+from local_services.airflow import served_at
 from local_services.paths import REPOSITORY, reachable_folder
 from local_services.postgres import Postgres
 from local_services.process import free_port

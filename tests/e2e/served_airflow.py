@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from demo.settings import CATALOG, Settings
-from demo.web import WebPage
+from demo.web import web_page
 from local_services.postgres import Postgres
 from local_services.process import PATIENCE, free_port
 from tests.conftest import interpreted
@@ -77,7 +77,7 @@ class ServedAirflow:
         """Run scheduler, triggerer, DAG processor and server, with these DAGs turned on as soon as they are known."""
         with open_folder() as folder, Postgres(folder / "postgres", settings={"max_connections": "200"}) as database:
             self._database = f"postgresql+psycopg2://postgres@127.0.0.1:{database.port}/postgres"
-            with WebPage(self.settings, self.environment(), free_port()) as page:
+            with web_page(self.settings, self.environment(), free_port()) as page:
                 # all versions of the tasks' API are made at its first request, and nothing is answered meanwhile
                 httpx.get(f"{page.address}/execution/health", timeout=_ANSWER_SECONDS).raise_for_status()
                 login = {"Authorization": f"Bearer {page.token()}"}

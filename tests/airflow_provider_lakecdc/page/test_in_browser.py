@@ -123,8 +123,8 @@ def address(
     environment = {**installed, "LAKECDC_CONFIG": str(config), "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False"}
     subprocess.run([sys.executable, "-m", "airflow", "dags", "reserialize"], env=environment, check=True)
     try:
-        with api_server(environment, tmp_path) as found:
-            yield found
+        with api_server(environment, tmp_path) as server:
+            yield server.address
     finally:
         dag.unlink()
 
