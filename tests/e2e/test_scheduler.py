@@ -69,7 +69,8 @@ class Feeding:
     def __init__(self, airflow: ServedAirflow) -> None:
         self._airflow, self._folder = airflow, airflow.settings.folder
         self._run_id = airflow.send("POST", "/dags/fed/dagRuns", logical_date=None)["dag_run_id"]
-        self._path = f"/dags/fed/dagRuns/{self._run_id}/taskInstances/ingest"
+        self._run = f"/dags/fed/dagRuns/{self._run_id}"
+        self._path = f"{self._run}/taskInstances/ingest"
 
     def wait_for_try(self, number: int) -> list[int]:
         """Process ids of the application, once the try of this number has staged its files."""
@@ -89,8 +90,10 @@ class Feeding:
         self._airflow.once(lambda: self._airflow.get(self._path).get("state") == "success")
 
     def mark_failed(self) -> None:
-        """Mark the task as failed, as a person does."""
+        """Mark the task as failed, as a person does, and wait until its run has failed."""
         self._airflow.send("PATCH", self._path, new_state="failed")
+        # Airflow's scheduler ends the run even if the task is cleared meanwhile, and leaves the task without a state
+        self._airflow.once(lambda: self._airflow.get(self._run).get("state") == "failed")
 
     def clear(self) -> None:
         """Clear the task, as a person does."""
