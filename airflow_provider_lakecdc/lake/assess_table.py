@@ -36,9 +36,18 @@ from lakecdc.contract.rewriting import (
 from lakecdc.metadata import names, totals, work
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
 from lakecdc.metadata.consumers import read_consumers
+from lakecdc.metadata.debt import NOTHING, are_settled
 from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_enough, row_cutoff
 from lakecdc.metadata.exports import EXPORTED, exported_snapshot
-from lakecdc.metadata.file_facts import Partitions, by_partition
+from lakecdc.metadata.file_facts import (
+    UNSORTED,
+    Partitions,
+    average_depth,
+    by_partition,
+    in_order,
+    keyed_rows,
+    linear_depth,
+)
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measured
 from lakecdc.metadata.manifests import (
@@ -49,9 +58,7 @@ from lakecdc.metadata.manifests import (
     refusal,
     worthwhile_specs,
 )
-from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows, linear_depth
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
-from lakecdc.metadata.settled_deletes import NOTHING, are_settled
 from lakecdc.metadata.work import Work
 
 if TYPE_CHECKING:

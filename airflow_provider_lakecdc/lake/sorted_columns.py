@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def sorted_columns(table: Table, options: SortDataFilesOptions) -> list[int] | None:
-    """Return the field ids of the columns that ``sort_data_files`` sorts by; see ``lakecdc.iceberg.clustering``.
+    """Return the field ids of the columns that ``sort_data_files`` sorts by; see ``lakecdc.iceberg.sort_order``.
 
     :return: empty if there is nothing to sort by; None if the order is a curve, has transforms or a missing column.
     """

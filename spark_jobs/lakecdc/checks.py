@@ -18,8 +18,7 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.expressions import referenced_columns
 from lakecdc.iceberg.table import facts_of
-from lakecdc.metadata.last_write import last_write
-from lakecdc.metadata.row_counts import earlier_rows
+from lakecdc.metadata.last_write import earlier_rows, last_write
 from lakecdc.row_values import without_values
 from lakecdc.sql import quoted_column, sql_type
 

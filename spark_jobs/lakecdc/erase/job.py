@@ -26,8 +26,7 @@ from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import erasure_begun, erasure_ended
-from lakecdc.metadata.positions import current_position
-from lakecdc.metadata.side_of import read_side_of
+from lakecdc.metadata.positions import current_position, read_side_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

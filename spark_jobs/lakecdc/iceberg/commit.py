@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError
-from lakecdc.iceberg.commit_outcome import run_commit
+from lakecdc.iceberg.commit_outcome import retried, run_commit
 from lakecdc.iceberg.fence import LeaseFence
 from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names

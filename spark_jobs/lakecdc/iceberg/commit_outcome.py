@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
 from lakecdc.contract.secrets import mask
@@ -17,7 +17,9 @@ from lakecdc.metadata import names
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
+
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
@@ -97,3 +99,40 @@ def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snap
     :raises ConflictError: another writer was faster.
     """
     return run_commit(table, transaction.commitTransaction, mark, MAIN)
+
+
+class MetadataMovedError(ConflictError):
+    """The table has changed since the commit was prepared."""
+
+
+_ATTEMPTS = 20
+
+
+def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
+    """Execute a commit that creates, moves or removes branches or tags, with retries.
+
+    Iceberg retries a commit of files by itself. It retries one of references, alone or in a transaction, with its
+    original metadata (``UpdateSnapshotReferencesOperation`` of 1.12), so that any other commit in between fails it
+    however many retries the table allows.
+
+    :param commit: starts from the table's metadata at each call; called at most 20 times.
+    :return: its result.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+    attempts = Retrying(
+        retry=retry_if_exception(_is_overtaken),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.05, max=2),
+        before_sleep=lambda _: _refresh(table),
+        reraise=True,
+    )
+    return attempts(commit)
+
+
+def _is_overtaken(error: BaseException) -> bool:
+    return isinstance(error, MetadataMovedError) or java_class_name(error) == "CommitFailedException"
+
+
+def _refresh(table: IcebergTable) -> None:
+    table.refresh()

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.commit import set_properties
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.refs import Ref, put_refs, ref_age_ms
-from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
 
 if TYPE_CHECKING:

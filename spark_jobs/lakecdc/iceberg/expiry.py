@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit_outcome import conflict_errors
+from lakecdc.iceberg.commit_outcome import MetadataMovedError, conflict_errors, retried
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.iceberg.refs import put_refs
-from lakecdc.iceberg.retry import MetadataMovedError, retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable

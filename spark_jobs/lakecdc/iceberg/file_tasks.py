@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakecdc.iceberg.bulk import (
@@ -18,13 +18,14 @@ from lakecdc.iceberg.bulk import (
     java_calls,
 )
 from lakecdc.iceberg.jvm import jvm
-from lakecdc.iceberg.live_deletes import delete_file_set, java_deletes
+from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, field_types
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
     from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes
     from lakecdc.iceberg.table import IcebergTable
+
 
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
@@ -315,3 +316,32 @@ def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[
     dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
     known = {**types, **field_types(table, dropped)} if dropped else types
     return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
+
+
+def pairs_with(
+    table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete], tasks: Sequence[FileTask]
+) -> frozenset[int]:
+    """Return the numbers of the data files that one of the deletes applies to.
+
+    For files without stored pairs, scopes and sequence numbers decide, possibly including too many.
+    """
+    delete_set, newest = delete_file_set(table, deletes), dict[int | None, int]()
+    for delete in deletes:
+        if isinstance(delete, EqualityDelete):
+            newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
+    everywhere = newest.get(None, 0)
+    paired, others = [task for task in tasks if task.paired], [task for task in tasks if not task.paired]
+    older = {t.number for t in others if t.sequence_number < max(newest.get(t.scope, 0), everywhere)}
+    numbers = [part[0].store.reached(delete_set, part) for part in (paired, others) if part]
+    return frozenset(older.union(*numbers))
+
+
+def planned_without(
+    table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]
+) -> list[FileTask]:
+    """Return the same data files, planned as if these equality deletes did not apply to them."""
+    if not tasks or not deletes:
+        return list(tasks)
+    left = tasks[0].store.without(delete_file_set(table, deletes))
+    counts = left.equality_deletes(task.number for task in tasks if task.paired)
+    return [replace(t, store=left, equality_deletes=next(counts) if t.paired else t.equality_deletes) for t in tasks]

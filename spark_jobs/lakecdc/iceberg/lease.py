@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import LEASE_HOLDER
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.refs import Ref, now_ms, read_refs, ref_age_ms
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata import lease as length
 from lakecdc.metadata.lease import Lease, read_lease

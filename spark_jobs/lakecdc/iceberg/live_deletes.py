@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, OBJECT, PREDICATE, java_calls
 from lakecdc.iceberg.jvm import jvm, listed
+from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
 
 _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: unique key of a delete file: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
+_ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +159,28 @@ def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | Positio
 def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:
     """Return Iceberg's set of delete files, which compares them by location and content."""
     return jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.of(java_deletes(table, deletes))
+
+
+def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
+    """Describe equality deletes that another writer than lakecdc adds or may add to a table.
+
+    Such a writer stages its deletes for the partition specs that it knows. If rows move to another one before it
+    commits, they stay beside their replacements, and nothing would stop its commit.
+
+    :param start: the newest snapshot to check.
+    :return: None if only lakecdc's own are known.
+    """
+    numbers, snapshot = set[int](), start
+    while True:
+        if int(snapshot.summary.get(_ADDED, 0)) and names.COMMIT_ID not in snapshot.summary:
+            return f"snapshot {snapshot.id} has equality deletes that another writer added"
+        numbers.add(snapshot.sequence_number)
+        parent = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+        if parent is None:
+            break
+        snapshot = parent
+    if names.LAYOUT in table.properties or start.summary.get(_TOTAL) == "0":
+        return None
+    if any(delete.sequence_number not in numbers for delete in equality_deletes(table, start.id)):
+        return "the table was not created by lakecdc and has equality deletes of expired snapshots"
+    return None

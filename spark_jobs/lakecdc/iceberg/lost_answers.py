@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -22,10 +23,10 @@ from py4j.protocol import Py4JJavaError
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles, forwards
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed
-from lakecdc.metadata.effect import is_in_effect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 CHECKS, WAIT_SECONDS = 4, 0.5
 _CATALOGS = "org.apache.iceberg.catalog."
 _OPERATIONS, _METADATA = "org.apache.iceberg.TableOperations", "org.apache.iceberg.TableMetadata"
+# fields that every commit changes, or that follow from others
+_DERIVED = {"last-updated-ms", "metadata-log", "snapshot-log"}
 
 
 def verify_commits(spark: SparkSession, catalog: str) -> None:
@@ -134,3 +137,29 @@ class _Verdict:
         """py4j's declaration of the implemented interface."""
 
         implements = ["java.util.function.Function"]
+
+
+def is_in_effect(before: Mapping[str, Any], intended: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Check whether a table has everything that a commit without new snapshots was to change.
+
+    Another commit with the same result counts too, and unrelated changes by others do not matter.
+
+    :param before: the table's metadata at the start of the commit, as JSON.
+    :param intended: the metadata that the commit would produce.
+    :param current: the metadata now.
+    """
+    changed = [key for key in {*before, *intended} - _DERIVED if before.get(key) != intended.get(key)]
+    return all(_is_as_intended(key, before.get(key), intended.get(key), current.get(key)) for key in changed)
+
+
+def _is_as_intended(key: str, before: Any, intended: Any, current: Any) -> bool:
+    if key == "snapshots":
+        return not (_ids(before) - _ids(intended)) & _ids(current)
+    if isinstance(before or intended, dict):
+        old, new, now = before or {}, intended or {}, current or {}
+        return all(now.get(name) == new.get(name) for name in {*old, *new} if old.get(name) != new.get(name))
+    return bool(current == intended)
+
+
+def _ids(snapshots: Any) -> set[int]:
+    return {snapshot["snapshot-id"] for snapshot in snapshots or ()}

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit_outcome import conflict_errors
+from lakecdc.iceberg.commit_outcome import conflict_errors, retried
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.jvm import jvm, listed, mapping
-from lakecdc.iceberg.retry import retried
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable

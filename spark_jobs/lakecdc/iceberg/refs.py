@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.errors import ConflictError, InputError, SpecError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message, mapping
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata.periodic_tags import newest_by
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -157,3 +160,36 @@ def _refuse_sideways(table: IcebergTable, name: str, now: Ref | None, ref: Ref) 
             table=table.name,
             hint="Nothing was changed.",
         )
+
+
+def named_snapshot(table: IcebergTable, name: str, use: str = "") -> Snapshot:
+    """Return the snapshot that a name refers to.
+
+    :param name: an id, a tag, a branch, or an ISO-8601 time: the newest snapshot that ``main`` had by then.
+    :param use: continues the error message, such as " for 'x'".
+    :raises InputError: the snapshot does not exist or has expired.
+    """
+    refs = read_refs(table)
+    named = refs[name].snapshot_id if name in refs else int(name) if name.isdecimal() else None
+    if named is None and (moment := _moment(name)):
+        named = newest_by(moments(table.ancestors()), moment)
+    snapshot = None if named is None else table.snapshot(named)
+    if snapshot is None:
+        raise InputError(
+            f"The snapshot {name!r}{use} does not exist.",
+            table=table.name,
+            hint="Use the id of a snapshot that has not expired, a tag, a branch, or an ISO-8601 time.",
+        )
+    return snapshot
+
+
+def moments(snapshots: Iterable[Snapshot]) -> list[tuple[int, int]]:
+    """Return the ids of snapshots with their times, in milliseconds since 1970."""
+    return [(snapshot.id, snapshot.timestamp_ms) for snapshot in snapshots]
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return parse_moment(text, "moment")
+    except SpecError:
+        return None

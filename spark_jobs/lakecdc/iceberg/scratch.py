@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch, set_properties
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.lease import give_back, keep_renewed, put
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 from lakecdc.sql import quoted_column

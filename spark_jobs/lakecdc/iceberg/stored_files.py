@@ -11,7 +11,10 @@ from lakecdc.contract.errors import ConflictError, UnsupportedError
 from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lakecdc.iceberg.table import IcebergTable
+
 
 # Java's and Iceberg's exceptions
 _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
@@ -143,3 +146,18 @@ def _is_missing(error: Exception) -> bool:
             return True
         java = java.getCause()
     return False
+
+
+def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
+    """Read the first bytes of a file.
+
+    :param uri: its URI, encoded as Spark lists it.
+    :param size: maximum number of bytes.
+    """
+    view = jvm(spark)
+    path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))
+    stream = path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)
+    try:
+        return bytes(stream.readNBytes(size))
+    finally:
+        stream.close()

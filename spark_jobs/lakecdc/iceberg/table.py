@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_deletes
+from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, nearest_carrier
-from lakecdc.sql import quoted
+from lakecdc.sql import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 MAIN = "main"
 _MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisException"}
@@ -290,3 +292,64 @@ def _unloadable(name: str, error: Exception) -> SourceUnavailableError:
 def _type(schema: Any, column: dict[str, Any]) -> str:
     kind = column["type"]
     return kind if isinstance(kind, str) else str(schema.findType(column["id"]).toString())
+
+
+class Branch(IcebergTable):
+    """A table as one of its branches shows it: head, ancestors and rows are the branch's, the columns are current.
+
+    :param branch: its name.
+    """
+
+    def __init__(self, table: IcebergTable, branch: str) -> None:
+        super().__init__(table.spark, table.catalog, table.name)
+        self._branch = branch
+        self.refresh()
+
+    def head(self, branch: str | None = None) -> Snapshot | None:
+        """Return the newest snapshot of the branch, or of another one."""
+        return super().head(branch or self._branch)
+
+    def ancestors(self, branch: str | None = None) -> Iterator[Snapshot]:
+        """Yield the snapshots of the branch, or of another one, from its head towards the root."""
+        return super().ancestors(branch or self._branch)
+
+    def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
+        """Read rows of the branch; see :meth:`IcebergTable.read`."""
+        if snapshot_id is not None:
+            return super().read(snapshot_id, columns, where)
+        at = literal(self._branch)
+        return self.spark.sql(f"SELECT {columns} FROM {self.sql_name} VERSION AS OF {at} WHERE {where}")
+
+
+def count_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
+    """Count the rows that meet a condition.
+
+    :param where: the condition in SQL, with named parameters.
+    :param values: of the parameters.
+    """
+    row = table.spark.sql(f"SELECT count(*) FROM {table.sql_name} WHERE {where}", dict(values)).first()
+    assert row is not None
+    return int(row[0])
+
+
+def delete_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
+    """Delete the rows that meet a condition, in one commit.
+
+    :param where: as for :func:`count_rows`, like the values.
+    :return: number of deleted rows.
+    :raises ConflictError: another writer removed or added such rows meanwhile; none was deleted.
+    """
+    count = count_rows(table, where, values)
+    if not count:
+        return 0
+    try:
+        table.spark.sql(f"DELETE FROM {table.sql_name} WHERE {where}", dict(values))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        raise ConflictError(
+            "Another writer changed the same rows meanwhile; none was deleted.",
+            table=table.name,
+            hint="Run the job again.",
+        ) from error
+    return count

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pyspark.util import inheritable_thread_target
@@ -10,10 +11,13 @@ from pyspark.util import inheritable_thread_target
 from lakecdc.iceberg.jvm import ensure_callbacks, jvm
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_DESCRIPTION = "spark.job.description"
 
 
 def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
@@ -34,3 +38,28 @@ def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
 
     inherited: Callable[P, R] = inheritable_thread_target(spark)(activated)
     return inherited
+
+
+@contextmanager
+def described(spark: SparkSession, table: str, job: str) -> Iterator[None]:
+    """Describe all Spark jobs of this thread inside the context by their table.
+
+    :param job: that works on the table.
+    """
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setJobDescription(f"{job} {table}")
+    try:
+        yield
+    finally:
+        # None removes it
+        context.setJobDescription(before)  # type: ignore[arg-type]
+
+
+def description_of(context: SparkContext, stage: int) -> str | None:
+    """Return the description of a stage; None if it has none.
+
+    :param stage: its id.
+    """
+    description = context._jsc.sc().statusStore().lastStageAttempt(stage).description()
+    return str(description.get()) if description.isDefined() else None

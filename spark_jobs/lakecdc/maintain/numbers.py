@@ -16,19 +16,17 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.iceberg.sort_order import column_order
+from lakecdc.iceberg.sort_order import clustering, column_order
 from lakecdc.iceberg.table import facts_of
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
-from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
+from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, by_partition, keyed_rows
 from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.metadata.last_write import standing
-from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import ComputeStatisticsOptions
-from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
+from lakecdc.iceberg.sort_order import clustering
 from lakecdc.iceberg.table_statistics import (
     column_statistics,
     compute_columns,

@@ -8,8 +8,15 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata.live_files import Content, LiveFile
-from lakecdc.metadata.overlap import Box, KeyRange, column_range, lexicographic_ends
+from lakecdc.metadata.overlap import Box, KeyRange, column_range, lexicographic_ends, overlap_depth
+
+#: reason in the report for a table without a sort order
+UNSORTED = (
+    "the table has neither a sort order nor identifier fields; "
+    "set options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
+)
 
 
 @dataclass(frozen=True)
@@ -118,3 +125,24 @@ def _facts(file: LiveFile, scope: tuple[int, str], deleted: int, equality_delete
 def _above(numbers: Sequence[int] | None, sequence: int) -> int:
     """Count the sorted sequence numbers above one."""
     return len(numbers) - bisect.bisect_right(numbers, sequence) if numbers else 0
+
+
+def in_order(options: SortDataFilesOptions) -> str:
+    """Explain in the report why a table whose files are in order is not sorted."""
+    return f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
+
+
+def linear_depth(files: Sequence[FileFacts]) -> float:
+    """Return the overlap depth of a partition's files in a linear order; files without keys do not count."""
+    return overlap_depth([file.key_range for file in files if not file.keyless])
+
+
+def keyed_rows(files: Sequence[FileFacts]) -> int:
+    """Count the rows of a partition's files with keys in the order."""
+    return sum(file.rows for file in files if not file.keyless)
+
+
+def average_depth(depths: Sequence[tuple[float, int]]) -> float:
+    """Average the overlap depth of partitions, weighted by rows."""
+    rows = sum(weight for _, weight in depths)
+    return round(sum(depth * weight for depth, weight in depths) / rows, 2) if rows else 1.0

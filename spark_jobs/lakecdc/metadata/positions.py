@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata import names
+from lakecdc.metadata.names import SIDE_OF
 
 #: every retained summary is part of metadata.json, so positions must stay small (bytes)
 MAX_BYTES = 8 * 1024
@@ -161,3 +162,36 @@ def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -
     if document is None or (after and document["after_snapshot"] != str(after.snapshot_id)):
         return None
     return decode(json.dumps(document["position"]))
+
+
+@dataclass(frozen=True)
+class SideOf:
+    """Note in the summary of a history table's batch about its table.
+
+    :param table: its UUID.
+    :param after: id of the snapshot with its position before the batch; None if it was never fed.
+    :param full_load: the batch has all rows of the table; later parts of a load are normal batches.
+    :param mark: highest order key in the history table before it.
+    """
+
+    table: str
+    after: str | None
+    full_load: bool
+    mark: str | None
+
+    def encode(self) -> dict[str, str]:
+        """Encode the note as a summary entry."""
+        return {SIDE_OF: json.dumps(asdict(self), sort_keys=True)}
+
+    def is_ahead_of(self, table_uuid: str, carrier: Carrier | None) -> bool:
+        """Check whether a table has not applied the batch.
+
+        :param carrier: of its position.
+        """
+        return self.table == table_uuid and self.after in (carrier.ids if carrier else (None,))
+
+
+def read_side_of(summary: Mapping[str, str]) -> SideOf | None:
+    """Read the note from a summary; return None if it has none."""
+    text = summary.get(SIDE_OF)
+    return SideOf(**json.loads(text)) if text else None

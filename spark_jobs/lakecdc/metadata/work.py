@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.health import POSITION_COST, VECTOR_COST, TableHealth
 from lakecdc.metadata.manifests import Manifest
@@ -28,6 +27,12 @@ _PER_FILE, _PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 0.0014, 1.2e-7, 1.4e-7
 _PER_MANIFEST, _PER_SNAPSHOT = 0.005, 0.012
 # manifests are small and are only read to plan a scan
 _OF_A_MANIFEST = 0.1
+#: maximum number of delete rows, which the exact engine holds in the memory of each task
+EXACT_DELETE_RECORDS = 200_000
+#: maximum number of pairs of data and delete file, because each pair is shipped to a task and opened there
+EXACT_PAIRS = 100_000
+#: maximum number of rows to read, because a join reads a row in a tenth of the time
+EXACT_DATA_RECORDS = 2_000_000
 
 
 @dataclass(frozen=True)
