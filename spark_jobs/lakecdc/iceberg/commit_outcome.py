@@ -1,4 +1,4 @@
-"""Execution of commits, and the meaning of their errors."""
+"""Execution of commits: retries, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ T = TypeVar("T")
 
 
 def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
-    """Execute a commit and interpret its errors.
+    """Execute a commit, interpret its errors and return its snapshot.
 
     The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So after any error the table
     is searched for the commit's mark before it counts as a conflict, upon which the caller deletes its files.
 
-    :return: the commit's snapshot.
     :raises ConflictError: it was refused.
     :raises CommitStateUnknownError: the table does not show it, or cannot be read.
     """
@@ -55,7 +54,6 @@ def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]
     """Commit something that has certainly not arrived if it fails, and raise conflicts as such.
 
     :param what: describes a conflict.
-    :param hint: what to do then.
     :raises ConflictError: another writer was faster.
     :raises CommitStateUnknownError: the catalog did not say whether it arrived.
     """
@@ -73,8 +71,7 @@ def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]
 def _overtaken(error: Exception) -> bool:
     """Check whether the start snapshot left the branch, or the table's format was upgraded since.
 
-    That happens by a rollback or another job's expiry. Iceberg reports it as an illegal argument, which Spark converts
-    to its own exception.
+    That happens by a rollback or another job's expiry. Iceberg reports an illegal argument, which Spark converts.
     """
     messages = (
         "is not an ancestor of",
@@ -92,9 +89,8 @@ def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot 
 
 
 def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
-    """Commit a transaction; compatible commits of other writers may come before it.
+    """Commit a Java ``Transaction``; compatible commits of other writers may come before it.
 
-    :param transaction: Java ``Transaction``.
     :param mark: commit id in the summary of its last snapshot.
     :raises ConflictError: another writer was faster.
     """
@@ -109,14 +105,13 @@ _ATTEMPTS = 20
 
 
 def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
-    """Execute a commit that creates, moves or removes branches or tags, with retries.
+    """Execute a commit that creates, moves or removes branches or tags, with at most 20 attempts.
 
     Iceberg retries a commit of files by itself. It retries one of references, alone or in a transaction, with its
     original metadata (``UpdateSnapshotReferencesOperation`` of 1.12), so that any other commit in between fails it
     however many retries the table allows.
 
-    :param commit: starts from the table's metadata at each call; called at most 20 times.
-    :return: its result.
+    :param commit: starts from the table's metadata at each call.
     """
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 

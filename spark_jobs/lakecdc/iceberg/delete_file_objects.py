@@ -26,8 +26,7 @@ class WrittenDeletes:
     :param added: number of them that no position delete covered before.
     :param lowest: smallest position.
     :param highest: largest position.
-    :param offset: first byte of the deletion vector; None in a Parquet file.
-    :param length: bytes of the deletion vector; None in a Parquet file.
+    :param offset: first byte of the deletion vector; None in a Parquet file, like its length.
     """
 
     file_number: int
@@ -42,13 +41,10 @@ class WrittenDeletes:
 
 
 def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) -> Any:
-    """Describe written position deletes to Iceberg, with the spec and partition of the data file.
+    """Return the Java ``DeleteFile`` of positions, with the spec and partition of their Java ``DataFile``.
 
     The equality delete's partition would be wrong: readers refuse a position delete of another partition than its data
     file.
-
-    :param data_file: Java ``DataFile`` that the positions belong to.
-    :return: Java ``DeleteFile`` for a commit of this session.
     """
     builder = (
         jvm(table.spark)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.commit import move_tag
+from lakecdc.iceberg.commit import move_tag, set_summary
 from lakecdc.iceberg.commit_outcome import commit_transaction
+from lakecdc.iceberg.definition import has_live_files
 from lakecdc.iceberg.file_io import discard_files
-from lakecdc.iceberg.jvm import ensure_callbacks, jvm, listed
-from lakecdc.metadata import names
+from lakecdc.iceberg.jvm import ensure_callbacks, iterate, jvm, listed
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.fence import PositionFence
@@ -25,9 +25,7 @@ def drop_deleted_entries(
 
     Iceberg keeps them until it rewrites the manifest for another reason; its own action does not rewrite a single one.
 
-    :param fence: refuses the commit.
-    :param summary: of the snapshot.
-    :param tag: moved to it.
+    :param tag: moved to the new snapshot.
     :return: the new head; None if there are no such entries.
     :raises ConflictError: another writer was faster.
     """
@@ -37,7 +35,7 @@ def drop_deleted_entries(
     if not stale:
         return None
     mark = fence.mark = str(uuid.uuid4())
-    live = [m for m in stale if m.hasAddedFiles() or m.hasExistingFiles()]
+    live = [m for m in stale if has_live_files(m)]
     snapshots = _snapshot_ids(table, live)
     written = [_rewritten(table, manifest, snapshots) for manifest in live]
     transaction = table.java.newTransaction()
@@ -46,8 +44,7 @@ def drop_deleted_entries(
         rewrite = rewrite.deleteManifest(manifest)
     for manifest in written:
         rewrite = rewrite.addManifest(manifest)
-    for key, value in {**summary, names.COMMIT_ID: mark}.items():
-        rewrite = rewrite.set(key, value)
+    set_summary(rewrite, summary, mark)
     try:
         rewrite.commit()
         if tag:
@@ -74,10 +71,8 @@ def _rewritten(table: IcebergTable, manifest: Any, snapshots: Mapping[tuple[str,
     spec = specs.get(manifest.partitionSpecId())
     write, read = (files.writeDeleteManifest, files.readDeleteManifest) if is_delete else (files.write, files.read)
     writer = write(table.format_version, spec, output, None)
-    with closing(writer), closing(read(manifest, io, specs)) as reader:
-        entries = reader.iterator()
-        while entries.hasNext():
-            file = entries.next()
+    with closing(writer):
+        for file in iterate(read(manifest, io, specs)):
             key = str(file.location()), file.contentOffset() if is_delete else None
             writer.existing(file, snapshots[key], file.dataSequenceNumber(), file.fileSequenceNumber())
     return writer.toManifestFile()

@@ -53,7 +53,6 @@ class Expiry:
     :param history: the plan's base.
     :param older_than_ms: snapshots from before this time expire, in milliseconds since 1970.
     :param retain_last: snapshots kept on every branch.
-    :param expired: ids of the expiring snapshots.
     :param refs: tags to set in the same commit.
     """
 
@@ -69,7 +68,7 @@ def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> f
 
     Branches' own ``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` count, as do refs whose age has passed.
 
-    :param older_than_ms: snapshots from before this time expire, in milliseconds since 1970.
+    :param older_than_ms: milliseconds since 1970.
     :param retain_last: snapshots kept on every branch.
     """
     calls = java_calls(table.spark)
@@ -81,8 +80,7 @@ def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> f
 def expire(table: IcebergTable, plan: Callable[[], Expiry]) -> Expiry:
     """Remove snapshots and overdue refs from the metadata, and set tags, in one commit without deleting files.
 
-    :param plan: called again whenever another writer was faster.
-    :return: the executed plan.
+    :param plan: called again whenever another writer was faster; the executed one is returned.
     :raises ConflictError: other writers won too often.
     """
 
@@ -109,8 +107,6 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
 
     Iceberg's action reads the metadata, commits, reads it again, and deletes what only the first read had. Here it gets
     both in turn, and its commit does nothing.
-
-    :param after: read after the snapshots were expired.
     """
     gone = before.snapshots.keys() - after.snapshots.keys()
     both = dict(after.document)

@@ -1,4 +1,4 @@
-"""Facts about SQL expressions from Spark's parser."""
+"""SQL expressions as Spark's parser sees them, and Iceberg's and Catalyst's own expressions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ _MAX_BITS = 1 << 28
 
 
 def referenced_columns(spark: SparkSession, sql: str) -> set[str]:
-    """Return the names in an expression, without resolving them; ``*`` for a star.
-
-    Of a nested name such as ``address.city`` only the first part counts.
-    """
+    """Return the names in an expression, unresolved: the first part of a nested name, ``*`` for a star."""
     leaves = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql).collectLeaves()
     names = set()
     for index in range(leaves.size()):
@@ -55,10 +52,7 @@ def every_row(table: IcebergTable) -> Any:
 
 
 def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:
-    """Build an Iceberg expression such as ``lessThan(column, value)``.
-
-    :param operator: name of a method of Iceberg's ``Expressions``.
-    """
+    """Build an Iceberg expression such as ``lessThan(column, value)``."""
     return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
 
 

@@ -29,7 +29,7 @@ _STORAGE = ("s3.", "client.", "gcs.", "adls.", "oss.", "hdfs.")
 def storage_properties(table: IcebergTable) -> dict[str, str]:
     """Return the settings of the table's FileIO in pyiceberg's names, including vended credentials.
 
-    :return: secret: pass it to tasks, never to a log.
+    They are secret: pass them to tasks, never to a log.
     """
     io = table.java.io()
     settings = mapping(io.properties())
@@ -51,28 +51,21 @@ def to_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
 def marked_location(table: IcebergTable, below: str = "") -> str:
     """Return a location for data and delete files, as the table's location provider places new ones.
 
-    One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``.
-
-    :param below: path below that folder.
+    One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``;
+    ``below`` is a path below that folder.
     """
     name = "/".join(filter(None, (_folder_of(table.spark), below)))
     return str(table.java.locationProvider().newDataLocation(name))
 
 
 def new_folder(table: IcebergTable, purpose: str) -> str:
-    """Return a unique location in the application's folder.
-
-    :param purpose: first part of the folder's name.
-    """
+    """Return a unique location in the application's folder, whose name begins with the purpose."""
     return marked_location(table, f"{purpose}-{uuid.uuid4()}")
 
 
 @contextmanager
 def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
-    """Yield a new folder, discarded if the work that writes to it fails.
-
-    :param purpose: see :func:`new_folder`.
-    """
+    """Yield a folder of :func:`new_folder`, discarded if the work that writes to it fails."""
     folder = new_folder(table, purpose)
     try:
         yield folder
@@ -101,25 +94,19 @@ def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
 
 
 def output(properties: Mapping[str, str], location: str) -> OutputFile:
-    """Open an output file in a Python task.
-
-    :param properties: from :func:`storage_properties`.
-    """
+    """Open an output file in a Python task, with :func:`storage_properties`."""
     return _file_io(properties, location).new_output(location)
 
 
 def source(properties: Mapping[str, str], location: str) -> InputFile:
-    """Open an input file in a Python task.
-
-    :param properties: from :func:`storage_properties`.
-    """
+    """Open an input file in a Python task, with :func:`storage_properties`."""
     return _file_io(properties, location).new_input(location)
 
 
 def reaches(location: str) -> bool:
     """Check whether :func:`output` and :func:`source` support a location: pyiceberg parses URLs and truncates some.
 
-    Partition values do not matter, because Iceberg escapes them in its locations.
+    Partition values do not matter, because Iceberg escapes them.
     """
     return not {"#", "?"}.intersection(location)
 

@@ -1,4 +1,4 @@
-"""Data files with the deletes that apply to them, as paired by Iceberg's scan planning."""
+"""Data files with the deletes that apply to them, as paired by Iceberg's scan planning, or without some deletes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class FileTask:
     """A data file whose deletes are to be rewritten.
 
     :param number: short name of the file in data frames.
-    :param spec_id: its partition spec.
     :param scope: number of its (spec, partition).
     :param sequence_number: data sequence number.
     :param records: rows, including deleted ones.
@@ -46,7 +45,7 @@ class FileTask:
     :param equality_deletes: number of equality deletes that apply.
     :param astray: whether one of those equality deletes is of another scope.
     :param paired: whether Iceberg's task with every delete is stored; it is not if there are too many pairs.
-    :param found: the store of its task.
+    :param store: has its task.
     """
 
     number: int
@@ -76,8 +75,8 @@ class OtherDelete:
     """A position-delete file or deletion vector that applies to a data file.
 
     :param format: as Iceberg names it, such as PUFFIN or PARQUET.
-    :param offset: first byte of the vector; None in a file of another format.
-    :param length: bytes of the vector; None in a file of another format.
+    :param offset: first byte of a vector.
+    :param length: bytes of a vector.
     :param file_scoped: whether it names positions of one data file only.
     """
 
@@ -124,10 +123,7 @@ class PlannedTasks:
         return [*facts, self._calls.method(COLLECTION, "size")(self.deletes), self._size_of_equality()]
 
     def keep(self, tasks: Any, paired: int) -> None:
-        """Add a Java list of tasks.
-
-        :param paired: number of them to store with every delete.
-        """
+        """Add a Java list of tasks, storing the first ``paired`` with every delete."""
         self.paired.addAll(tasks.subList(0, paired))
         self.bare.addAll(self._calls.mapped(tasks, self._builder.with_deletes(self._others)))
 
@@ -152,10 +148,7 @@ class PlannedTasks:
         return [tuple(OtherDelete(*delete) for delete in deletes) for (deletes,) in rows]
 
     def without(self, deletes: Any) -> PlannedTasks:
-        """Return the tasks as if some equality deletes did not apply.
-
-        :param deletes: Java set of them.
-        """
+        """Return the tasks as if the equality deletes of a Java set did not apply."""
         left, stay = copy(self), self._those(self._negated(self.among(deletes)))
         left.paired = self._calls.mapped(self.paired, self._builder.with_deletes(stay))
         return left
@@ -166,9 +159,8 @@ class PlannedTasks:
         return (count for (count,) in counts)
 
     def reached(self, deletes: Any, tasks: Sequence[FileTask]) -> set[int]:
-        """Return the numbers of data files that some deletes apply to.
+        """Return the numbers of data files that deletes of a Java set apply to.
 
-        :param deletes: Java set of them.
         :param tasks: all with their pairs, or all without, whose equality deletes are not known.
         """
         disjoint = self._calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
@@ -300,7 +292,6 @@ class _Repair:
         self._repaired = TaskBuilder(table).with_deletes(united(concat(planned.deletes, missing)))
 
     def __call__(self, tasks: Any) -> None:
-        """Repair a Java list of tasks."""
         if not self._lost:
             return
         for scope, sequence_number in {(*place,) for place in self._calls.rows(tasks, *self._place)}:
@@ -311,7 +302,6 @@ class _Repair:
 
 
 def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
-    """Return the equality deletes by uuid."""
     deletes, types = list(equality), {field.id: field.type for field in table.fields}
     dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
     known = {**types, **field_types(table, dropped)} if dropped else types

@@ -19,8 +19,6 @@ class History:
     """A table's metadata at one time.
 
     :param document: the metadata, as Iceberg writes it in JSON.
-    :param snapshots: by id.
-    :param refs: tags and branches by name.
     """
 
     document: Mapping[str, Any]

@@ -47,10 +47,7 @@ class KafkaAdmin:
         return self._offsets(places, self._admin.OffsetSpec.latest())
 
     def at(self, places: Iterable[tuple[str, int]], milliseconds: int) -> dict[tuple[str, int], int]:
-        """Return the first offset whose record is not older than a time, -1 if there is none.
-
-        :param milliseconds: since 1970.
-        """
+        """Return the first offset whose record is not older than a time; -1 if there is none."""
         return self._offsets(places, self._admin.OffsetSpec.forTimestamp(milliseconds))
 
     def close(self) -> None:

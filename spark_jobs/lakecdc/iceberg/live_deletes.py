@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, OBJECT, PREDICATE, java_calls
+from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.metadata import names
 
@@ -38,7 +39,6 @@ class JavaPlace:
 class EqualityDelete:
     """A live equality-delete file.
 
-    :param spec_id: its partition spec.
     :param scope: number of the (spec, partition) it applies to; None if it is global (specification, "Scan Planning").
     :param sequence_number: data sequence number; it applies to data files with a smaller one.
     :param records: rows, that is keys.
@@ -59,10 +59,7 @@ class EqualityDelete:
         return self._java.get()
 
     def reaches(self, scope: int, sequence_number: int) -> bool:
-        """Check whether it applies to a data file (table specification, "Scan Planning").
-
-        The file must be strictly older, and of the same spec and partition unless the delete is global.
-        """
+        """Check whether it applies to a data file: one that is older, and of its scope (specification)."""
         return sequence_number < self.sequence_number and self.scope in (None, scope)
 
 
@@ -70,8 +67,6 @@ class EqualityDelete:
 class PositionDelete:
     """A live position-delete file or deletion vector.
 
-    :param key: location and offset.
-    :param spec_id: its partition spec.
     :param scope: number of its (spec, partition), which is that of its data files.
     :param records: deleted positions.
     """
@@ -107,13 +102,10 @@ class Scopes:
 def live_deletes(
     table: IcebergTable, snapshot_id: int, scopes: Scopes, positions: Collection[DeleteKey] = ()
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
-    """Return a snapshot's live equality-delete files, including unused ones, and selected position deletes.
-
-    :param positions: the position-delete files and deletion vectors to select.
-    """
+    """Return a snapshot's live equality-delete files, including unused ones, and the position deletes to select."""
     view, calls = jvm(table.spark), java_calls(table.spark)
     specs, java = table.java.specs(), view.java.util.ArrayList()
-    unpartitioned = {spec_id for spec_id in listed(specs.keySet()) if specs.get(spec_id).isUnpartitioned()}
+    unpartitioned = unpartitioned_specs(table)
     facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in _FACTS]
     facts += [calls.method(DELETE_FILE, "contentOffset")(calls.it), scopes.number(calls.it)]
     is_position = calls.method("java.util.Objects", "equals", OBJECT, OBJECT)(
@@ -162,13 +154,13 @@ def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | Posi
 
 
 def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
-    """Describe equality deletes that another writer than lakecdc adds or may add to a table.
+    """Describe equality deletes that another writer than lakecdc adds or may add to a table; None if there are none.
 
     Such a writer stages its deletes for the partition specs that it knows. If rows move to another one before it
-    commits, they stay beside their replacements, and nothing would stop its commit.
+    commits, they stay beside their replacements, and nothing would stop its commit: only ingestion's fence knows where
+    rows are.
 
     :param start: the newest snapshot to check.
-    :return: None if only lakecdc's own are known.
     """
     numbers, snapshot = set[int](), start
     while True:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from lakecdc.contract.secrets import mask
-from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles, forwards
+from lakecdc.iceberg.forwarding import OBJECT, Forwarding, Handles, forwards
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ _DERIVED = {"last-updated-ms", "metadata-log", "snapshot-log"}
 
 
 def verify_commits(spark: SparkSession, catalog: str) -> None:
-    """Make the tables that a session loads from a catalog verify whether commits with an error arrived.
-
-    :param catalog: its name; Spark has opened it.
-    """
+    """Make the tables that a session loads from a catalog, which Spark has opened, verify commits with an error."""
     plugin = spark._jsparkSession.sessionState().catalogManager().catalog(catalog)
     opened = plugin.icebergCatalog()
     if forwards(spark, opened):
@@ -82,8 +79,7 @@ class _Equipped:
     def _judged(self, spark: SparkSession, handles: Handles) -> Any:
         """Return ``(RuntimeException, TableOperations, TableMetadata, TableMetadata)void``."""
         parameters = ("java.lang.RuntimeException", _OPERATIONS, _METADATA, _METADATA)
-        as_list = handles.method("java.util.Arrays", "asList", OBJECTS)
-        as_list = as_list.asCollector(handles.cls(OBJECTS), 4)
+        as_list = handles.as_list(4)
         verdict = handles.after(as_list.asType(as_list.type().generic()), handles.function(_Verdict(spark)))
         return handles.after(verdict.asType(handles.type("java.lang.Throwable", *parameters)), handles.raising())
 
@@ -142,11 +138,8 @@ class _Verdict:
 def is_in_effect(before: Mapping[str, Any], intended: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     """Check whether a table has everything that a commit without new snapshots was to change.
 
-    Another commit with the same result counts too, and unrelated changes by others do not matter.
-
-    :param before: the table's metadata at the start of the commit, as JSON.
-    :param intended: the metadata that the commit would produce.
-    :param current: the metadata now.
+    Another commit with the same result counts too, and unrelated changes by others do not matter. All metadata are
+    JSON.
     """
     changed = [key for key in {*before, *intended} - _DERIVED if before.get(key) != intended.get(key)]
     return all(_is_as_intended(key, before.get(key), intended.get(key), current.get(key)) for key in changed)

@@ -43,22 +43,16 @@ class StagedManifests:
 
 
 def manifests(table: IcebergTable, snapshot_id: int | None = None) -> list[Manifest]:
-    """Return the manifests of a snapshot, from its manifest list alone.
-
-    :param snapshot_id: default: that of the head.
-    """
+    """Return the manifests of a snapshot, by default of the head, from its manifest list alone."""
     return _manifests_of(
         table, table.java.currentSnapshot() if snapshot_id is None else table.java.snapshot(snapshot_id)
     )
 
 
 def stage_manifests(table: IcebergTable, spec_ids: Sequence[int], summary: Mapping[str, str]) -> StagedManifests:
-    """Rewrite the manifests of partition specs, grouped by partition, without committing them.
+    """Rewrite the manifests of partition specs, at least one, grouped by partition, without committing them.
 
     Iceberg's action gets the table of a transaction, so that it commits into that.
-
-    :param spec_ids: at least one.
-    :param summary: entries for the summaries of the snapshots.
     """
     transaction, mark = table.java.newTransaction(), str(uuid.uuid4())
     inside = transaction.table()
@@ -108,7 +102,6 @@ def _manifests_of(table: IcebergTable, snapshot: Any) -> list[Manifest]:
 
 
 def _written(table: IcebergTable, inside: Any, base: Any) -> list[str]:
-    """Return the manifests and manifest lists written by a transaction."""
     known = {manifest.path for manifest in _manifests_of(table, base)}
     written, snapshot = list[str](), inside.currentSnapshot()
     while snapshot.snapshotId() != base.snapshotId():

@@ -56,10 +56,7 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
 
 
 def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:
-    """Return the partition fields whose partitions are named after values of a column, by spec id.
-
-    :return: source column id by field id, for each spec.
-    """
+    """Return the fields with partitions named after values: source column id by field id, by spec id."""
     return {
         int(number): {
             int(field.fieldId()): int(field.sourceId())

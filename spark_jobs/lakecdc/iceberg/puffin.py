@@ -53,8 +53,7 @@ class PuffinBuilder:
         """Append the deletion vector of one data file.
 
         :param data_file: its location, exactly as the table names it.
-        :param positions: all deleted row positions, at least one.
-        :raises ValueError: there is none, and readers refuse an empty vector.
+        :raises ValueError: there is no position, and readers refuse an empty vector.
         """
         if not positions:
             raise ValueError(f"the deletion vector of {data_file} is empty")

@@ -89,7 +89,6 @@ class ManifestReader(Generic[T]):
 
         What was read only in part, because the caller stopped or a file is missing, is read again.
 
-        :param metadata: its JSON document.
         :raises MissingManifestError: a manifest list or manifest is missing.
         """
         new = [s for s in metadata.get("snapshots", []) if s["snapshot-id"] not in self._snapshots]

@@ -1,11 +1,11 @@
-"""Changes of tags and branches, any number in one commit."""
+"""Tags, branches and consumers: changes of any number in one commit, and snapshots named by users."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
@@ -13,6 +13,7 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message, mapping
 from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
 from lakecdc.metadata.periodic_tags import newest_by
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ class Ref:
     max_age_ms: int | None = None
 
     def is_over(self, snapshot: Snapshot | None) -> bool:
-        """Check whether expiry may drop it.
-
-        :param snapshot: its own; None if it does not exist, so that its age is not known.
-        """
+        """Check whether expiry may drop it; not if its snapshot does not exist, whose age is not known."""
         return snapshot is not None and self.max_age_ms is not None and _age_ms(snapshot) > self.max_age_ms
 
 
@@ -100,12 +98,9 @@ def put_refs(
     owner: Any = None,
     decided_at: int | None = None,
 ) -> None:
-    """Commit tags and branches once, on the table as loaded or refreshed.
+    """Commit tags and branches once, on the table as loaded or refreshed; see :func:`change_refs`.
 
-    :param refs: see :func:`change_refs`.
-    :param fast_forward: see :func:`change_refs`.
     :param owner: Java transaction for the commit; default: none.
-    :param decided_at: see :func:`change_refs`.
     """
     # this loads the newest metadata, so the refs to compare have to be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
@@ -193,3 +188,26 @@ def _moment(text: str) -> datetime | None:
         return parse_moment(text, "moment")
     except SpecError:
         return None
+
+
+def put_consumer(table: IcebergTable, name: str, snapshot: Snapshot) -> None:
+    """Record that a consumer has read up to a snapshot, which may be before its last one.
+
+    Property and tag change in one commit. A new consumer has the default limit, any other keeps its own.
+
+    :raises InputError: the name is invalid.
+    """
+    present = read_consumers(table.refresh().properties).get(check_name(name, table.name))
+    if present is not None and present.snapshot_id == snapshot.id:
+        return
+    consumer = Consumer(name, snapshot.id, present.limit if present else LIMIT, datetime.now(UTC))
+    tag = Ref(snapshot.id, "tag", ref_age_ms(snapshot, consumer.limit))
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        table.update_properties({consumer.property_name: consumer.encode()}, transaction)
+        put_refs(table, {consumer.tag: tag}, owner=transaction)
+        transaction.commitTransaction()
+
+    retried(table, commit)
+    table.refresh()

@@ -1,4 +1,4 @@
-"""A table's sort order as Spark expressions."""
+"""Sort orders as Spark expressions: a table's own, and the clustering that its sorts record in a property."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.rewriting import Curve
-from lakecdc.iceberg.definition import column_path
+from lakecdc.iceberg.definition import apply_transform, column_path
 from lakecdc.iceberg.jvm import listed
 from lakecdc.metadata import names
-from lakecdc.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 
-_FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 #: transforms that keep the order of the column's values
 _MONOTONIC = {"identity", "truncate", "year", "month", "day", "hour"}
 
@@ -32,13 +30,13 @@ class SortField:
     :param column: full name of the source column.
     :param transform: Iceberg's text of the transform, such as ``identity`` or ``bucket[16]``.
     :param value: the column as Spark SQL.
-    :param function: Spark SQL of the transform up to the value; empty for ``identity``.
+    :param catalog: has the transform as a function.
     """
 
     column: str
     transform: str
     value: str
-    function: str = ""
+    catalog: str
     descending: bool = False
     nulls_first: bool = True
 
@@ -54,7 +52,7 @@ class SortField:
 
     def of(self, value: str) -> str:
         """Apply the transform to another value, as Spark SQL."""
-        return f"{self.function}{value})" if self.function else value
+        return apply_transform(self.catalog, self.transform, value)
 
     def spark_column(self) -> Column:
         """Return the field as a sort column."""
@@ -104,7 +102,7 @@ def table_order(table: IcebergTable) -> SortOrder:
                 column,
                 transform,
                 column_path(table, column),
-                _function(table, transform),
+                table.catalog,
                 str(field.direction().toString()).upper() == "DESC",
                 str(field.nullOrder().toString()).upper() == "NULLS FIRST",
             )
@@ -115,7 +113,6 @@ def table_order(table: IcebergTable) -> SortOrder:
 def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "linear") -> SortOrder:
     """Build an ascending order by columns, with the id of the table's own order if that is the same.
 
-    :param curve: combination of the columns.
     :raises InputError: one of the columns does not exist.
     """
     for column in columns:
@@ -126,26 +123,16 @@ def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "li
                 table=table.name,
                 hint=f"Use columns of {', '.join(table.column_names)}.",
             )
-    order = SortOrder(tuple(SortField(c, "identity", column_path(table, c)) for c in columns), curve=curve)
-    own = table_order(table)
+    fields = (SortField(c, "identity", column_path(table, c), table.catalog) for c in columns)
+    order, own = SortOrder(tuple(fields), curve=curve), table_order(table)
     return own if own.curve == order.curve and own.fields == order.fields else order
 
 
-def _function(table: IcebergTable, transform: str) -> str:
-    name, _, argument = transform.partition("[")
-    if name == "identity":
-        return ""
-    arguments = f"{argument.rstrip(']')}, " if argument else ""
-    return f"{quoted(table.catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments}"
-
-
 def clustering(table: IcebergTable) -> SortOrder:
-    """Return the order that every rewrite applies to a table's rows.
+    """Return the order that every rewrite applies to a table's rows; without fields if there is none.
 
     That is the order of the last sort, unless the table's sort order has changed since; otherwise its sort order, or
     its identifier fields.
-
-    :return: an order without fields if there is none.
     """
     own, recorded = table_order(table), _recorded(table)
     columns = _columns(table, recorded, own)

@@ -27,7 +27,6 @@ _MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisExcepti
 class Field:
     """A top-level column.
 
-    :param id: Iceberg field id.
     :param type: Iceberg's own name of the type, such as ``long`` or ``decimal(12, 2)``.
     :param required: whether it is NOT NULL.
     """
@@ -40,10 +39,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Facts of one snapshot.
-
-    :param operation: append, overwrite, delete or replace.
-    """
+    """Facts of one snapshot; the operation is append, overwrite, delete or replace."""
 
     id: int
     parent_id: int | None
@@ -76,8 +72,6 @@ class Snapshot:
 class IcebergTable:
     """One table of one catalog.
 
-    :param spark: the session.
-    :param catalog: the catalog's name.
     :param name: ``namespace.name``.
     :ivar lease: token of the lease that this run holds (see :mod:`lakecdc.iceberg.lease`); None if it holds none.
     :raises InputError: the table does not exist.
@@ -219,27 +213,24 @@ class IcebergTable:
             ancestor = self.snapshot(ancestor.parent_id) if ancestor.parent_id is not None else None
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
-        """Read a metadata table such as ``files``, ``entries`` or ``position_deletes``.
-
-        :param kind: its name.
-        :param snapshot_id: state to read; default: the current one.
-        """
+        """Read a metadata table such as ``files`` or ``entries``, by default of the current state."""
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
 
     def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Read rows of the table with Iceberg's own reader.
+        """Read rows of the table, by default of the current state, with Iceberg's own reader.
 
-        :param snapshot_id: state to read; default: the current one.
         :param columns: SQL select list.
         :param where: SQL condition.
         """
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
 
-    def update_properties(self, changes: dict[str, str | None]) -> None:
-        """Set table properties, or remove those with None, in one metadata commit."""
-        update = self.java.updateProperties()
+    def update_properties(self, changes: Mapping[str, str | None], transaction: Any = None) -> None:
+        """Set table properties, or remove those with None, in one metadata commit or in a Java transaction."""
+        if not changes:
+            return
+        update = (transaction or self.java).updateProperties()
         for key, value in changes.items():
             update = update.remove(key) if value is None else update.set(key, value)
         update.commit()
@@ -255,10 +246,7 @@ def facts_of(snapshot: Snapshot) -> SnapshotFacts:
 
 
 def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
-    """Find the nearest snapshot with a source position.
-
-    :param snapshots: a snapshot and its ancestors, newest first.
-    """
+    """Find the nearest snapshot with a source position among a snapshot and its ancestors, newest first."""
     return nearest_carrier((each.id, each.summary) for each in snapshots)
 
 
@@ -295,10 +283,7 @@ def _type(schema: Any, column: dict[str, Any]) -> str:
 
 
 class Branch(IcebergTable):
-    """A table as one of its branches shows it: head, ancestors and rows are the branch's, the columns are current.
-
-    :param branch: its name.
-    """
+    """A table as one of its branches shows it: head, ancestors and rows are the branch's, the columns are current."""
 
     def __init__(self, table: IcebergTable, branch: str) -> None:
         super().__init__(table.spark, table.catalog, table.name)
@@ -322,21 +307,15 @@ class Branch(IcebergTable):
 
 
 def count_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
-    """Count the rows that meet a condition.
-
-    :param where: the condition in SQL, with named parameters.
-    :param values: of the parameters.
-    """
+    """Count the rows that meet a SQL condition with named parameters."""
     row = table.spark.sql(f"SELECT count(*) FROM {table.sql_name} WHERE {where}", dict(values)).first()
     assert row is not None
     return int(row[0])
 
 
 def delete_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
-    """Delete the rows that meet a condition, in one commit.
+    """Delete the rows that meet a condition in one commit, and return their number; see :func:`count_rows`.
 
-    :param where: as for :func:`count_rows`, like the values.
-    :return: number of deleted rows.
     :raises ConflictError: another writer removed or added such rows meanwhile; none was deleted.
     """
     count = count_rows(table, where, values)

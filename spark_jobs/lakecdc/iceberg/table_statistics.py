@@ -19,10 +19,7 @@ _SKETCH, _DISTINCT = "apache-datasketches-theta-v1", "ndv"
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Column statistics of one snapshot.
-
-    :param distinct: estimated number of distinct values, by column name.
-    """
+    """Column statistics of one snapshot: estimated number of distinct values, by column name."""
 
     snapshot_id: int
     distinct: dict[str, int]
@@ -72,10 +69,9 @@ def compute_partitions(table: IcebergTable, snapshot_id: int) -> None:
 
 
 def remove_statistics(table: IcebergTable, is_meant: Callable[[str], bool]) -> list[str]:
-    """Remove statistics files from the metadata; the files stay.
+    """Remove statistics files from the metadata and return their locations; the files stay.
 
     :param is_meant: selects files by location.
-    :return: the locations of removed files.
     :raises ConflictError: other writers won at every attempt that the table allows.
     """
     columns, partitions = (

@@ -1,4 +1,4 @@
-"""Work on tables in several threads of one session."""
+"""Threads of one session, and the descriptions of their Spark jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
     A new thread has no active session. What Spark resolves outside of a statement, such as the catalog of a staged
     write (``CatalogManager`` reads ``SQLConf.get``), then sees none of the session's settings, and Iceberg's own
     catalog for staged tables, which it registers in the session, is "not found".
-
-    :param target: works on the session.
     """
     # the server starts without a lock, so two threads that commit first would start two
     ensure_callbacks(spark)
@@ -42,10 +40,7 @@ def in_session(spark: SparkSession, target: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def described(spark: SparkSession, table: str, job: str) -> Iterator[None]:
-    """Describe all Spark jobs of this thread inside the context by their table.
-
-    :param job: that works on the table.
-    """
+    """Describe all Spark jobs of this thread inside the context by job and table."""
     context = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
     context.setJobDescription(f"{job} {table}")
@@ -57,9 +52,6 @@ def described(spark: SparkSession, table: str, job: str) -> Iterator[None]:
 
 
 def description_of(context: SparkContext, stage: int) -> str | None:
-    """Return the description of a stage; None if it has none.
-
-    :param stage: its id.
-    """
+    """Return the description of a stage; None if it has none."""
     description = context._jsc.sc().statusStore().lastStageAttempt(stage).description()
     return str(description.get()) if description.isDefined() else None

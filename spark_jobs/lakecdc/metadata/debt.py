@@ -1,4 +1,4 @@
-"""Delete debt: the cost for readers of changes that were written as delete files."""
+"""Delete debt: the cost for readers of changes written as delete files, and which of it can or need not be paid."""
 
 from __future__ import annotations
 
@@ -74,9 +74,8 @@ class DebtLimits:
 
 
 def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
-    """Compute a branch's debt from its snapshot summaries alone: one metadata file, no manifest is opened.
+    """Compute a branch's debt from its snapshot summaries alone, from its head towards the root.
 
-    :param summaries: from the branch's head towards the root.
     :return: None if they are incomplete: a writer omitted the totals, or a snapshot that added existing equality
         deletes has expired.
     """
@@ -104,7 +103,7 @@ def doubt(kind: str | None) -> Doubt | None:
 
 
 def are_settled(files: Iterable[LiveFile], format_version: int, options: RewriteDeleteFilesOptions) -> bool:
-    """Check whether no delete file of a snapshot needs a rewrite.
+    """Check from metadata alone whether ``rewrite_delete_files`` would leave all delete files unchanged.
 
     Each has rows, names one data file, may apply to it, and cannot be merged with others: those that the job's survey
     (``lakecdc.maintain.delete_files.survey``) leaves. Position deletes of a whole partition never count as settled,

@@ -15,10 +15,7 @@ from lakecdc.metadata import names
 
 
 def erasure_begun(key_digest: str) -> dict[str, str]:
-    """Return the unique property of an erasure that has started.
-
-    :param key_digest: of the erased keys, which reveals none of them.
-    """
+    """Return the unique property of an erasure that has started; the digest reveals none of the keys."""
     return {names.ERASED: json.dumps({"id": uuid.uuid4().hex, "unfinished": key_digest})}
 
 

@@ -1,4 +1,4 @@
-"""Facts about data files from metadata: size, deleted rows, position in the sort order."""
+"""Facts about data files from metadata: size, deleted rows, position and overlap in the sort order."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ UNSORTED = (
 class FileFacts:
     """One live data file.
 
-    :param spec_id: its partition spec.
     :param partition: its partition tuple as text; with the spec id it identifies its partition.
-    :param bytes: file size.
     :param data_bytes: size of its columns, without footer and indexes.
     :param rows: rows in it, including deleted ones.
     :param deleted: rows deleted by position deletes and deletion vectors of this file.
     :param lower: its lowest key in the measured order, None if unknown.
-    :param upper: its highest key.
     :param keyless: the columns of the order are null in every row.
     :param added_by: snapshot that added the file.
     :param sequence: data sequence number.
@@ -123,7 +120,6 @@ def _facts(file: LiveFile, scope: tuple[int, str], deleted: int, equality_delete
 
 
 def _above(numbers: Sequence[int] | None, sequence: int) -> int:
-    """Count the sorted sequence numbers above one."""
     return len(numbers) - bisect.bisect_right(numbers, sequence) if numbers else 0
 
 

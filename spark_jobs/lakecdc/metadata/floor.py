@@ -40,7 +40,6 @@ class Floor:
 def read_floor(properties: Mapping[str, str], table: str | None = None) -> Floor | None:
     """Read a table's floor; return None if nothing has expired.
 
-    :param table: its name, for the message.
     :raises InputError: the property was changed to an invalid value.
     """
     text = properties.get(EXPIRED_BELOW)
@@ -61,11 +60,7 @@ def read_floor(properties: Mapping[str, str], table: str | None = None) -> Floor
 
 
 def text_of(moment: datetime, kind: str) -> str:
-    """Format a time as text that Iceberg and Spark read as a value of a type.
-
-    :param moment: with a zone.
-    :param kind: one of :data:`TIMES`.
-    """
+    """Format a time with a zone as text that Iceberg and Spark read as a value of one of :data:`TIMES`."""
     utc = moment.astimezone(UTC)
     if kind == "date":
         return utc.date().isoformat()

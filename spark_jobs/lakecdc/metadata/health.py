@@ -37,7 +37,6 @@ _WORTH = 0.5
 class TableHealth:
     """Layout of a table as its readers see it.
 
-    :param target_file_bytes: target size of data files.
     :param files_by_size: data files of each size class: ``tiny`` below an eighth of the target, ``small`` below three
         quarters, ``fit`` below 1.8, and ``large``.
     :param files_needed: number of data files of the target size for the same data, counted by partition.
@@ -106,10 +105,7 @@ def lost_points(health: TableHealth) -> dict[str, float]:
 
 
 def worst_losses(lost: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return the losses worth showing, most points first.
-
-    :param lost: points by reason.
-    """
+    """Return the losses worth showing, most points first."""
     return sorted(((what, points) for what, points in lost.items() if points >= _WORTH), key=lambda each: -each[1])
 
 
@@ -219,5 +215,4 @@ def _delete_file_reads(kinds: Mapping[Content, Sequence[LiveFile]]) -> dict[Cont
 
 
 def _older(numbers: Sequence[int], sequence: int, or_equal: bool) -> int:
-    """Count the sorted sequence numbers that a delete file applies to."""
     return bisect.bisect_right(numbers, sequence) if or_equal else bisect.bisect_left(numbers, sequence)

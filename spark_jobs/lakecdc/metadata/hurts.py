@@ -52,11 +52,7 @@ class Alerts:
 
 @dataclass(frozen=True)
 class News:
-    """Messages of an alert.
-
-    :param began: a line for each table and reason that started with this run.
-    :param over: a line for each that ended.
-    """
+    """Messages of an alert: a line for each table and reason that started with this run, and for each that ended."""
 
     began: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
@@ -107,7 +103,6 @@ def unpaid_debts(
     :param undone: reasons by job and table.
     :param paid: jobs and tables whose work is done, or where there is none.
     :param runs: number of consecutive earlier runs that left the work undone, by job and table.
-    :param limit: number of runs.
     :param owners: contact by table.
     :return: the news, and the updated numbers of runs; pairs that are neither undone nor paid do not change.
     """

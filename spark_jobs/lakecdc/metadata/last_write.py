@@ -1,4 +1,4 @@
-"""Last write of a table from snapshot summaries, not counting maintenance."""
+"""Last write of a table and rows after its earlier runs, from snapshot summaries."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ _APPLICATION = "app-id"
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """Facts of a snapshot.
-
-    :param timestamp_ms: its commit time, milliseconds since 1970.
-    :param operation: append, overwrite, delete or replace.
-    """
+    """Facts of a snapshot, with its commit time in milliseconds since 1970."""
 
     snapshot_id: int
     timestamp_ms: int
@@ -65,17 +61,11 @@ class LastWrite:
     position: dict[str, Any] | None
 
     def facts(self, now: datetime) -> dict[str, Any]:
-        """Return the write as JSON, with the table's lag.
-
-        :param now: with a zone.
-        """
+        """Return the write as JSON, with the table's lag."""
         return {**asdict(self), "source_lag_seconds": self.source_lag_seconds(now)}
 
     def source_lag_seconds(self, now: datetime) -> float | None:
-        """Return the lag behind the source; None if it is not known.
-
-        :param now: with a zone.
-        """
+        """Return the lag behind the source; None if it is not known."""
         return source_lag_seconds(self.source_time, now)
 
 
@@ -83,7 +73,6 @@ def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
     """Compute a table's lag behind its source; return None if it is not known.
 
     :param source_time: time at the source up to which the table has every change, ISO-8601, UTC without a zone.
-    :param now: with a zone.
     """
     if source_time is None:
         return None
@@ -96,8 +85,6 @@ def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], 
     """Describe a branch's last write and maintenance and its lag, as JSON.
 
     :param snapshots: of the branch, from its head towards the root.
-    :param properties: the table's.
-    :param now: with a zone.
     """
     known = list(snapshots)
     written = last_write(known, properties)
@@ -114,7 +101,6 @@ def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]
     """Find the newest snapshot of a branch that is not maintenance, and the table's position.
 
     :param snapshots: of the branch, from its head towards the root.
-    :param properties: the table's.
     :return: None if nothing was ever written, or expiry left only maintenance.
     """
     known: Sequence[SnapshotFacts] = list(snapshots)
@@ -138,7 +124,6 @@ class EarlierRows:
 
     Equality deletes do not tell how many rows they matched, so this is a range.
 
-    :param runs: number of runs.
     :param fewest: if each equality delete had matched a row.
     :param most: if none had.
     """
@@ -156,13 +141,12 @@ class EarlierRows:
 
 
 def earlier_rows(snapshots: Iterable[SnapshotFacts], last: int) -> EarlierRows | None:
-    """Average the rows after runs that wrote to a branch, without the newest one.
+    """Average the rows after the last runs that wrote to a branch, without the newest one; None if there was none.
 
     Consecutive snapshots of one application are one run, of which the last one counts.
 
     :param snapshots: of the branch, from its head towards the root.
     :param last: number of runs.
-    :return: None if there was none.
     """
     writes = (snapshot for snapshot in snapshots if not snapshot.is_maintenance)
     runs = (next(snapshots_of_run) for _, snapshots_of_run in itertools.groupby(writes, _run))

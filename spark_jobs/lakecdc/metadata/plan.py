@@ -58,9 +58,8 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """Chosen and skipped actions.
+    """Chosen and skipped actions, the chosen ones in the order of choice.
 
-    :param chosen: in the order of choice.
     :param budget_core_seconds: maximum total cost; None is no limit.
     """
 
@@ -126,11 +125,7 @@ def choose(
 
 
 def _most_gained(ranked: Sequence[Action], budget: float) -> list[Action]:
-    """Choose what fits in turn, or the same with one of the skipped actions first if that gains more.
-
-    :param ranked: most worthwhile first.
-    :return: in their order.
-    """
+    """Choose what fits in turn, or the same with one of the skipped actions first if that gains more."""
     best = first = _in_turn(ranked, budget)
     others = [each for each in _without(ranked, first) if (each.core_seconds or 0.0) <= budget]
     for ahead in others[:_TRIED]:

@@ -109,16 +109,15 @@ class TablePolicy:
 class Governed:
     """Effective policy of one table.
 
-    :param jobs: allowed jobs.
     :param team_jobs: the only jobs that its own property allows; None if it names none.
     :param approve: jobs that require approval.
     :param own_options: options by job with precedence over those of all tables.
+    :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
+    :param min_row_age: the same for rows.
     :param windows: times of day in which work is allowed, all at once.
     :param reads: how often it is read, relative to 1 for other tables; None if not set.
     :param max_wait: seconds that work may be postponed in favour of more worthwhile work.
     :param min_score: health below which the most beneficial work is no longer postponed.
-    :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
-    :param min_row_age: the same for rows.
     """
 
     jobs: frozenset[str]
@@ -138,11 +137,7 @@ class Governed:
         return job in GOVERNED and self.team_jobs is not None and job not in self.team_jobs
 
     def options(self, job: str, given: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-        """Return the options of a job for this table.
-
-        :param given: those of all tables.
-        :param now: with a zone.
-        """
+        """Return the options of a job for this table, merged into those of all tables."""
         merged = {**given, **self.own_options.get(job, {})}
         try:
             return merged | _raised_age(job, OPTIONS[job](**merged), self.kept_for(job), now)
@@ -183,7 +178,6 @@ def permitted(
 
     :param options: of the job, with the configured protection for the table, if any.
     :param properties: of the table and its owners, by ``namespace.name``.
-    :param now: with a zone.
     :return: the options, with the longest retention that any of these require.
     :raises UnsupportedError: one of them does not allow the job, or not yet.
     :raises SpecError: a property ``lakecdc.policy.…`` cannot be read.
@@ -209,7 +203,6 @@ def permitted(
 
 
 def _refuse_unapproved(job: str, options: JobOptions, table: str, who: str) -> None:
-    """Refuse a job without an approved list."""
     if getattr(options, "approved", None) is None:
         raise _not_permitted(table, f"{who} requires approval of what {job} removes, and it has not been approved.")
 
@@ -241,7 +234,6 @@ def matching(entries: Iterable[str], tables: Iterable[str]) -> list[str]:
     """Return the tables that a list of names and patterns matches, in the order of the tables.
 
     :param entries: ``namespace.name``, patterns of it with ``*`` and ``?``, and exclusions with a leading ``!``.
-    :param tables: existing tables.
     """
     known = list(entries)
     included = [entry for entry in known if not entry.startswith("!")]
@@ -282,7 +274,6 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
 def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> Governed:
     """Tighten a policy by the table's own properties.
 
-    :param properties: the table's.
     :raises SpecError: a property is unknown or invalid.
     """
     own = {name: value for name, value in properties.items() if name.startswith(OWN)}

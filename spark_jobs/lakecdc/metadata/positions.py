@@ -1,4 +1,4 @@
-"""Source positions as stored in snapshot summaries."""
+"""Source positions in snapshot summaries and properties, and the link of a history table to its table's position."""
 
 from __future__ import annotations
 
@@ -61,10 +61,7 @@ class Position:
         return text
 
     def idle_until(self, moment: datetime) -> Position:
-        """Return the same place after a quiet stretch.
-
-        :param moment: at the source, up to which it had no change.
-        """
+        """Return the same place after a quiet stretch up to a moment at the source."""
         through = moment.astimezone(UTC).isoformat(timespec="microseconds")
         return replace(self, read_through=max(self.read_through or through, through))
 
@@ -90,7 +87,6 @@ def decode(text: str) -> Position:
 class Carrier:
     """The nearest ancestor of a branch head with a position.
 
-    :param snapshot_id: its snapshot.
     :param text: the position exactly as stored, for comparison.
     :param before: ids of the snapshots that carried it before.
     """
@@ -125,10 +121,7 @@ def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carri
 
 
 def carried_before(summary: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ids of snapshots that carried a snapshot's position before it.
-
-    :param summary: its own.
-    """
+    """Return the ids of snapshots that carried a snapshot's position before it."""
     return tuple(filter(None, summary.get(names.CARRIED_BEFORE, "").split(",")))
 
 
@@ -138,13 +131,10 @@ def encode_idle(carrier_snapshot_id: int, position: Position) -> str:
 
 
 def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> Position | None:
-    """Return a table's position, including a quiet period after its carrier.
+    """Return a table's position, including a quiet period after the nearest carrier of its branch.
 
     An idle position counts only while the carrier that it extends is still the nearest one: after a rollback the table
     no longer has the changes before it.
-
-    :param carrier: the nearest carrier of the branch.
-    :param properties: the table's properties.
     """
     if carrier is None:
         return None
@@ -154,7 +144,6 @@ def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> 
 def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
     """Return the idle position; None if there is none.
 
-    :param properties: the table's properties.
     :param after: the carrier that it has to extend; default: any, including a rolled-back one.
     """
     idle = properties.get(names.IDLE_POSITION)
@@ -166,7 +155,10 @@ def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -
 
 @dataclass(frozen=True)
 class SideOf:
-    """Note in the summary of a history table's batch about its table.
+    """Note in the summary of a history table's batch about the state of its table.
+
+    A batch is committed to the history table first. While the table is still at that state, it has not applied the
+    batch.
 
     :param table: its UUID.
     :param after: id of the snapshot with its position before the batch; None if it was never fed.
@@ -184,10 +176,7 @@ class SideOf:
         return {SIDE_OF: json.dumps(asdict(self), sort_keys=True)}
 
     def is_ahead_of(self, table_uuid: str, carrier: Carrier | None) -> bool:
-        """Check whether a table has not applied the batch.
-
-        :param carrier: of its position.
-        """
+        """Check whether a table, with the carrier of its position, has not applied the batch."""
         return self.table == table_uuid and self.after in (carrier.ids if carrier else (None,))
 
 

@@ -16,11 +16,11 @@ _TRIED = "executed in this project's tests"
 
 @dataclass(frozen=True)
 class Reader:
-    """Read capabilities of one engine.
+    """Read capabilities of one engine; None where nothing is known.
 
     :param name: the engine, with the first version that they apply to.
     :param max_format_version: highest Iceberg format version.
-    :param equality_deletes: whether it applies equality-delete files; None if not known, as with the others.
+    :param equality_deletes: whether it applies equality-delete files.
     :param position_deletes: whether it applies position-delete files (format version 2).
     :param deletion_vectors: whether it applies deletion vectors (format version 3).
     :param sources: where that is stated.
@@ -136,15 +136,10 @@ READERS: tuple[Reader, ...] = (
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:
-    """Check whether an engine can read a table.
+    """Check whether an engine can read a table with numbers of deletes, in files or rows; None if it is not known.
 
     In format version 3 position deletes count as deletion vectors, including position-delete files of an upgraded table
     until ``rewrite_delete_files`` converts them.
-
-    :param format_version: of the table.
-    :param equality_deletes: number of them, in files or rows.
-    :param position_deletes: number of them, in files or rows.
-    :return: None if it is not known.
     """
     if format_version > reader.max_format_version:
         return False

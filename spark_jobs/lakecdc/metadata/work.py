@@ -39,7 +39,6 @@ EXACT_DATA_RECORDS = 2_000_000
 class Work:
     """Work of a job on one table.
 
-    :param reason: why it is needed.
     :param benefit: number of files that a read of the whole table, or of one key, opens less afterwards; a delete file
         counts once per data file that it applies to, by its cost there.
     :param core_seconds: estimated CPU seconds of its tasks.
@@ -57,10 +56,7 @@ class Work:
 
 
 def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_version: int) -> Work:
-    """Estimate rewriting delete files: each data file with deletes keeps one delete file or vector.
-
-    :param files: facts of all data files.
-    """
+    """Estimate rewriting delete files: each of all data files with deletes keeps one delete file or vector."""
     touched = [file for file in files if file.equality_deletes or file.deleted]
     left = len(touched) * (VECTOR_COST if format_version >= 3 else POSITION_COST)
     count = health.equality_delete_files + health.position_delete_files + health.deletion_vectors
@@ -117,10 +113,7 @@ def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth:
 
 
 def of_manifests(current: Sequence[Manifest], planned: int) -> Work:
-    """Estimate rewriting manifests.
-
-    :param planned: number of manifests afterwards.
-    """
+    """Estimate rewriting manifests to a planned number."""
     return Work(
         f"{len(current)} manifests would be {planned}",
         round(_OF_A_MANIFEST * (len(current) - planned), 2),
@@ -130,18 +123,12 @@ def of_manifests(current: Sequence[Manifest], planned: int) -> Work:
 
 
 def of_expiry(snapshots: int) -> Work:
-    """Estimate expiring snapshots: readers gain nothing, storage does.
-
-    :param snapshots: number of snapshots that are old enough.
-    """
+    """Estimate expiring snapshots that are old enough: readers gain nothing, storage does."""
     return Work(f"{snapshots} snapshots are old enough", 0.0, _rounded(_START_EXPIRY + _PER_SNAPSHOT * snapshots), 0)
 
 
 def of_tags(refs: int) -> Work:
-    """Estimate creating and dropping tags of days and months.
-
-    :param refs: number of tags.
-    """
+    """Estimate creating and dropping tags of days and months."""
     return Work(f"{refs} tags of past days and months to create or drop", 0.0, _START, 0)
 
 
