@@ -10,7 +10,6 @@ from lakecdc.contract.report import JobReport
 class LakecdcJobError(AirflowException):
     """A job failed, and a retry may succeed.
 
-    :param message: what happened, to which table.
     :param hint: what to do.
     :param report: the job's report, if it left one.
     """

@@ -45,7 +45,6 @@ class Application:
     """One Spark application.
 
     :param id: unique; the rows of an id are written once.
-    :param job: the submitted job.
     :param tables: the tables to work on, without side tables.
     :param started_at: ISO-8601 time of its submission.
     :param report: the job's report, if it left one.

@@ -27,10 +27,7 @@ _FIRST_PARTITION_ID = 1000
 
 @dataclass(frozen=True)
 class Column:
-    """A column, described by a field of a row's class.
-
-    :param type: Python type; mappings are stored as JSON text.
-    """
+    """A column, described by a field of a row's class; mappings are stored as JSON text."""
 
     name: str
     type: type[Any]
@@ -52,7 +49,6 @@ class LakeTable(Generic[Row]):
     """A table of the whole lake.
 
     :param name: ``namespace.name``.
-    :param row: the class of its rows.
     :param moment: timestamp column that partitions the table by day.
     """
 

@@ -29,7 +29,6 @@ _REMEDY = "Give the login the right to create and alter tables there."
 def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()) -> Iterator[Finding]:
     """Check a catalog, with writes that are undone at once.
 
-    :param conn_id: connection of type ``iceberg``.
     :param namespaces: namespaces that jobs write to.
     :param tables: tables that no job creates.
     """

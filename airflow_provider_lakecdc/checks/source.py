@@ -25,9 +25,8 @@ log = logging.getLogger(__name__)
 
 
 def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
-    """Check a configuration's source.
+    """Check a configuration's source; it has targets, and its catalog's connection exists.
 
-    :param config: has a source and targets, and its catalog's connection exists.
     :param specs: receives the spec of an ingest job.
     """
     answers: list[Finding] = []

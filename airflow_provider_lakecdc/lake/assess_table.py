@@ -14,13 +14,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_lakecdc.lake.live_files import live_files
-from airflow_provider_lakecdc.lake.oldest_day import oldest_day
-from airflow_provider_lakecdc.lake.sorted_columns import sorted_columns
+from airflow_provider_lakecdc.lake.live_files import live_files, oldest_day
 from airflow_provider_lakecdc.lake.tables import (
     MAIN,
     branch_snapshots,
     snapshot_facts,
+    sorted_columns,
     specs_by_dropped_columns,
     standing_position,
     summary_of,
@@ -75,11 +74,7 @@ _EMPTY = "the table has no snapshot"
 
 @dataclass(frozen=True)
 class Idle:
-    """The job has nothing to do.
-
-    :param reason: why, as the job would report it.
-    :param metrics: metrics for the report.
-    """
+    """The job has nothing to do, for the reason it would report, with metrics for the report."""
 
     reason: str
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -181,19 +176,13 @@ class OpenTable:
 
 
 def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
-    """Measure the health of a branch's head.
-
-    :return: None if the branch has no snapshot.
-    """
+    """Measure the health of a branch's head; return None if the branch has no snapshot."""
     opened = OpenTable(table, branch)
     return opened.health if opened.head else None
 
 
 def assess_job(opened: OpenTable, job: str, options: Any) -> Verdict:
-    """Decide whether a job has work and how much.
-
-    :param options: the job's options, see ``lakecdc.contract.options``.
-    """
+    """Decide whether a job has work and how much, by its options (``lakecdc.contract.options``)."""
     if job not in ASSESSORS:
         return Undecided("only the job can decide")
     if opened.head is None:
@@ -306,7 +295,6 @@ def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
 
 
 def _has_retention(ref: SnapshotRef) -> bool:
-    """Check whether a ref has a retention of its own or for its snapshots."""
     return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
 
 

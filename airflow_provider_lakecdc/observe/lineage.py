@@ -37,7 +37,6 @@ def lineage_of(report: JobReport, spec: JobSpec, catalog: CatalogConnection) -> 
     """Return the datasets that a job read and wrote; unchanged tables were not written, and dry runs do neither.
 
     :param report: the job's report, of a failed job too.
-    :param spec: the spec of the same try.
     :param catalog: the tables' catalog; table metadata are read.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -117,10 +116,7 @@ def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> I
 
 
 def _dataset(catalog: CatalogConnection, table: str, version: Any) -> Dataset | None:
-    """Return a table with its columns, named by location as in OpenLineage's Spark integration; None if it is gone.
-
-    :param version: a snapshot id.
-    """
+    """Return a table with its columns, named by location as in OpenLineage's Spark integration; None if it is gone."""
     from openlineage.client.event_v2 import Dataset
     from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, symlinks_dataset
 

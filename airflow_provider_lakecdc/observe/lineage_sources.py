@@ -27,9 +27,8 @@ _JDBC = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306)}
 def source_names(source: Source | None, target: Target, table: str, metrics: Mapping[str, Any]) -> list[Name]:
     """Return the datasets that a table is fed from or compared with; empty if the specification has no name for them.
 
-    :param target: the table's target.
-    :param table: ``namespace.name`` of the table; differs from the target's if that is a pattern.
-    :param metrics: metrics of the table's report; its position names the topics read.
+    :param table: differs from the target's if that is a pattern.
+    :param metrics: of the table's report; its position names the topics read.
     """
     if isinstance(source, KafkaSource):
         topics = metrics.get("position", {}).get("topics", source.topics)
@@ -49,10 +48,7 @@ def source_names(source: Source | None, target: Target, table: str, metrics: Map
 
 
 def place_name(location: str) -> Name:
-    """Return the name of a file or folder: the store is the namespace, the path in it the name.
-
-    :param location: a path or URI.
-    """
+    """Return the name of a file or folder by path or URI: the store is the namespace, the path in it the name."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return "file", unquote(parts.path).rstrip("/") or "/"

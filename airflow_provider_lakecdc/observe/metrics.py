@@ -104,10 +104,9 @@ TABLES = "lakecdc.tables"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A metric's value.
+    """A metric's value, in milliseconds for a timer.
 
     :param name: without Airflow's prefix.
-    :param value: milliseconds for a timer.
     :param tags: tags beyond the common ones.
     """
 
@@ -118,10 +117,7 @@ class Measurement:
 
 
 def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
-    """Send the metrics of a report's tables.
-
-    :param catalog_conn_id: used as a tag.
-    """
+    """Send the metrics of a report's tables."""
     try:
         for table in report.tables:
             common = {**context["ti"].stats_tags, "job": table.job or report.job, "catalog": catalog_conn_id}

@@ -68,9 +68,8 @@ class ApproveOperator(HITLOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Process the answer.
+        """Process the answer, and return the arguments of each task of the job.
 
-        :return: arguments of each task of the job.
         :raises JobBadInputError: the lists in the question are unknown.
         """
         shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
@@ -92,10 +91,7 @@ class ApproveOperator(HITLOperator):
 
 
 def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str | None]) -> str:
-    """Format the question in Markdown.
-
-    :param findings: metrics of the dry run, by table.
-    """
+    """Format the question in Markdown, with the dry run's metrics by table."""
     shown = _SHOWN[job]
     rows = [
         ("table", "owner", *shown, "list", "sha256"),

@@ -20,8 +20,8 @@ class JobRun:
 
     :param tables: the tables to work on, without side tables.
     :param is_dry_run: whether nothing is changed, whatever the outcomes.
-    :param started_at: ISO-8601 in UTC.
-    :param finished_at: the same; None while the job runs.
+    :param started_at: ISO-8601 in UTC, like its end.
+    :param finished_at: None while the job runs.
     :param spark_application_id: None if Spark was not started.
     :param error: the failure and what to do.
     """
@@ -36,11 +36,7 @@ class JobRun:
     error: str | None = None
 
     def ended(self, report: JobReport | None, failure: LakecdcJobError | None) -> JobRun:
-        """Return the run at its end.
-
-        :param report: the job's report, if it left one.
-        :param failure: the task's failure, if any.
-        """
+        """Return the run at its end, with the task's failure, if any."""
         return replace(
             self,
             finished_at=now(),
@@ -56,10 +52,8 @@ class JobRun:
         return (datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)).total_seconds()
 
     def to_xcom(self) -> dict[str, Any]:
-        """Convert the run to JSON values."""
         return {**asdict(self), "tables": list(self.tables)}
 
     @classmethod
     def from_xcom(cls, value: Mapping[str, Any]) -> JobRun:
-        """Parse the XCom."""
         return cls(**{**value, "tables": tuple(value["tables"])})

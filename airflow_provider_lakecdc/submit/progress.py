@@ -25,11 +25,7 @@ _MOST_ENTRIES = 20
 
 
 class ProgressForwarder:
-    """Pushes information in a job's output to XCom; errors never fail the job.
-
-    :param push: pushes an XCom by key and value.
-    :param clock: returns seconds.
-    """
+    """Pushes information in a job's output to XCom by key and value; errors never fail the job."""
 
     def __init__(self, push: Callable[[str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._push, self._clock = push, clock

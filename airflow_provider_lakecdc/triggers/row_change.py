@@ -22,7 +22,6 @@ _NOTHING = ""
 class RowChanges:
     """Changes of a branch since a snapshot.
 
-    :param head: the newest snapshot.
     :param changed: whether rows may have changed.
     :param is_descendant: whether the snapshot is still in the branch's history; false after a rollback or its expiry.
     """
@@ -33,11 +32,9 @@ class RowChanges:
 
 
 def changes_since(catalog: CatalogConnection, table: str, seen: int | None, branch: str = MAIN) -> RowChanges | None:
-    """Check a branch once, by reading one metadata file.
+    """Check a branch once, by reading one metadata file; return None if it does not exist or has no snapshot.
 
-    :param table: ``namespace.name``.
     :param seen: the earlier head; None if there was none, so that any row is a change.
-    :return: None if the table or branch does not exist, or the branch has no snapshot.
     """
     with open_branch(catalog, table, branch) as loaded:
         snapshots = list(branch_snapshots(loaded, branch)) if loaded is not None else []

@@ -16,14 +16,14 @@ _ABOVE = 5.0
 
 @dataclass(frozen=True)
 class Alerts:
-    """When somebody is told of a table that hurts, and how. Whoever stands as its owner is named.
+    """When and how to send alerts about unhealthy tables; the owner of a table is named.
 
-    :param score_below: tell of a table whose score is below this.
-    :param unpaid_runs: tell of a table whose work a job has left undone for so many runs of a DAG, one after another.
+    :param score_below: alert about a table whose score is below this.
+    :param unpaid_runs: alert about a table whose work a job left undone in this many consecutive runs of a DAG.
     :param notifier: import path of an Airflow notifier, such as
-        ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``; default: the log and an XCom alone.
-    :param arguments: of the notifier; Airflow fills in its templated ones, in which ``{{ hurts }}`` is what there is to
-        tell.
+        ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``; default: only the log and an XCom.
+    :param arguments: of the notifier; Airflow renders its templated ones, where ``{{ hurts }}`` is the text of the
+        alerts.
     """
 
     score_below: float | None = None

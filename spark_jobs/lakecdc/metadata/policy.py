@@ -58,17 +58,18 @@ _WILD = "*?["
 
 @dataclass(frozen=True)
 class TablePolicy:
-    """What holds for the tables that a pattern matches. What it leaves out, they inherit from wider patterns.
+    """Rules for the tables that a pattern matches; fields that are not set are inherited from wider patterns.
 
-    :param allow: jobs that may be done to tables which only a pattern has found; ``*`` is all of them.
-    :param approve: jobs whose findings a person is asked about before anything goes, of ``expire_partitions`` and
-        ``remove_orphan_files``; those of wider patterns too.
-    :param options: options by job, before those that the configuration gives to all tables.
-    :param window: time of day, in the zone of ``schedules``, in which the tables may be worked on.
-    :param reads: how often they are read, other tables being 1, at most 1000; what spares much-read tables goes first.
-    :param max_wait: seconds for which work may be put off because others are worth more.
-    :param min_score: of a table's health; below it, the work that it gains most by is put off no longer.
-    :param owner: whom to ask.
+    :param allow: jobs allowed on tables that only a pattern matches; ``*`` means all of them.
+    :param approve: jobs whose findings need approval before anything is removed: ``expire_partitions`` and
+        ``remove_orphan_files``; those of wider patterns are added.
+    :param options: options by job, which override those that the configuration gives to all tables.
+    :param window: time of day, in the zone of ``schedules``, in which jobs may work on the tables.
+    :param reads: how often they are read, relative to 1 for other tables, at most 1000; work on frequently read tables
+        goes first.
+    :param max_wait: seconds for which work may be postponed in favour of more worthwhile work.
+    :param min_score: health below which the most beneficial work is no longer postponed.
+    :param owner: contact for the tables.
     """
 
     allow: tuple[str, ...] | None = None
