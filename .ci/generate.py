@@ -227,7 +227,7 @@ def init_source(job: str, options: list[Option]) -> str:
     passed += [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS]
     source = (
         f"def __init__(self, *, {', '.join(arguments)},) -> None:\n"
-        f"    super().__init__({', '.join([*passed, 'options=self.options_among(locals())'])}, **kwargs)\n"
+        f"    super().__init__({', '.join([*passed, 'options=self.options_in(locals())'])}, **kwargs)\n"
     )
     return textwrap.indent(source, " " * 4)
 

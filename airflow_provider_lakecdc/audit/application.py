@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from lakecdc.contract.report import JobReport, TableReport, now
 

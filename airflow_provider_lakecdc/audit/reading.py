@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LakeTable
-from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, AuditRow, HealthRow, LakeTable
 from airflow_provider_lakecdc.lake.tables import open_table
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.commit import append_once
-from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH
+from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, HealthRow
 from airflow_provider_lakecdc.audit.outbox import Batch, Outbox
-from airflow_provider_lakecdc.audit.rows import HealthRow
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

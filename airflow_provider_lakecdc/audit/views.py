@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TypeVar
 
-from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
 
 R = TypeVar("R", AuditRow, HealthRow)
 

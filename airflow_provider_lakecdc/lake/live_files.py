@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.types import IcebergType
 
-
 # reads wait for the store, decoding is bound by the GIL
 _THREADS = 4
 #: field id of the data file that a delete file references (Iceberg specification, data_file struct)

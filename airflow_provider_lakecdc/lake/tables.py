@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from lakecdc.contract.rewriting import SortDataFilesOptions
 
-
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAIN = "main"

@@ -20,9 +20,8 @@ from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.observe import lineage, metrics
 from airflow_provider_lakecdc.submit import launcher, reporting, shipping
 from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
-from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun, ProgressForwarder
 from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
-from airflow_provider_lakecdc.submit.progress import ProgressForwarder
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
     from pydantic import JsonValue
-
 
 #: for ``map_index_template``: mapped tasks show their tables instead of a number (Airflow keeps 250 characters)
 MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
@@ -178,7 +176,7 @@ class LakecdcJobOperator(SubmitOperator):
         return reporting.compact(report)
 
     @classmethod
-    def options_among(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def options_in(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the job among the arguments of a subclass; None for an object means an empty one."""
         return {
             each.name: {} if each.default_factory is dict and arguments[each.name] is None else arguments[each.name]
@@ -238,7 +236,8 @@ class LakecdcJobOperator(SubmitOperator):
         """Return the datasets that the job read and wrote, None without a report; called after a failure too."""
         if self._documents is None or (report := self._documents.read_report()) is None:
             return None
-        return lineage.lineage_of(report, self._documents.read_spec(), get_catalog(self.catalog_conn_id))
+        spec = self._documents.read_spec()
+        return lineage.lineage_of(reporting.without_plans(report, spec), spec, get_catalog(self.catalog_conn_id))
 
     def submit_job(self, context: Context) -> str | None:
         """Store the documents' folder with the job's id, for a try that reattaches to the job."""

@@ -30,4 +30,4 @@ class CheckTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

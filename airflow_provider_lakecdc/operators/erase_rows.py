@@ -50,7 +50,7 @@ class EraseRowsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(documents_uri=documents_uri, options=self.options_among(locals()), **kwargs)
+        super().__init__(documents_uri=documents_uri, options=self.options_in(locals()), **kwargs)
 
     def prepare(self, context: Context | None = None) -> Submission:
         """Set the documents folder, which the job searches too, and call :meth:`LakecdcJobOperator.prepare`."""

@@ -32,7 +32,7 @@ class GovernOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)
 
     def named_tables(self) -> tuple[list[str], list[str]]:
         """Return the tables and the side tables of all steps."""

@@ -48,11 +48,7 @@ class IngestOperator(SourceJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            source=source,
-            targets=targets,
-            source_conn_id=source_conn_id,
-            options=self.options_among(locals()),
-            **kwargs,
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
         )
 
     def check_run(self, context: Context) -> None:

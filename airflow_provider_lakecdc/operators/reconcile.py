@@ -48,9 +48,5 @@ class ReconcileOperator(SourceJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            source=source,
-            targets=targets,
-            source_conn_id=source_conn_id,
-            options=self.options_among(locals()),
-            **kwargs,
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
         )

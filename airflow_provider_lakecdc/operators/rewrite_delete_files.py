@@ -41,4 +41,4 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -19,7 +19,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Req
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from airflow_provider_lakecdc.page.addresses import link
+from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.page.history import Task, runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from airflow_provider_lakecdc.audit import AuditRow, history
-from airflow_provider_lakecdc.page.addresses import link
+from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
 from lakecdc.metadata.names import AUDIT

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.observe.number_format import age, duration, number, size
-from airflow_provider_lakecdc.page.addresses import link
 from lakecdc.metadata.health import grade, worst_losses
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow.sdk import BaseOperatorLink, Context
 from airflow.sdk.execution_time.xcom import XCom
 
-from airflow_provider_lakecdc.page.addresses import link_from_airflow
+from airflow_provider_lakecdc.observe.addresses import link_from_airflow
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
-
 OPEN, CLOSE = "::group::Spark", "::endgroup::"
 _MOST_LINES = 20
 # log line formats of Spark and of lakecdc's jobs

@@ -191,7 +191,7 @@ class LakeConfig:
     def _check_debt(self) -> None:
         if not self.schedules.debt:
             return
-        if self.finds_tables:
+        if self.selection.has_patterns:
             raise SpecError(
                 "schedules.debt needs tables that are named, but some of these are patterns.",
                 hint="Name the tables in tables, or start the DAG by asset events (schedules.assets).",
@@ -253,11 +253,6 @@ class LakeConfig:
             self.schedules.timezone,
             self.query_log,
         )
-
-    @property
-    def finds_tables(self) -> bool:
-        """Return whether selecting the maintained tables needs a list of the catalog's tables."""
-        return bool(self.fed_patterns) or any(is_pattern(name) for name in self.tables)
 
     @property
     def fed_tables(self) -> list[str]:

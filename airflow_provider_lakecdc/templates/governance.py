@@ -170,7 +170,7 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
     doc += "".join(_APPROVALS.format(job=job.job_name) for job, _ in steps if config.needs_approval(job.job_name))
     options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
-    with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
+    with new_dag(config, kind, doc, run_params(None if config.selection.has_patterns else names)) as dag:
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
         if config.one_application:

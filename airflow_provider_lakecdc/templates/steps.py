@@ -100,7 +100,7 @@ def debt_trigger(config: LakeConfig, kind: str) -> DebtLimits | None:
 def _assets(config: LakeConfig, name: str) -> list[BaseAsset]:
     if name != TABLES:
         return [Asset(uri=name)]
-    if config.finds_tables:
+    if config.selection.has_patterns:
         # ingest DAGs raise the events of all tables of the catalog through this alias
         return [tables_alias(config.catalog)]
     return [table_asset(config.catalog, table) for table in config.maintained_tables]

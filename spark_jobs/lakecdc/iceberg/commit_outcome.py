@@ -17,7 +17,6 @@ from lakecdc.metadata import names
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 log = logging.getLogger(__name__)
 
 _SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}

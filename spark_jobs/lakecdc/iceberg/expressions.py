@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.iceberg.jvm import jvm
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
-
 
 #: about two percent false positives
 _BITS_PER_VALUE = 8

@@ -23,9 +23,8 @@ from lakecdc.iceberg.scan import TaskBuilder, field_types
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
-    from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes
+    from lakecdc.iceberg.live_deletes import DeleteKey, PositionDelete, Scopes
     from lakecdc.iceberg.table import IcebergTable
-
 
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000

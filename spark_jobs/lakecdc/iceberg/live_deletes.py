@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
-
 _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: unique key of a delete file: location, and offset, because vectors share Puffin files

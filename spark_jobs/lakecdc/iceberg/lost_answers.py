@@ -27,7 +27,6 @@ from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_cla
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 log = logging.getLogger(__name__)
 
 #: checks of the table after an inconclusive error, and seconds between them: the catalog may be temporarily away, or

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-
 #: transforms that keep the order of the column's values
 _MONOTONIC = {"identity", "truncate", "year", "month", "day", "hour"}
 

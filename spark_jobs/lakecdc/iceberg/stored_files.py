@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
 
-
 # Java's and Iceberg's exceptions
 _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 

@@ -18,7 +18,6 @@ from lakecdc.sql import literal, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 MAIN = "main"
 _MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisException"}
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-
 P = ParamSpec("P")
 R = TypeVar("R")
 _DESCRIPTION = "spark.job.description"
