@@ -63,7 +63,6 @@ from lakecdc.metadata.work import Work
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
-    from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
     from lakecdc.metadata.last_write import SnapshotFacts
@@ -251,7 +250,8 @@ def _order(opened: OpenTable, options: SortDataFilesOptions) -> Verdict:
 def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:
     table = opened.table
     refs = table.metadata.refs
-    if any(name.startswith(names.JOB_TAG_PREFIX) or _has_retention(ref) for name, ref in refs.items()):
+    retained = (r for r in refs.values() if r.max_ref_age_ms or r.max_snapshot_age_ms or r.min_snapshots_to_keep)
+    if any(name.startswith(names.JOB_TAG_PREFIX) for name in refs) or any(retained):
         return Undecided("tags of jobs, or refs with retention, decide which snapshots expire")
     last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
     kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
@@ -273,14 +273,14 @@ def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Verdict:
 def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Verdict:
     if options.changes:
         return Undecided("the options change tags or branches")
-    ancestors = [(s.snapshot_id, s.timestamp_ms) for s in opened.snapshots]
+    ancestors = [(s.id, s.timestamp_ms) for s in opened.snapshots]
     missing = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
     return work.of_tags(len(missing)) if missing else Idle(AS_WANTED)
 
 
 def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
     undecided = Undecided("only the job can decide what to export")
-    name, head = ".".join(opened.table.name()), opened.snapshots[0].snapshot_id
+    name, head = ".".join(opened.table.name()), opened.snapshots[0].id
     given = options.destinations.get(name)
     if given is None or given.table is None or options.until is not None:
         return undecided
@@ -292,10 +292,6 @@ def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
     position = standing_position(opened.table.catalog.load_table(given.table))
     exported = exported_snapshot(position, name, str(opened.table.metadata.table_uuid), given.table)
     return Idle(EXPORTED) if exported == head else undecided
-
-
-def _has_retention(ref: SnapshotRef) -> bool:
-    return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
 
 
 def _too_many() -> Undecided:

@@ -22,7 +22,7 @@ from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import carrier_of, facts_of
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.shared_files import refuse_shared_files
@@ -263,6 +263,6 @@ def _erased_after(ancestors: Iterable[Snapshot], rows: int) -> ErasedAfter:
         ids.append(snapshot.id)
         if (before := erased_after(snapshot.summary)) is not None:
             return ErasedAfter((*ids, *before.snapshots), rows + before.rows)
-        if not facts_of(snapshot).keeps_rows:
+        if not snapshot.keeps_rows:
             break
     return ErasedAfter(tuple(ids), rows)

@@ -57,17 +57,13 @@ def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) ->
     if data_file.partition().size():
         builder = builder.withPartition(data_file.partition())
     if written.offset is None:
-        builder = builder.withFormat("PARQUET").withMetrics(_metrics(table, data_file.location(), written))
+        lower, upper = (_bounds(table, data_file.location(), at) for at in (written.lowest, written.highest))
+        metrics = jvm(table.spark).org.apache.iceberg.Metrics(written.records, None, None, None, None, lower, upper)
+        builder = builder.withFormat("PARQUET").withMetrics(metrics)
     else:
         builder = builder.withFormat("PUFFIN").withRecordCount(written.records)
         builder = builder.withContentOffset(written.offset).withContentSizeInBytes(written.length)
     return builder.build()
-
-
-def _metrics(table: IcebergTable, path: str, written: WrittenDeletes) -> Any:
-    lower = _bounds(table, path, written.lowest)
-    upper = _bounds(table, path, written.highest)
-    return jvm(table.spark).org.apache.iceberg.Metrics(written.records, None, None, None, None, lower, upper)
 
 
 def _bounds(table: IcebergTable, path: str, position: int) -> Any:

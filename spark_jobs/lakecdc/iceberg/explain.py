@@ -46,7 +46,8 @@ def explain(error: BaseException) -> Explanation | None:
         return Explanation(blamed, False) if blamed else None
     state, file, refused = None, None, False
     for cause in causes:
-        state, file = _sql_state(cause) or state, _file(cause) or file
+        state, read = _sql_state(cause) or state, _FILE.search(f"{cause.getMessage() or ''} ")
+        file = read[1] if read else file
         refused = refused or _is_refusal(cause)
     innermost = causes[-1]
     message = str(innermost.getMessage() or "").strip()
@@ -94,11 +95,6 @@ def _blamed(trace: str) -> str | None:
     """Return the last line of a Python task's trace that names an error."""
     lines = [line.strip() for line in trace.splitlines()]
     return next((line for line in reversed(lines) if _BLAME.match(line)), None)
-
-
-def _file(java: Any) -> str | None:
-    match = _FILE.search(f"{java.getMessage() or ''} ")
-    return match[1] if match else None
 
 
 def _is_refusal(java: Any) -> bool:

@@ -16,7 +16,6 @@ from lakecdc.runtime.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile, OutputFile
-    from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -54,8 +53,10 @@ def marked_location(table: IcebergTable, below: str = "") -> str:
     One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``;
     ``below`` is a path below that folder.
     """
-    name = "/".join(filter(None, (_folder_of(table.spark), below)))
-    return str(table.java.locationProvider().newDataLocation(name))
+    # the name is the session's: a process may run several jobs, one after another, in one application
+    job, context = str(table.spark.conf.get("spark.app.name")), table.spark.sparkContext
+    folder = mark(job.removeprefix(APPLICATION_PREFIX), context.startTime, context.applicationId).folder
+    return str(table.java.locationProvider().newDataLocation("/".join(filter(None, (folder, below)))))
 
 
 def new_folder(table: IcebergTable, purpose: str) -> str:
@@ -109,12 +110,6 @@ def reaches(location: str) -> bool:
     Partition values do not matter, because Iceberg escapes them.
     """
     return not {"#", "?"}.intersection(location)
-
-
-def _folder_of(spark: SparkSession) -> str:
-    # of the session: a process may run several jobs, one after another, in one application
-    job, context = str(spark.conf.get("spark.app.name")), spark.sparkContext
-    return mark(job.removeprefix(APPLICATION_PREFIX), context.startTime, context.applicationId).folder
 
 
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:

@@ -86,7 +86,7 @@ def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:
             if delete.content().toString() != "POSITION_DELETES":
                 continue
             referenced = util.referencedDataFile(delete)
-            if referenced is not None and _text(referenced) == location:
+            if referenced is not None and str(referenced) == location:
                 # one Puffin file has many vectors, so its location alone does not identify one
                 removable[str(delete.location()), delete.contentOffset()] = delete
     return list(removable.values())
@@ -112,7 +112,3 @@ def output_tasks(table: IcebergTable, files: Sequence[Any]) -> list[Any]:
 def staged_file(file: Any) -> StagedFile:
     """Return the facts of a staged Java ``DataFile``."""
     return StagedFile(str(file.location()), int(file.fileSizeInBytes()), int(file.recordCount()))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value.toString())

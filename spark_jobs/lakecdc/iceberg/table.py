@@ -37,15 +37,11 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """Facts of one snapshot; the operation is append, overwrite, delete or replace."""
+class Snapshot(SnapshotFacts):
+    """Facts of one snapshot."""
 
-    id: int
     parent_id: int | None
     sequence_number: int
-    timestamp_ms: int
-    operation: str | None
-    summary: dict[str, str]
 
     @property
     def rows(self) -> int | None:
@@ -237,11 +233,6 @@ class IcebergTable:
     def _snapshot(self, java: Any) -> Snapshot:
         # one call instead of one per summary entry
         return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
-
-
-def facts_of(snapshot: Snapshot) -> SnapshotFacts:
-    """Convert a snapshot to the form of :mod:`lakecdc.metadata`."""
-    return SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
 
 
 def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:

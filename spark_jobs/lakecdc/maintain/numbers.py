@@ -20,7 +20,6 @@ from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
 from lakecdc.iceberg.sort_order import clustering, column_order
-from lakecdc.iceberg.table import facts_of
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
@@ -95,7 +94,7 @@ def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
         _measured[table.uuid, head.id] = _table_health(table, head, files, order)
     past = read_history(table)
     measured = replace(_measured[table.uuid, head.id], snapshots=len(past.snapshots))
-    return {**measured.facts(), **standing(map(facts_of, past.ancestors()), past.properties, datetime.now(UTC))}
+    return {**measured.facts(), **standing(past.ancestors(), past.properties, datetime.now(UTC))}
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:

@@ -210,9 +210,6 @@ def _delete_file_reads(kinds: Mapping[Content, Sequence[LiveFile]]) -> dict[Cont
                 reads[kind] += 1
             else:
                 numbers = everywhere if file.scope is None else by_scope.get(file.scope, [])
-                reads[kind] += _older(numbers, file.sequence, kind is not Content.EQUALITY_DELETES)
+                count = bisect.bisect_left if kind is Content.EQUALITY_DELETES else bisect.bisect_right
+                reads[kind] += count(numbers, file.sequence)
     return reads
-
-
-def _older(numbers: Sequence[int], sequence: int, or_equal: bool) -> int:
-    return bisect.bisect_right(numbers, sequence) if or_equal else bisect.bisect_left(numbers, sequence)

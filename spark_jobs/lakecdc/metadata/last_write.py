@@ -25,7 +25,7 @@ _APPLICATION = "app-id"
 class SnapshotFacts:
     """Facts of a snapshot, with its commit time in milliseconds since 1970."""
 
-    snapshot_id: int
+    id: int
     timestamp_ms: int
     operation: str | None
     summary: Mapping[str, str]
@@ -107,10 +107,10 @@ def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]
     newest = next((snapshot for snapshot in known if not snapshot.is_maintenance), None)
     if newest is None:
         return None
-    carrier = nearest_carrier((snapshot.snapshot_id, snapshot.summary) for snapshot in known)
+    carrier = nearest_carrier((snapshot.id, snapshot.summary) for snapshot in known)
     position = current_position(carrier, properties)
     return LastWrite(
-        snapshot_id=str(newest.snapshot_id),
+        snapshot_id=str(newest.id),
         written_at=iso(newest.timestamp_ms),
         job=newest.summary.get(names.JOB),
         source_time=position.read_through if position else None,
@@ -159,4 +159,4 @@ def earlier_rows(snapshots: Iterable[SnapshotFacts], last: int) -> EarlierRows |
 
 
 def _run(snapshot: SnapshotFacts) -> object:
-    return snapshot.summary.get(_APPLICATION, snapshot.snapshot_id)
+    return snapshot.summary.get(_APPLICATION, snapshot.id)

@@ -313,24 +313,12 @@ def _approve(governed: Governed, value: str) -> Governed:
     return replace(governed, approve=governed.approve | {*TablePolicy(approve=_listed(value)).approve})
 
 
-def _min_snapshot_age(governed: Governed, value: str) -> Governed:
-    return replace(governed, min_snapshot_age=_seconds(value))
-
-
-def _min_row_age(governed: Governed, value: str) -> Governed:
-    return replace(governed, min_row_age=_seconds(value))
-
-
-def _reads(governed: Governed, value: str) -> Governed:
-    return replace(governed, reads=TablePolicy(reads=float(value)).reads or 0.0)
-
-
 _PROPERTIES: dict[str, Callable[[Governed, str], Governed]] = {
     ALLOW: _allow,
     APPROVE: _approve,
-    MIN_SNAPSHOT_AGE: _min_snapshot_age,
-    MIN_ROW_AGE: _min_row_age,
-    READS: _reads,
+    MIN_SNAPSHOT_AGE: lambda governed, value: replace(governed, min_snapshot_age=_seconds(value)),
+    MIN_ROW_AGE: lambda governed, value: replace(governed, min_row_age=_seconds(value)),
+    READS: lambda governed, value: replace(governed, reads=TablePolicy(reads=float(value)).reads or 0.0),
 }
 
 

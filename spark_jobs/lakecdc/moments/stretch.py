@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
-from lakecdc.iceberg.table import carrier_of, count_rows, facts_of
+from lakecdc.iceberg.table import carrier_of, count_rows
 from lakecdc.ingest.api import kafka_progress, parking, quarantine
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
@@ -349,7 +349,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 def _adds_no_event(snapshot: Snapshot) -> bool:
     """Check whether a snapshot has exactly the events of its parent."""
-    return facts_of(snapshot).is_maintenance and names.MOMENT not in snapshot.summary
+    return snapshot.is_maintenance and names.MOMENT not in snapshot.summary
 
 
 def _micros(moment: datetime) -> int:
