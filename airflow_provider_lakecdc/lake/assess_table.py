@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+    from lakecdc.metadata.file_facts import LiveFile
     from lakecdc.metadata.last_write import SnapshotFacts
-    from lakecdc.metadata.live_files import LiveFile
 
 _EMPTY = "the table has no snapshot"
 

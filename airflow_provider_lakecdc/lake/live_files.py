@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.tables import partition_of
-from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
+from lakecdc.metadata.file_facts import PATH_ID, Content, LiveFile
 from lakecdc.metadata.overlap import ColumnBounds
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ class CheckTablesOperator(LakecdcJobOperator):
     :param checks: checks by table.
     :param report_values: show keys and checked values of some rows that fail in the report.
     :param branch: the branch to check.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "check_tables"

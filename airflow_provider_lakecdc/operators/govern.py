@@ -19,7 +19,7 @@ class GovernOperator(LakecdcJobOperator):
 
     :param steps: the steps in the order of work.
     :param dry_run: run all steps dry; otherwise each step follows its own option.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "govern"

@@ -25,7 +25,7 @@ class IngestOperator(SourceJobOperator):
     :param reload: targets, ``namespace.name``, to load in full again, ``*`` for all: readers see the old rows until the
         new ones replace them in one commit. Only for sources of type ``postgres`` and ``mysql``.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
-        options: :class:`lakecdc.contract.feeding.FeedingOptions`.
+        options: ``FeedingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "ingest"

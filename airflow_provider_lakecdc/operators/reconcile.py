@@ -25,7 +25,7 @@ class ReconcileOperator(SourceJobOperator):
     :param report_values: show keys and bounds of ranges in the report.
     :param fail_on: by default a table that differs from its source, with outcome ``skipped``, fails the job.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
-        options: :class:`lakecdc.contract.job_options.JobOptions`.
+        options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "reconcile"

@@ -18,7 +18,7 @@ class ReplayQuarantineOperator(SourceJobOperator):
 
     :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
-        options: :class:`lakecdc.contract.feeding.FeedingOptions`.
+        options: ``FeedingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "replay_quarantine"

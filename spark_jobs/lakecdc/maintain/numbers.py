@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.report import TableReport
     from lakecdc.iceberg.sort_order import SortField, SortOrder
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.live_files import LiveFile
+    from lakecdc.metadata.file_facts import LiveFile
 
 log = logging.getLogger(__name__)
 

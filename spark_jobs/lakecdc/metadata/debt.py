@@ -11,7 +11,7 @@ from typing import Literal
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.metadata import totals
-from lakecdc.metadata.live_files import Content, LiveFile
+from lakecdc.metadata.file_facts import Content, LiveFile
 
 #: totals that writers may omit (Iceberg specification, appendix F, optional snapshot summary fields)
 _TOTALS = ("total-delete-files", "total-equality-deletes", "total-position-deletes")

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from lakecdc.metadata.live_files import Content, LiveFile
+from lakecdc.metadata.file_facts import Content, LiveFile
 
 #: number of live files above which only jobs measure a table, whose tasks read its manifests in parallel
 MOST_FILES_OF_A_WORKER = 100_000

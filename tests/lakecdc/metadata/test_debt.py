@@ -9,7 +9,7 @@ import pytest
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt, are_settled, from_summaries
-from lakecdc.metadata.live_files import Content, LiveFile
+from lakecdc.metadata.file_facts import Content, LiveFile
 
 CLEAN = {"total-delete-files": "0", "total-equality-deletes": "0", "total-position-deletes": "0"}
 DEBT = {"total-delete-files": "5", "total-equality-deletes": "20", "total-position-deletes": "7"}
