@@ -17,11 +17,7 @@ from lakecdc.contract.report import JobReport, TableReport, now
 
 @dataclass(frozen=True)
 class Run:
-    """The task try that an application belongs to, in Airflow's terms.
-
-    :param map_index: None if the task is not mapped.
-    :param triggering_user_name: None if no user triggered the run.
-    """
+    """The task try that an application belongs to, in Airflow's terms."""
 
     dag_id: str
     run_id: str

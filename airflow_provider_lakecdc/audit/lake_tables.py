@@ -122,11 +122,7 @@ class Column:
 
 @dataclass(frozen=True)
 class LakeTable(Generic[Row]):
-    """A table of the whole lake.
-
-    :param name: ``namespace.name``.
-    :param moment: timestamp column that partitions the table by day.
-    """
+    """A table of the whole lake, partitioned by the day of its timestamp column ``moment``."""
 
     name: str
     row: type[Row]

@@ -29,11 +29,7 @@ _NAME = re.compile(r"(\d{8}T\d{6})_[\w-]+\.json\Z")
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of the audit or the health table, as JSON.
-
-    :param id: identifies the commit.
-    :param made_at: earlier than any commit of the batch.
-    """
+    """Rows of the audit or the health table, as JSON; the id identifies their commit, which is after ``made_at``."""
 
     id: str
     table: LakeTable[Any]

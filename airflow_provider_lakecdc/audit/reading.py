@@ -69,10 +69,7 @@ def history_of_task(
 def health_history(
     catalog: CatalogConnection, table: str | None = None, since: datetime | None = None
 ) -> list[HealthRow]:
-    """Return the health of tables, newest first; empty if nothing is recorded.
-
-    :param since: rows measured then or later; partitions of earlier days are not read.
-    """
+    """Return the health of tables since a time, newest first; partitions of earlier days are not read."""
     with open_table(catalog, HEALTH.name) as health:
         return [] if health is None else _rows(health, HEALTH, _of(table), since)
 

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """What a job has left to do.
-
-    :param idle: reports of the tables that need nothing; empty if nothing was checked.
-    :param left: the others, with side tables.
-    """
+    """Reports of the tables that need nothing of a job, and the other tables; both are empty without a check."""
 
     idle: tuple[TableReport, ...] = ()
     left: frozenset[str] = frozenset()

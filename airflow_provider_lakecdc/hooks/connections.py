@@ -19,10 +19,7 @@ _SWITCHES = {"true", "false", ""}
 
 @dataclass
 class SecretEnvironment:
-    """Environment variables with the secrets of a job.
-
-    :param scope: distinguishes secrets of different connections, such as the connection id.
-    """
+    """Environment variables with the secrets of a job; the scope, such as a connection id, keeps them apart."""
 
     scope: str
     values: dict[str, str] = field(default_factory=dict, repr=False)

@@ -91,10 +91,7 @@ Verdict = Idle | Work | Undecided
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A branch of a table, whose manifests are read once for all jobs.
-
-    :param order: options of the sort whose order is measured.
-    """
+    """A branch of a table, whose manifests are read once for all jobs, in the order of the sort's options."""
 
     table: Table
     branch: str = MAIN

@@ -25,10 +25,7 @@ _REFERENCED_ID = 143
 
 
 def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequence[int] = ()) -> Iterator[LiveFile]:
-    """Yield the live files of a snapshot's manifests with their bounds of some columns.
-
-    :param columns: field ids of primitive columns.
-    """
+    """Yield the live files of a snapshot's manifests with their bounds of some primitive columns."""
     types = {column: table.schema().find_type(column) for column in columns}
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
     for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):

@@ -122,10 +122,7 @@ def read_position(catalog: CatalogConnection, table: str) -> Position | None:
 
 
 def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[str, Position]:
-    """Read the positions of tables in their source, without those that do not exist or were never fed.
-
-    An error of a table is raised.
-    """
+    """Read the positions of tables in their source, without those that were never fed; raise a table's error."""
 
     def failed(_: str, error: Exception) -> None:
         raise error
@@ -145,10 +142,7 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
 
 
 def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:
-    """Record how far the source of a quiet table was read, without a snapshot, as the ingest job does.
-
-    :return: False if another run has moved the table's position meanwhile.
-    """
+    """Record how far the source of a quiet table was read, unless another run has moved its position."""
 
     def change(found: Table, transaction: Transaction) -> bool:
         carrier = _carrier(found)
@@ -181,7 +175,6 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
 def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -> Retrying:
     """Return a caller that repeats a commit while other writers come first, after a random time.
 
-    :param longest_wait: seconds between two attempts.
     :param seconds: no attempt starts later than this.
     """
     from pyiceberg.exceptions import CommitFailedException

@@ -104,11 +104,7 @@ TABLES = "lakecdc.tables"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A metric's value, in milliseconds for a timer.
-
-    :param name: without Airflow's prefix.
-    :param tags: tags beyond the common ones.
-    """
+    """A metric's value, in milliseconds for a timer, with tags beyond the common ones."""
 
     kind: Kind
     name: str

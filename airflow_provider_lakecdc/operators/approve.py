@@ -113,11 +113,7 @@ def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mappin
 def approved_groups(
     groups: Sequence[Mapping[str, Any]], approved: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
-    """Return the arguments of a job's tasks, restricted to what was approved.
-
-    :param groups: arguments of the dry run's tasks.
-    :param approved: URI and digest of each table's list.
-    """
+    """Return the arguments of a job's tasks: those of its dry run, restricted to the approved lists by table."""
     tasks = []
     for group in groups:
         options = {**group["policy_options"], "dry_run": False}

@@ -118,10 +118,7 @@ class PageRequest:
         self._pages: Lookups = request.app.state.pages
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
-        """Render a page; the browser loads its parts later.
-
-        :param parts: address of each part, by the name of its content.
-        """
+        """Render a page; the browser loads its parts later from their addresses."""
 
         async def content() -> str:
             view = await self._view()
@@ -138,10 +135,7 @@ class PageRequest:
     async def part(
         self, name: str, read: Callable[[View], Mapping[str, Any]], *key: Hashable, lookups: Lookups | None = None
     ) -> Response:
-        """Render a part of a page by the template of its name, with the values read.
-
-        :param key: what the values depend on besides the user's rights.
-        """
+        """Render a part of a page by its template; the key is what the values depend on besides the user's rights."""
         known = lookups or self._parts
 
         async def content() -> str:

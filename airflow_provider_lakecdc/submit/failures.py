@@ -80,10 +80,7 @@ def verdict(
 
 
 def interrupted(error: BaseException) -> LakecdcJobError:
-    """Return the failure of a job whose worker ended before the job reported.
-
-    A broken pipe only means that Airflow's parent process is gone.
-    """
+    """Return the failure of a job whose worker ended before the job reported."""
     cause = "" if isinstance(error, BrokenPipeError) else f" ({describe(error)})"
     return LakecdcJobError(f"The worker's process ended before the job reported{cause}. The job's commits remain.")
 

@@ -155,10 +155,7 @@ def mapped_step(
     options: Mapping[str, Any],
     **arguments: Any,
 ) -> MappedOperator:
-    """Create a step: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``.
-
-    :param groups: arguments per group of tables, or the XCom with them.
-    """
+    """Create a step: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``."""
     pool = {"pool": config.pool} if config.pool else {}
     # an option dry_run in the configuration overrides the run's param
     dry_run = options.get("dry_run") or IS_DRY_RUN

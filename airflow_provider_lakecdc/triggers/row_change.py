@@ -20,11 +20,7 @@ _NOTHING = ""
 
 @dataclass(frozen=True)
 class RowChanges:
-    """Changes of a branch since a snapshot.
-
-    :param changed: whether rows may have changed.
-    :param is_descendant: whether the snapshot is still in the branch's history; false after a rollback or its expiry.
-    """
+    """Changes of a branch since a snapshot, which a rollback or expiry may have removed from its history."""
 
     head: int
     changed: bool
@@ -32,7 +28,7 @@ class RowChanges:
 
 
 def changes_since(catalog: CatalogConnection, table: str, seen: int | None, branch: str = MAIN) -> RowChanges | None:
-    """Check a branch once, by reading one metadata file; return None if it does not exist or has no snapshot.
+    """Check a branch once, by reading one metadata file; return None if it has no snapshot.
 
     :param seen: the earlier head; None if there was none, so that any row is a change.
     """

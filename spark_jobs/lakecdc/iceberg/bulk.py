@@ -48,10 +48,7 @@ class JavaCalls:
         self.it = JavaFunction(self._combine.identity(self._handles.cls(OBJECT)))
 
     def method(self, owner: str, name: str, *types: str) -> JavaMethod:
-        """Return a public method of a public class.
-
-        :param types: full names of its parameters' classes, ``int``, or ``long``.
-        """
+        """Return a public method by full names of its class and parameters' classes, or ``int`` and ``long``."""
         key = (owner, name, *types)
         if key not in self._methods:
             self._methods[key] = self._called(self._handles.method(owner, name, *types))

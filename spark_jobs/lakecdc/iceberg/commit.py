@@ -26,14 +26,7 @@ _MERGING = "commit.manifest-merge.enabled"
 
 @dataclass
 class RowChanges:
-    """Changes of one ``RowDelta``.
-
-    :param rows: data files to add.
-    :param deletes: delete files to add.
-    :param removed_rows: data files to remove.
-    :param removed_deletes: delete files to remove.
-    :param summary: entries for the snapshot summary.
-    """
+    """Data and delete files that one ``RowDelta`` adds and removes, and entries for the snapshot summary."""
 
     rows: Sequence[Any] = ()
     deletes: Sequence[Any] = ()
@@ -83,10 +76,7 @@ def append_changes(
 def commit_aside(
     table: IcebergTable, changes: RowChanges, branch: str, base: Snapshot | None, truncate: Any | None = None
 ) -> Snapshot:
-    """Commit the changes to a separate branch, which replaces one of the same name; see :func:`append_changes`.
-
-    :param base: the snapshot that it starts from; None for a table without snapshots.
-    """
+    """Commit changes to a branch that starts from ``base`` and replaces any other; see :func:`append_changes`."""
     mark = str(uuid.uuid4())
 
     def write(transaction: Any) -> None:
@@ -286,8 +276,8 @@ def _committed(table: IcebergTable) -> Iterator[Any]:
 def _keep_old_manifests(table: IcebergTable, transaction: Any) -> Iterator[None]:
     """Prevent a transaction from merging manifests if some belong to a spec whose column was dropped.
 
-    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``), and these would lose
-    their partition values, by which readers pair data files with deletes.
+    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``); these would lose the
+    partition values by which readers pair data files with deletes.
     """
     if not specs_by_dropped_columns(table):
         yield

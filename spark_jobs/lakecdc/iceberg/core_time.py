@@ -22,8 +22,7 @@ _ENDS_ARRIVE_MS = 2000
 class CoreTime:
     """CPU time of the tasks since its creation: of executors, and of :func:`counted` Python tasks.
 
-    Spark reports executors by stage, for the newest thousand (``spark.ui.retainedStages``), but not its Python
-    processes.
+    Spark reports executors by stage, the newest thousand (``spark.ui.retainedStages``), but not Python processes.
     """
 
     def __init__(self, spark: SparkSession) -> None:

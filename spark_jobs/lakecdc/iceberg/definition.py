@@ -35,10 +35,8 @@ def spark_types(table: IcebergTable) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """Definition of a table to create.
+    """Definition of a table to create: columns as name, Spark SQL type and NOT NULL, and transforms in SQL.
 
-    :param columns: name, Spark SQL type, NOT NULL.
-    :param partition_by: transforms in SQL.
     :param identifier: the key columns, NOT NULL; may be empty.
     """
 
@@ -59,8 +57,8 @@ def create_side_table(
 ) -> IcebergTable:
     """Create a table that ingestion maintains beside its targets: without a key, and with several writers.
 
-    :param columns: name, Spark SQL type, NOT NULL.
-    :param partition_by: transforms in SQL.
+    See :class:`TableDefinition`.
+
     :raises InputError: Iceberg refuses the definition.
     """
     settings = {**_SIDE_TABLE, **(properties or {})}
@@ -160,10 +158,7 @@ def _check_case(table: IcebergTable, name: str, lowered: Mapping[str, str]) -> N
 
 
 def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    """Rename columns, new names by old ones, and set properties in one commit.
-
-    Columns keep their field ids and may swap names.
-    """
+    """Rename columns, which keep their field ids and may swap names, and set properties in one commit."""
     transaction = table.java.newTransaction()
     update = transaction.updateSchema()
     for old, new in names.items():
@@ -191,10 +186,7 @@ def column_path(table: IcebergTable, name: str) -> str:
 
 
 def live_specs(table: IcebergTable) -> dict[int, list[str]]:
-    """Return the partition specs that live data files may have, each with its source columns.
-
-    Reads the manifest list alone, whatever the table's size.
-    """
+    """Return the specs that live data files may have with their source columns, from the manifest list alone."""
     head = table.java.currentSnapshot()
     return {spec_id: spec_columns(table, spec_id) for spec_id in sorted(live_spec_ids(table, head))} if head else {}
 
@@ -237,10 +229,7 @@ def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
 
 
 def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
-    """Return a partition value as Spark SQL over the table's columns.
-
-    :param transform: Iceberg's text of it, such as ``bucket[16]``.
-    """
+    """Return a partition value as Spark SQL over the table's columns; the transform is such as ``bucket[16]``."""
     column = column_path(table, str(table.java.schema().findColumnName(source_id)))
     return apply_transform(table.catalog, transform, column)
 

@@ -43,8 +43,7 @@ class WrittenDeletes:
 def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) -> Any:
     """Return the Java ``DeleteFile`` of positions, with the spec and partition of their Java ``DataFile``.
 
-    The equality delete's partition would be wrong: readers refuse a position delete of another partition than its data
-    file.
+    Readers refuse a position delete of another partition than its data file, such as the equality delete's.
     """
     builder = (
         jvm(table.spark)

@@ -38,8 +38,7 @@ class CommitValidator:
     def stop_at_own(self, ancestor: Any) -> None:
         """Stop a commit that finds itself among the ancestors it is validated against.
 
-        A refusal would make Iceberg delete the manifests of a committed snapshot; an exception from a callback deletes
-        nothing.
+        A refusal would make Iceberg delete the manifests of a committed snapshot; an exception deletes nothing.
         """
         if self.mark is not None and ancestor.summary().get(names.COMMIT_ID) == self.mark:
             raise CommitStateUnknownError(f"The commit arrived as snapshot {ancestor.snapshotId()}.")
@@ -74,10 +73,7 @@ class DeleteReach:
 
 @dataclass(frozen=True)
 class KnownFloor:
-    """Properties on removed rows that a run relied on and that must be unchanged when it commits.
-
-    :param known: value by table property at that time; None if it was unset.
-    """
+    """Properties on removed rows (None: unset) that a run relied on and that must be unchanged when it commits."""
 
     table: IcebergTable
     known: Mapping[str, str | None]
@@ -100,10 +96,7 @@ class KnownHead:
     truncated: bool
 
     def holds(self, head: Any | None) -> bool:
-        """Check whether it is still the head.
-
-        :param head: Java ``Snapshot`` before the commit; None if there is none.
-        """
+        """Check whether it is still the head, a Java ``Snapshot`` or None, before the commit."""
         if head is None:
             return self.snapshot_id is None
         return bool((head.parentId() if self.truncated else head.snapshotId()) == self.snapshot_id)
@@ -126,10 +119,7 @@ class FloorFence(CommitValidator):
 
 
 class LeaseFence(CommitValidator):
-    """Validate that the run still holds the table's lease, and that any further validator agrees.
-
-    :param then: validates the rest; None if there is nothing more.
-    """
+    """Validate that the run still holds the table's lease, and that any further validator agrees."""
 
     def __init__(self, table: IcebergTable, then: CommitValidator | None, mark: str) -> None:
         self._table, self._token, self._then, self.mark = table, table.lease, then, mark

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
+from lakecdc.iceberg.jvm import java_message, listed, mapping
+from lakecdc.iceberg.stored_files import delete_folder
 from lakecdc.metadata.marked_folders import mark
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.unwanted_imports import without_pandas
@@ -26,10 +27,7 @@ _STORAGE = ("s3.", "client.", "gcs.", "adls.", "oss.", "hdfs.")
 
 
 def storage_properties(table: IcebergTable) -> dict[str, str]:
-    """Return the settings of the table's FileIO in pyiceberg's names, including vended credentials.
-
-    They are secret: pass them to tasks, never to a log.
-    """
+    """Return the secret settings of the table's FileIO, with vended credentials, in pyiceberg's names for tasks."""
     io = table.java.io()
     settings = mapping(io.properties())
     for credential in _vended(io):
@@ -50,8 +48,7 @@ def to_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
 def marked_location(table: IcebergTable, below: str = "") -> str:
     """Return a location for data and delete files, as the table's location provider places new ones.
 
-    One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``;
-    ``below`` is a path below that folder.
+    One folder is named after the job and the Spark application (``lakecdc.metadata.marked_folders``), above ``below``.
     """
     # the name is the session's: a process may run several jobs, one after another, in one application
     job, context = str(table.spark.conf.get("spark.app.name")), table.spark.sparkContext
@@ -78,11 +75,9 @@ def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
 def discard_folder(table: IcebergTable, folder: str) -> None:
     """Delete everything below a location of :func:`new_folder`, without raising; orphan removal finds the rest."""
     try:
-        table.java.io().deletePrefix(folder)
+        delete_folder(table, folder)
     except Exception as error:
-        # local and Hadoop file systems report a folder without files
-        if java_class_name(error) != "UncheckedIOException" or "FileNotFound" not in java_message(error):
-            log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
+        log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
 
 
 def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:

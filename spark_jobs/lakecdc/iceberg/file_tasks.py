@@ -92,10 +92,7 @@ class OtherDelete:
 
 
 class PlannedTasks:
-    """Iceberg's scan tasks of the planned data files, kept in the JVM at the index of their number.
-
-    :param equality: the live equality deletes.
-    """
+    """Iceberg's scan tasks of the planned data files, kept in the JVM at the index of their number."""
 
     def __init__(self, table: IcebergTable, equality: Sequence[EqualityDelete]) -> None:
         calls, view = java_calls(table.spark), jvm(table.spark)
@@ -158,10 +155,7 @@ class PlannedTasks:
         return (count for (count,) in counts)
 
     def reached(self, deletes: Any, tasks: Sequence[FileTask]) -> set[int]:
-        """Return the numbers of data files that deletes of a Java set apply to.
-
-        :param tasks: all with their pairs, or all without, whose equality deletes are not known.
-        """
+        """Return the numbers of files, all with their pairs or all without, that deletes of a Java set apply to."""
         disjoint = self._calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
         numbers = [task.number for task in tasks]
         stored = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)
@@ -268,7 +262,7 @@ class _Repair:
     """Addition of the equality deletes that Iceberg's planning loses, by the specification's rule without bounds.
 
     Iceberg compares bounds of uuids as signed numbers, but Parquet writes them unsigned (apache/iceberg #14216, open in
-    1.12), so that nearly no file seems to contain the key.
+    1.12).
     """
 
     def __init__(

@@ -161,8 +161,7 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
 def listed(collection: Any) -> list[Any]:
     """Return the elements of a Java ``Collection``.
 
-    py4j's iterator ends with a Java exception, for which pyspark asks the JVM about a dozen classes: 25 ms, however
-    short the collection.
+    py4j's iterator ends with a Java exception, for which pyspark asks the JVM about a dozen classes: 25 ms.
     """
     return list(collection.toArray())
 

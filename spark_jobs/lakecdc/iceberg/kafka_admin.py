@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 class KafkaAdmin:
-    """An open admin client; every call may raise py4j's form of the client's exceptions.
-
-    :param settings: client settings in Java's names, secrets resolved.
-    """
+    """An open admin client with settings in Java's names; every call may raise py4j's form of its exceptions."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
         self._spark = spark

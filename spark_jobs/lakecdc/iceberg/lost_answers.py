@@ -97,10 +97,7 @@ class _Verdict:
         self._sure = java_class(spark, "org.apache.iceberg.exceptions.CleanableFailure")
 
     def apply(self, arguments: Any) -> Any:
-        """Interpret an error; called by Java with it, the table's operations, and the metadata before and after.
-
-        :return: the exception to throw; None if the commit arrived.
-        """
+        """Return the exception to throw instead of an error, None if the commit arrived; called by Java."""
         error, operations, before, intended = listed(arguments)
         sure = self._sure.isInstance(error)
         for attempt in range(CHECKS):
@@ -137,8 +134,7 @@ class _Verdict:
 def is_in_effect(before: Mapping[str, Any], intended: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     """Check whether a table has everything that a commit without new snapshots was to change.
 
-    Another commit with the same result counts too, and unrelated changes by others do not matter. All metadata are
-    JSON.
+    Another commit with the same result counts too, and unrelated changes by others do not matter.
     """
     changed = [key for key in {*before, *intended} - _DERIVED if before.get(key) != intended.get(key)]
     return all(_is_as_intended(key, before.get(key), intended.get(key), current.get(key)) for key in changed)

@@ -39,10 +39,7 @@ class Blob:
 
 
 class PuffinBuilder:
-    """Builder of one Puffin file of deletion vectors, in memory.
-
-    :param created_by: name and version of the writer, for the footer.
-    """
+    """Builder of one Puffin file of deletion vectors, in memory; the footer has the writer's name and version."""
 
     def __init__(self, created_by: str) -> None:
         self._created_by = created_by

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ref:
-    """A tag or branch.
-
-    :param max_age_ms: age of its snapshot after which expiry may drop it; None: never.
-    """
+    """A tag or branch, and the age of its snapshot after which expiry may drop it; None: never."""
 
     snapshot_id: int
     kind: Literal["tag", "branch"]
@@ -98,10 +95,7 @@ def put_refs(
     owner: Any = None,
     decided_at: int | None = None,
 ) -> None:
-    """Commit tags and branches once, on the table as loaded or refreshed; see :func:`change_refs`.
-
-    :param owner: Java transaction for the commit; default: none.
-    """
+    """Commit tags and branches once, perhaps in a Java transaction of an owner; see :func:`change_refs`."""
     # this loads the newest metadata, so the refs to compare have to be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
     if decided_at is not None and now[MAIN].snapshot_id != decided_at:

@@ -108,11 +108,7 @@ class EqualityDeleteGuard(CommitValidator):
         )
 
     def _stays_live(self, head: Any, oldest: int) -> bool:
-        """Check whether Iceberg keeps a delete.
-
-        It does if the delete belongs to the table's newest commit, or if a data file of its own or a lower sequence
-        number remains.
-        """
+        """Check whether Iceberg keeps a delete: of the newest commit, or with a data file left that is not newer."""
         if oldest >= int(self._table.java.operations().current().lastSequenceNumber()):
             return True
         io, specs = self._table.java.io(), self._table.java.specs()

@@ -41,10 +41,7 @@ class TaskBuilder:
         )
 
     def with_deletes(self, deletes: JavaFunction | None = None) -> JavaFunction:
-        """Return a function that rebuilds a scan task with other deletes.
-
-        :param deletes: maps the task to a Java ``Iterable`` of ``DeleteFile``; default: none.
-        """
+        """Return a function that rebuilds a scan task with deletes by a function of the task; default: none."""
         calls, view = java_calls(self._table.spark), self._view
         specs = view.java.util.HashMap()
         for spec_id in listed(self._table.java.specs().keySet()):

@@ -130,8 +130,8 @@ def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "li
 def clustering(table: IcebergTable) -> SortOrder:
     """Return the order that every rewrite applies to a table's rows; without fields if there is none.
 
-    That is the order of the last sort, unless the table's sort order has changed since; otherwise its sort order, or
-    its identifier fields.
+    That is the order of the last sort, unless the table's sort order has changed since; or else its sort order or
+    identifier fields.
     """
     own, recorded = table_order(table), _recorded(table)
     columns = _columns(table, recorded, own)

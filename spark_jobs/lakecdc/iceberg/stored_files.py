@@ -21,11 +21,7 @@ _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as its storage describes it.
-
-    :param location: with scheme and authority.
-    :param modified_ms: milliseconds since 1970.
-    """
+    """A file as its storage describes it, with scheme and authority, and the time in milliseconds since 1970."""
 
     location: str
     bytes: int
@@ -138,10 +134,7 @@ def _is_missing(error: Exception) -> bool:
 
 
 def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
-    """Read at most the first ``size`` bytes of a file outside of tables, through Hadoop's file systems.
-
-    :param uri: encoded as Spark lists it.
-    """
+    """Read at most the first ``size`` bytes of a file outside of tables; its URI is encoded as Spark lists it."""
     view = jvm(spark)
     path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))
     stream = path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)

@@ -24,11 +24,7 @@ _MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisExcepti
 
 @dataclass(frozen=True)
 class Field:
-    """A top-level column.
-
-    :param type: Iceberg's own name of the type, such as ``long`` or ``decimal(12, 2)``.
-    :param required: whether it is NOT NULL.
-    """
+    """A top-level column, with Iceberg's own name of its type, such as ``long`` or ``decimal(12, 2)``."""
 
     id: int
     name: str
@@ -181,8 +177,7 @@ class IcebergTable:
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
         """Return the newest snapshot of a branch; None for an empty table or an unknown branch."""
-        java = self.java.snapshot(branch)
-        return self._snapshot(java) if java is not None else None
+        return self._snapshot(self.java.snapshot(branch))
 
     def has_branch(self, name: str) -> bool:
         """Check whether a branch exists; tags do not count."""
@@ -191,8 +186,7 @@ class IcebergTable:
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot by id; None once it has expired."""
-        java = self.java.snapshot(snapshot_id)
-        return self._snapshot(java) if java is not None else None
+        return self._snapshot(self.java.snapshot(snapshot_id))
 
     def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
         """Yield the snapshots of a branch from its head towards the root, as far as metadata still has them."""
@@ -213,11 +207,7 @@ class IcebergTable:
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
 
     def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Read rows of the table, by default of the current state, with Iceberg's own reader.
-
-        :param columns: SQL select list.
-        :param where: SQL condition.
-        """
+        """Read rows with Iceberg's own reader, by default of the current state, by SQL select list and condition."""
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
 
@@ -230,7 +220,9 @@ class IcebergTable:
             update = update.remove(key) if value is None else update.set(key, value)
         update.commit()
 
-    def _snapshot(self, java: Any) -> Snapshot:
+    def _snapshot(self, java: Any) -> Snapshot | None:
+        if java is None:
+            return None
         # one call instead of one per summary entry
         return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
 

@@ -49,10 +49,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Correction of guesses.
-
-    :param by_table: factor of a table relative to the job's curve, by job and table.
-    """
+    """Correction of guesses: curves by job, and factors of tables relative to them by job and table."""
 
     by_job: Mapping[str, Curve] = field(default_factory=dict)
     by_table: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -64,10 +61,7 @@ class Calibration:
 
 
 def calibrated(runs: Iterable[Run]) -> Calibration:
-    """Learn the correction by medians, which ignore disturbed runs and tables that have just grown.
-
-    :param runs: newest first.
-    """
+    """Learn the correction by medians, which ignore disturbed runs and tables that have just grown."""
     by_job: dict[str, list[Run]] = defaultdict(list)
     by_table: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:

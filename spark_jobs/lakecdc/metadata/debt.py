@@ -93,10 +93,7 @@ def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
 
 
 def doubt(kind: str | None) -> Doubt | None:
-    """Return why an equality delete by a column cannot be converted with certainty; None if it can.
-
-    :param kind: Iceberg type of the column; None if it is not a top-level column.
-    """
+    """Return why an equality delete by a column of a type (None: not top-level) cannot surely be converted, or None."""
     if kind is None or not _PRIMITIVE.match(kind):
         return "unreadable"
     return "floating" if kind in _FLOATING else None

@@ -23,8 +23,8 @@ def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
 def old_enough(snapshots: Mapping[int, int], retained: Collection[int], cutoff: int) -> list[int]:
     """Return the snapshots that may expire by age, ignoring who needs them.
 
-    :param snapshots: of the table: milliseconds since 1970 by id.
-    :param retained: those of tags and branches, and the last ones of each branch that stay whatever their age.
+    :param snapshots: milliseconds since 1970 by id.
+    :param retained: those of refs, and the last ones of each branch that stay whatever their age.
     """
     return [snapshot for snapshot, moment in snapshots.items() if moment < cutoff and snapshot not in retained]
 

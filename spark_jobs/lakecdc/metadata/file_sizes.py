@@ -28,11 +28,7 @@ def target_file_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
 
 
 def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int:
-    """Compute a number of files near the target size, none of which counts as small again.
-
-    :param live_bytes: estimated bytes of data to write.
-    :param small_file_ratio: share of the target below which a file is small.
-    """
+    """Compute a number of files near the target size, none of which counts as small again."""
     nearest = math.floor(live_bytes / target + 0.5)
     without_small = math.floor(live_bytes / (target * max(small_file_ratio, SMALL_FILE_RATIO) * _MARGIN))
     return max(1, min(nearest, without_small))

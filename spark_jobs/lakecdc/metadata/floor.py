@@ -87,11 +87,7 @@ def unfinished_erasure(properties: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class ErasedAfter:
-    """Note of an erasing snapshot about earlier ones, which expire.
-
-    :param snapshots: ids of those that differ from it only by erased rows.
-    :param rows: number of rows erased since the oldest of them.
-    """
+    """Note of an erasing snapshot on earlier ones that differ by erased rows alone, and on the number of these."""
 
     snapshots: tuple[int, ...]
     rows: int

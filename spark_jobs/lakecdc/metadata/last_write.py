@@ -70,10 +70,7 @@ class LastWrite:
 
 
 def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
-    """Compute a table's lag behind its source; return None if it is not known.
-
-    :param source_time: time at the source up to which the table has every change, ISO-8601, UTC without a zone.
-    """
+    """Compute a table's lag by the time at the source (UTC) up to which it has every change; None if unknown."""
     if source_time is None:
         return None
     moment = datetime.fromisoformat(source_time)
@@ -82,10 +79,7 @@ def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
 
 
 def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """Describe a branch's last write and maintenance and its lag, as JSON.
-
-    :param snapshots: of the branch, from its head towards the root.
-    """
+    """Describe a branch's last write, maintenance and lag as JSON; its snapshots are newest first."""
     known = list(snapshots)
     written = last_write(known, properties)
     maintained = next((each for each in known if each.is_maintenance), None)
@@ -100,7 +94,6 @@ def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], 
 def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:
     """Find the newest snapshot of a branch that is not maintenance, and the table's position.
 
-    :param snapshots: of the branch, from its head towards the root.
     :return: None if nothing was ever written, or expiry left only maintenance.
     """
     known: Sequence[SnapshotFacts] = list(snapshots)

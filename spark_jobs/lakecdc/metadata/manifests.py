@@ -15,11 +15,7 @@ _PROPERTY, _DEFAULT = "commit.manifest.target-size-bytes", 8 * 1024**2
 
 @dataclass(frozen=True)
 class Manifest:
-    """One manifest of a snapshot.
-
-    :param deletes: whether it lists delete files.
-    :param files: number of live files according to the manifest list.
-    """
+    """One manifest of a snapshot, of delete files or not, with its number of live files by the manifest list."""
 
     path: str
     spec_id: int

@@ -35,10 +35,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Range of a data file in an order.
-
-    :param lower: lowest key; None like ``upper`` means that the bounds are unknown and the file may contain any.
-    """
+    """Range of a data file in an order; ends that are None are unknown, so that the file may contain any key."""
 
     lower: Any
     upper: Any
@@ -81,8 +78,7 @@ def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
 def lies_behind(upper: Any, lower: Any) -> bool:
     """Check whether all rows of a file come after those of another, beyond the shared ends of neighbours.
 
-    :param upper: end of the first file, from :func:`lexicographic_ends`.
-    :param lower: beginning of the second one.
+    These are the end of the first file and the beginning of the second one, by :func:`lexicographic_ends`.
     """
     for left, right in zip(upper, lower, strict=False):
         if left == _BELOW_ALL or right == _ABOVE_ALL:

@@ -58,10 +58,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """Chosen and skipped actions, the chosen ones in the order of choice.
-
-    :param budget_core_seconds: maximum total cost; None is no limit.
-    """
+    """Chosen actions, in the order of choice, and skipped ones; no budget means no limit."""
 
     chosen: tuple[Action, ...] = ()
     skipped: tuple[Skipped, ...] = ()

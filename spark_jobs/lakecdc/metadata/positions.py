@@ -44,14 +44,8 @@ class Position:
         :raises InputError: it does not fit into a summary.
         """
         document: dict[str, Any] = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
-        if self.read_through:
-            document["read_through"] = self.read_through
-        if self.high_order:
-            document["high_order"] = self.high_order
-        if self.truncate_order:
-            document["truncate_order"] = self.truncate_order
-        if self.storage:
-            document["storage"] = self.storage
+        optional = ("read_through", "high_order", "truncate_order", "storage")
+        document |= {name: value for name in optional if (value := getattr(self, name))}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         if len(text.encode()) > MAX_BYTES:
             raise InputError(
@@ -85,11 +79,7 @@ def decode(text: str) -> Position:
 
 @dataclass(frozen=True)
 class Carrier:
-    """The nearest ancestor of a branch head with a position.
-
-    :param text: the position exactly as stored, for comparison.
-    :param before: ids of the snapshots that carried it before.
-    """
+    """The nearest ancestor of a branch head with a position, exactly as stored, and ids of its carriers before."""
 
     snapshot_id: int
     text: str
@@ -142,10 +132,7 @@ def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> 
 
 
 def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
-    """Return the idle position; None if there is none.
-
-    :param after: the carrier that it has to extend; default: any, including a rolled-back one.
-    """
+    """Return the idle position that extends a carrier, by default any; None if there is none."""
     idle = properties.get(names.IDLE_POSITION)
     document = json.loads(idle) if idle else None
     if document is None or (after and document["after_snapshot"] != str(after.snapshot_id)):

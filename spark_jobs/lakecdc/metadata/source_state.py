@@ -51,10 +51,7 @@ class SourceState:
 
 
 def may_be_idle(spec: JobSpec, positions: Mapping[str, Position]) -> bool:
-    """Check whether a run has nothing to do but what its source has new.
-
-    :param positions: of the targets that have been fed.
-    """
+    """Check whether a run has nothing to do but what its source has new, by the positions of fed targets."""
     reloads = getattr(spec.options, "reload", ())
     return not spec.options.dry_run and not reloads and all(target.table in positions for target in spec.targets)
 

@@ -30,23 +30,14 @@ class Totals:
     def numbers(self) -> dict[str, int]:
         """Return the counts for reports."""
         counts = asdict(self)
-        return {**{name: value for name, value in counts.items() if name != "records"}, "rows": counts["records"]}
+        counts["rows"] = counts.pop("records")
+        return counts
 
 
 def from_summary(summary: Mapping[str, str]) -> Totals:
     """Read the totals of a snapshot summary, 0 where missing (Iceberg specification, appendix F, optional fields)."""
-
-    def total(name: str) -> int:
-        return _number(summary, f"total-{name}")
-
-    return Totals(
-        data_files=total("data-files"),
-        delete_files=total("delete-files"),
-        equality_deletes=total("equality-deletes"),
-        position_deletes=total("position-deletes"),
-        records=total("records"),
-        bytes=total("files-size"),
-    )
+    names = ("data-files", "delete-files", "equality-deletes", "position-deletes", "records", "files-size")
+    return Totals(*(_number(summary, f"total-{name}") for name in names))
 
 
 def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:

@@ -96,11 +96,7 @@ def of_compaction(chosen: Sequence[FileFacts], target_file_bytes: int) -> Work:
 
 
 def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth: float) -> Work:
-    """Estimate sorting the files of partitions until a key is in one of them.
-
-    :param partitions: those to sort, each with the overlap depth of its files.
-    :param depth: of the whole table.
-    """
+    """Estimate sorting the files of partitions, each with its overlap depth, until a key is in one of them."""
     size = sum(file.bytes for _, files in partitions for file in files)
     count = sum(len(files) for _, files in partitions)
     deepest = max(each for each, _ in partitions)
