@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.forwarding import OBJECT as OBJECT
 from lakecdc.iceberg.forwarding import Handles
-from lakecdc.iceberg.jvm import int_array, jvm
+from lakecdc.iceberg.jvm import int_array, jvm, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,10 +96,9 @@ class JavaCalls:
     def parts(self, closeable: Any, size: int) -> Iterator[Any]:
         """Yield mutable Java lists of a size from a ``CloseableIterable``, and close it in the end."""
         try:
-            parts = self._view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
-            iterator = parts.partition(closeable, size).iterator()
-            while iterator.hasNext():
-                yield self._view.java.util.ArrayList(iterator.next())
+            iterables = self._view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
+            for part in walk(iterables.partition(closeable, size)):
+                yield self._view.java.util.ArrayList(part)
         finally:
             closeable.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,16 @@ def branch(
     :raises LeaseHeldError: another run holds the lease.
     """
     name = f"{prefix}{base.id}_{uuid.uuid4().hex[:8]}"
-    retried(table, lambda: _create(table, name, base, lease))
+
+    def create() -> None:
+        transaction = table.java.newTransaction()
+        if lease is not None:
+            put(table, transaction, lease, base)
+        manage = transaction.manageSnapshots().createBranch(name, base.id)
+        manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+        transaction.commitTransaction()
+
+    retried(table, create)
     table.refresh()
     try:
         with keep_renewed(table, lease):
@@ -103,8 +112,21 @@ def publish(
 def remove(table: IcebergTable, branch_names: Iterable[str], lease: Lease | None = None) -> None:
     """Remove existing branches, and release a lease with them."""
     branches = list(branch_names)
+
+    def commit() -> None:
+        there = [name for name in branches if name in _refs(table.java)]
+        transaction = table.java.newTransaction()
+        if there:
+            manage = transaction.manageSnapshots()
+            for name in there:
+                manage = manage.removeBranch(name)
+            manage.commit()
+        if lease is not None:
+            give_back(table, transaction, lease)
+        transaction.commitTransaction()
+
     table.refresh()
-    retried(table, lambda: _remove(table, branches, lease))
+    retried(table, commit)
     table.refresh()
 
 
@@ -116,28 +138,6 @@ def remove_stale(table: IcebergTable) -> list[str]:
     if stale:
         remove(table, stale)
     return stale
-
-
-def _create(table: IcebergTable, name: str, base: Snapshot, lease: Lease | None) -> None:
-    transaction = table.java.newTransaction()
-    if lease is not None:
-        put(table, transaction, lease, base)
-    manage = transaction.manageSnapshots().createBranch(name, base.id)
-    manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
-    transaction.commitTransaction()
-
-
-def _remove(table: IcebergTable, branch_names: Sequence[str], lease: Lease | None) -> None:
-    there = [name for name in branch_names if name in _refs(table.java)]
-    transaction = table.java.newTransaction()
-    if there:
-        manage = transaction.manageSnapshots()
-        for name in there:
-            manage = manage.removeBranch(name)
-        manage.commit()
-    if lease is not None:
-        give_back(table, transaction, lease)
-    transaction.commitTransaction()
 
 
 def _scratch(java: Any) -> list[str]:
