@@ -1,33 +1,20 @@
-"""All uses of private members of Airflow's Spark provider, and the folding of Spark's chatter in a task's log.
+"""All uses of private members of Airflow's Spark provider.
 
 ``setup.cfg`` bounds the provider's version because of this module, and its test names each member.
 """
 
 from __future__ import annotations
 
-import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from airflow_provider_lakecdc.submit.process_output import JobOutput
+
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
-
-OPEN, CLOSE = "::group::Spark", "::endgroup::"
-_MOST_LINES = 20
-# log line formats of Spark and of lakecdc's jobs
-_SPARK = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) ")
-_OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ ")
-_LAKECDC = re.compile(rf"{_OURS.pattern}lakecdc[\w.]*: (?P<message>.*)", re.DOTALL)
-_TROUBLE = re.compile(
-    r"^(Traceback \(most recent call last\)|Exception in thread|([\w$]+\.)*\w+(Error|Exception)\b)|\bKilled\b"
-)
-_CHATTER = ("TRACE", "DEBUG", "INFO")
-# output of spark-submit before logging starts, also after a warning: fetched jars
-_FETCHING = re.compile(r":: |Ivy Default Cache set to|The jars for the packages stored in|Using Spark's default log4j")
 
 
 def knows_kubernetes() -> bool:
@@ -76,9 +63,8 @@ class SubmitOperator(SparkSubmitOperator):
         return command
 
     def submit_and_wait(self, context: Context, listeners: Mapping[str, Callable[[str], None]]) -> None:
-        """Run spark-submit with the current arguments.
+        """Run spark-submit with the current arguments, and pass log messages on to listeners.
 
-        :param listeners: see :class:`JobOutput`.
         :raises SubmitError: spark-submit or its application failed.
         """
         # the hook of an earlier call has that call's arguments and output
@@ -111,53 +97,3 @@ class SubmitOperator(SparkSubmitOperator):
         # a driver on the cluster, or a setting that the provider rejects
         self.log.error("The submission failed.", exc_info=error)
         return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-class JobOutput:
-    """The output lines of one job.
-
-    Spark's lines up to INFO and all output before the job's first line are chatter; a line without a level belongs to
-    the one before it.
-
-    :param listeners: by prefix of a log message; called with the rest of the message.
-    """
-
-    def __init__(self, listeners: Mapping[str, Callable[[str], None]] | None = None) -> None:
-        self._listeners = listeners or {}
-        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
-        self._all: deque[str] = deque(maxlen=_MOST_LINES)
-
-    @property
-    def last_lines(self) -> list[str]:
-        """Return the last lines without chatter, or the last lines if there is only chatter."""
-        return list(self._lines or self._all)
-
-    def fold(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines as they arrive, with marks around chatter that Airflow's web page folds."""
-        chatter, is_open = True, False
-        for line in lines:
-            chatter = _is_chatter(line.strip(), chatter)
-            if chatter != is_open:
-                yield OPEN if chatter else CLOSE
-                is_open = chatter
-            self._all.append(line.rstrip())
-            if not chatter:
-                self._lines.append(line.rstrip())
-                self._notify(line.rstrip())
-            yield line
-        if is_open:
-            yield CLOSE
-
-    def _notify(self, line: str) -> None:
-        match = _LAKECDC.fullmatch(line)
-        for prefix, listener in self._listeners.items() if match else ():
-            if match and match["message"].startswith(prefix):
-                listener(match["message"].removeprefix(prefix))
-
-
-def _is_chatter(line: str, before: bool) -> bool:
-    if match := _SPARK.match(line):
-        return match["level"] in _CHATTER
-    if _OURS.match(line) or _TROUBLE.search(line):
-        return False
-    return before or _FETCHING.match(line) is not None

@@ -1,0 +1,65 @@
+"""What of a job's output is folded in the task's log."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_lakecdc.submit.process_output import CLOSE, OPEN, JobOutput
+
+IVY = ":: loading settings :: url = jar:file:/x.jar!/ivysettings.xml"
+INFO = "26/11/23 06:20:44 INFO SparkContext: Running Spark version 4.1.3"
+WARN = "26/11/23 06:20:44 WARN TaskSetManager: Lost task 0.0"
+OURS = "2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: shop.orders: done"
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ([OURS], [OURS]),
+        ([IVY, INFO, OURS], [OPEN, IVY, INFO, CLOSE, OURS]),
+        ([WARN, IVY, "\tconfs: [default]", OURS], [WARN, OPEN, IVY, "\tconfs: [default]", CLOSE, OURS]),
+        (
+            [INFO, "\tof the line before", OURS, "  and this"],
+            [OPEN, INFO, "\tof the line before", CLOSE, OURS, "  and this"],
+        ),
+        (
+            [WARN, "java.io.IOException: x", "\tat y", INFO],
+            [WARN, "java.io.IOException: x", "\tat y", OPEN, INFO, CLOSE],
+        ),
+        (
+            [INFO, 'Exception in thread "main" x', "\tat y"],
+            [OPEN, INFO, CLOSE, 'Exception in thread "main" x', "\tat y"],
+        ),
+        ([INFO, "Traceback (most recent call last):"], [OPEN, INFO, CLOSE, "Traceback (most recent call last):"]),
+        ([INFO, "spark-class: line 1: 7 Killed java"], [OPEN, INFO, CLOSE, "spark-class: line 1: 7 Killed java"]),
+        ([], []),
+    ],
+)
+def test_sparks_chatter_is_folded(lines: list[str], shown: list[str]) -> None:
+    assert list(JobOutput().fold(lines)) == shown
+
+
+def test_the_last_lines_are_no_chatter_unless_there_is_nothing_else() -> None:
+    output = JobOutput()
+    list(output.fold([WARN, *[INFO] * 50]))
+    assert output.last_lines == [WARN]
+    silent = JobOutput()
+    list(silent.fold([INFO] * 50))
+    assert silent.last_lines == [INFO] * 20
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("2026-11-23 06:20:45,123 INFO lakecdc.runtime.run: Spark UI at http://worker:4040\n", ["http://worker:4040"]),
+        # what a row or another library says is none of the job's own words
+        ("2026-11-23 06:20:45,123 WARNING lakecdc.runtime.run: shop.orders: Spark UI at http://elsewhere", []),
+        ("2026-11-23 06:20:45,123 INFO py4j: Spark UI at http://elsewhere", []),
+        ("Spark UI at http://elsewhere\n", []),
+        (f"{INFO}: Spark UI at http://elsewhere\n", []),
+    ],
+)
+def test_what_the_job_says_is_told_to_who_listens_for_it(line: str, found: list[str]) -> None:
+    told: list[str] = []
+    assert line in list(JobOutput({"Spark UI at ": told.append, "Spark keeps": lambda _: None}).fold([line]))
+    assert told == found
