@@ -195,8 +195,8 @@ def docstring_source(summary: str, job: str, options: list[Option]) -> str:
     base = ":class:`LakecdcJobOperator`"
     if job in SOURCE_JOBS:
         base = ":class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``"
-    places = ", ".join(f":class:`{owner.__module__}.{owner.__qualname__}`" for owner in shared)
-    meanings["kwargs"] = f"see {base}. Other options: {places}."
+    places = ", ".join(f"``{owner.__qualname__}``" for owner in shared)
+    meanings["kwargs"] = f"see {base}. Other options: {places} in ``lakecdc.contract``."
     parameters = [
         textwrap.fill(
             f":param {name}: {meaning}",
@@ -227,7 +227,7 @@ def init_source(job: str, options: list[Option]) -> str:
     passed += [f"{each.name}={each.name}" for each in options if each.name in _BASE_ARGUMENTS]
     source = (
         f"def __init__(self, *, {', '.join(arguments)},) -> None:\n"
-        f"    super().__init__({', '.join([*passed, 'options=self.options_among(locals())'])}, **kwargs)\n"
+        f"    super().__init__({', '.join([*passed, 'options=self.options_in(locals())'])}, **kwargs)\n"
     )
     return textwrap.indent(source, " " * 4)
 

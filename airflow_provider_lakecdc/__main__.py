@@ -22,7 +22,6 @@ def parser() -> ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command and exit, see :func:`airflow_provider_lakecdc.cli.running.run_command`."""
     args = parser().parse_args(argv)
     args.func(args)
 

@@ -8,12 +8,7 @@ from lakecdc.contract.report import JobReport
 
 
 class LakecdcJobError(AirflowException):
-    """A job failed, and a retry may succeed.
-
-    :param message: what happened, to which table.
-    :param hint: what to do.
-    :param report: the job's report, if it left one.
-    """
+    """A job failed, and a retry may succeed; it has a hint, and the job's report if there is one."""
 
     #: failure class in reports: conflict, bad input, cluster or unknown
     failure_class = "unknown"

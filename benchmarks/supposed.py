@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.lakes import JOB, SIZES, Shape, commits, shapes
 from benchmarks.plan import Bench, Done, contest, facts
-from lakecdc.metadata.file_facts import by_partition
+from lakecdc.metadata.file_facts import Content, LiveFile, by_partition
 from lakecdc.metadata.health import measured
-from lakecdc.metadata.live_files import Content, LiveFile
 from lakecdc.metadata.plan import Action, choose
 from lakecdc.metadata.work import of_delete_files
 

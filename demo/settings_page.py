@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from airflow_provider_lakecdc.get_provider_info import get_provider_info
-from airflow_provider_lakecdc.governance.query_log import QueryLog
+from airflow_provider_lakecdc.governance.discovery import QueryLog
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, SparkConfig
 from airflow_provider_lakecdc.templates.schedules import Schedules
 from demo.settings import REPOSITORY

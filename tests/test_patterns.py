@@ -15,7 +15,7 @@ from tests.test_house_rules import LIBRARY, PROVIDER, modules
 LONGEST = 256 * 1024
 # patterns that a specification gives for names, and texts without a repetition
 GIVEN = {
-    "airflow_provider_lakecdc.observe.lineage_sources: re.fullmatch(pattern, table)",
+    "airflow_provider_lakecdc.observe.lineage: re.fullmatch(pattern, table)",
     "lakecdc.contract.errors: re.match(f'{re.escape(table)}(?![\\\\w.])', text)",
     "lakecdc.contract.sources.formats: re.compile(_JAVA_GROUP.sub('(?P<\\\\1>', self.pattern))",
     "lakecdc.contract.sources.kafka: re.compile(pattern or '')",

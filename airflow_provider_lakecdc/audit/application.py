@@ -10,18 +10,14 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from lakecdc.contract.report import JobReport, TableReport, now
 
 
 @dataclass(frozen=True)
 class Run:
-    """The task try that an application belongs to, in Airflow's terms.
-
-    :param map_index: None if the task is not mapped.
-    :param triggering_user_name: None if no user triggered the run.
-    """
+    """The task try that an application belongs to, in Airflow's terms."""
 
     dag_id: str
     run_id: str
@@ -45,7 +41,6 @@ class Application:
     """One Spark application.
 
     :param id: unique; the rows of an id are written once.
-    :param job: the submitted job.
     :param tables: the tables to work on, without side tables.
     :param started_at: ISO-8601 time of its submission.
     :param report: the job's report, if it left one.

@@ -34,9 +34,10 @@ _CLOCKS = timedelta(hours=1)
 def append_once(catalog: Catalog, batch: Batch, seconds: float) -> None:
     """Append a batch's rows unless the table has them; create the table if it does not exist.
 
+    After an exception the outcome is unknown; call again.
+
     :param seconds: no attempt starts later than this.
-    :raises CommitFailedException: other writers won every attempt. After any other exception the outcome is unknown;
-        call again in both cases.
+    :raises CommitFailedException: other writers won every attempt.
     """
     commit_attempts(_ATTEMPTS, longest_wait=2, seconds=seconds)(_attempt, catalog, batch)
 
@@ -113,7 +114,6 @@ class _Trial:
         )
 
     def remove_files(self) -> None:
-        """Remove the files of a commit that failed."""
         for location in self._written:
             with suppress(Exception):
                 self._io.delete(location)

@@ -29,12 +29,7 @@ _NAME = re.compile(r"(\d{8}T\d{6})_[\w-]+\.json\Z")
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of the audit or the health table.
-
-    :param id: identifies the commit.
-    :param made_at: earlier than any commit of the batch.
-    :param rows: as JSON.
-    """
+    """Rows of the audit or the health table, as JSON; the id identifies their commit, which is after ``made_at``."""
 
     id: str
     table: LakeTable[Any]
@@ -47,7 +42,6 @@ class Batch:
         return cls(id, table, datetime.now(UTC), table.documents(rows))
 
     def to_json(self) -> str:
-        """Serialize the batch."""
         made_at = self.made_at.isoformat()
         return json.dumps(
             {"version": VERSION, "id": self.id, "table": self.table.name, "made_at": made_at, "rows": self.rows}
@@ -71,10 +65,7 @@ def parse_batch(text: str) -> Batch:
 
 @dataclass(frozen=True)
 class Outbox:
-    """The outbox documents of one catalog.
-
-    :param folder: a URI.
-    """
+    """The outbox documents of one catalog, in a folder."""
 
     folder: str
 
@@ -86,10 +77,7 @@ class Outbox:
         return cls(f"{documents_uri.rstrip('/')}/{FOLDER}/{catalog.name}-{digest}")
 
     def put(self, batch: Batch) -> str:
-        """Write a batch to the outbox.
-
-        :return: the document's name.
-        """
+        """Write a batch to the outbox, and return the document's name."""
         name = f"{batch.made_at.astimezone(UTC):{_TIME}}_{batch.id}.json"
         folder = ObjectStoragePath(self.folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, LakeTable
-from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, AuditRow, HealthRow, LakeTable
 from airflow_provider_lakecdc.lake.tables import open_table
 
 if TYPE_CHECKING:
@@ -25,11 +24,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Trend:
-    """A table's health over time.
-
-    :param latest: the newest measurement.
-    :param scores: timestamps and scores, oldest first.
-    """
+    """A table's health over time: the newest measurement, and timestamps with scores, oldest first."""
 
     latest: HealthRow
     scores: tuple[tuple[datetime, float], ...]
@@ -48,7 +43,6 @@ def history(
 
     :param table: ``namespace.name``; default: all.
     :param since: rows that ended then or later; partitions of earlier days are not read.
-    :param limit: rows at most.
     """
     with open_table(catalog, AUDIT.name) as audit:
         if audit is None:
@@ -65,10 +59,7 @@ def history(
 def history_of_task(
     catalog: CatalogConnection, dag_id: str, run_id: str, task_id: str, map_index: int | None
 ) -> list[AuditRow]:
-    """Return the rows of all tries of a task, newest first; empty if nothing is recorded.
-
-    :param map_index: None if the task is not mapped.
-    """
+    """Return the rows of all tries of a task, newest first; empty if nothing is recorded."""
     ids = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     with open_table(catalog, AUDIT.name) as audit:
         rows = [] if audit is None else _rows(audit, AUDIT, ids, None)
@@ -78,21 +69,13 @@ def history_of_task(
 def health_history(
     catalog: CatalogConnection, table: str | None = None, since: datetime | None = None
 ) -> list[HealthRow]:
-    """Return the health of tables, newest first; empty if nothing is recorded.
-
-    :param table: ``namespace.name``; default: all.
-    :param since: rows measured then or later; partitions of earlier days are not read.
-    """
+    """Return the health of tables since a time, newest first; partitions of earlier days are not read."""
     with open_table(catalog, HEALTH.name) as health:
         return [] if health is None else _rows(health, HEALTH, _of(table), since)
 
 
 def latest_health(catalog: Catalog, table: str, since: datetime) -> HealthRow | None:
-    """Return a table's newest measurement, or None.
-
-    :param table: ``namespace.name``.
-    :param since: earliest measurement that counts; partitions of earlier days are not read.
-    """
+    """Return a table's newest measurement since a time, or None; partitions of earlier days are not read."""
     if not catalog.table_exists(HEALTH.name):
         return None
     rows = _rows(catalog.load_table(HEALTH.name), HEALTH, _of(table), since)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.audit.commit import append_once
-from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH
+from airflow_provider_lakecdc.audit.lake_tables import AUDIT, HEALTH, HealthRow
 from airflow_provider_lakecdc.audit.outbox import Batch, Outbox
-from airflow_provider_lakecdc.audit.rows import HealthRow
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -51,11 +50,10 @@ def record_application(catalog: CatalogConnection, application: Application) -> 
 
 
 def record_health(catalog: CatalogConnection, measured_at: datetime, rows: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Write the health of tables to ``lakecdc.health`` in one commit. Never raises, like :func:`record_application`.
+    """Write the health of tables to ``lakecdc.health`` in one commit, like :func:`record_application`.
 
     :param rows: :meth:`lakecdc.metadata.health.TableHealth.facts` by table, perhaps with further keys; tables without
         ``score`` were not measured and get no row.
-    :return: whether the rows are written.
     """
     id, measured = str(uuid.uuid4()), {table: facts for table, facts in rows.items() if facts.get("score") is not None}
     return _record(catalog, lambda: [Batch.of(id, HEALTH, HealthRow.of_all(id, measured_at, measured))])

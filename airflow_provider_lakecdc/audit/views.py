@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TypeVar
 
-from airflow_provider_lakecdc.audit.rows import AuditRow, HealthRow
+from airflow_provider_lakecdc.audit.lake_tables import AuditRow, HealthRow
 
 R = TypeVar("R", AuditRow, HealthRow)
 
@@ -47,12 +47,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Orphans:
-    """Unreferenced files that the last run of ``remove_orphan_files`` left.
-
-    An estimate: files orphaned since are not counted.
-
-    :param found_at: end of that run.
-    """
+    """Unreferenced files that the last run of ``remove_orphan_files`` left; files orphaned since are not counted."""
 
     table: str
     files: int
@@ -126,7 +121,6 @@ def _saved(rows: Iterable[AuditRow], number: str) -> float:
 
 
 def _latest(rows: Iterable[R], moment: Callable[[R], datetime]) -> Collection[R]:
-    """Return the latest row of each table."""
     latest: dict[str, R] = {}
     for row in rows:
         if row.table not in latest or moment(latest[row.table]) < moment(row):

@@ -27,12 +27,7 @@ _REMEDY = "Give the login the right to create and alter tables there."
 
 
 def findings(conn_id: str, namespaces: Sequence[str], tables: Sequence[str] = ()) -> Iterator[Finding]:
-    """Check a catalog, with writes that are undone at once.
-
-    :param conn_id: connection of type ``iceberg``.
-    :param namespaces: namespaces that jobs write to.
-    :param tables: tables that no job creates.
-    """
+    """Check a catalog, with writes that are undone at once: namespaces to write to, and tables that no job creates."""
     connections: list[CatalogConnection] = []
     yield tried("catalog connection", _connection, conn_id, connections)
     opened: list[Catalog] = []

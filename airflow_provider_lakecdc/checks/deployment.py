@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import JobBadInputError, JobClusterError
-from airflow_provider_lakecdc.hooks.lookup import find_connection
+from airflow_provider_lakecdc.hooks.connections import find_connection
 from airflow_provider_lakecdc.submit import launcher
 from lakecdc.contract.findings import Finding
 
@@ -81,7 +81,7 @@ def documents(target: SparkTarget | None) -> Finding | str:
 def dags(config: LakeConfig) -> Finding | str:
     """Create the configuration's DAGs as the DAG files do."""
     from airflow_provider_lakecdc import templates
-    from airflow_provider_lakecdc.governance.planning import DAGS
+    from airflow_provider_lakecdc.templates.planning import DAGS
 
     makers: list[Callable[[LakeConfig], DAG]] = [templates.ingest_dag] if config.source and config.targets else []
     if config.tables or config.targets:

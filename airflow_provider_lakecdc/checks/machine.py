@@ -48,10 +48,7 @@ def java() -> Finding:
 
 
 def spark(target: SparkTarget) -> Iterator[Finding]:
-    """Check spark-submit and its Spark.
-
-    :param target: settings of the Spark connection.
-    """
+    """Check spark-submit and its Spark."""
     submit = tried("spark-submit", lambda: submit_binary(target) or shutil.which(target.binary) or "")
     yield submit
     yield _pyspark()
@@ -60,12 +57,7 @@ def spark(target: SparkTarget) -> Iterator[Finding]:
 
 
 def jars(coordinates: Sequence[str], conf: Mapping[str, str], repositories: str | None) -> Finding:
-    """Check whether Spark has the jars of jobs, or can fetch them.
-
-    :param coordinates: Maven coordinates.
-    :param conf: Spark settings of the jobs.
-    :param repositories: Maven repositories besides Maven Central, comma-separated.
-    """
+    """Check whether Spark has the jars of jobs, or can fetch them from Maven Central or further repositories."""
     # Java takes the home folder from the account, not from HOME
     ivy = Path(conf.get("spark.jars.ivy") or Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ivy2.5.2")
     missing = [each for each in coordinates if not _is_cached(ivy, each)]

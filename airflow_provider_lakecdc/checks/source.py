@@ -25,11 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def findings(config: LakeConfig, specs: list[JobSpec]) -> Iterator[Finding]:
-    """Check a configuration's source.
-
-    :param config: has a source and targets, and its catalog's connection exists.
-    :param specs: receives the spec of an ingest job.
-    """
+    """Check a configuration's source; ``specs`` receives the spec of an ingest job."""
     answers: list[Finding] = []
     whole = tried("source", _ask, config, specs, answers)
     # the findings are more specific than the exit of the process

@@ -22,10 +22,7 @@ _STYLES = {"ok": "", "warn": "yellow", "fail": "red"}
 
 
 def main(args: Namespace) -> int:
-    """Run all checks and print their findings.
-
-    :return: 1 if something that jobs need is missing, else 0.
-    """
+    """Run all checks and print their findings; return 1 if something that jobs need is missing, else 0."""
     findings = list(_findings(args))
     if args.json:
         print_json([finding.facts() for finding in findings])

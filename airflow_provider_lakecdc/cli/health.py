@@ -32,10 +32,7 @@ Status = Mapping[str, Any]
 
 
 def main(args: Namespace) -> int:
-    """Measure tables and print them.
-
-    :return: 1 if one of them does not exist or cannot be read, else 0.
-    """
+    """Measure tables and print them; return 1 if one of them does not exist or cannot be read, else 0."""
     catalog, tables = selected(args)
     statuses = report_statuses(catalog, tables, partitions=args.partitions, health=True)
     statuses = dict(sorted(statuses.items(), key=lambda named: _score(named[1])))

@@ -24,10 +24,7 @@ _STYLES = {"failed": "red", "conflict": "yellow"}
 
 
 def main(args: Namespace) -> int:
-    """Print the rows, newest first.
-
-    :return: 0, also if nothing is recorded.
-    """
+    """Print the rows, newest first; return 0, also if nothing is recorded."""
     since = _moment(args.since) if args.since else None
     rows = _rows(catalog_of(args, configuration(args)), args.tables, since, args.limit)
     if args.json:
@@ -41,10 +38,7 @@ def main(args: Namespace) -> int:
 
 
 def _rows(catalog: CatalogConnection, tables: list[str], since: datetime | None, limit: int) -> list[AuditRow]:
-    """Return rows of some tables, newest first.
-
-    :param tables: names and patterns; empty means all.
-    """
+    """Return rows of some tables or patterns, newest first; empty means all."""
     if not tables:
         return history(catalog, since=since, limit=limit)
     if any(is_pattern(entry) for entry in tables):
@@ -57,11 +51,7 @@ def _rows(catalog: CatalogConnection, tables: list[str], since: datetime | None,
 
 
 def _moment(text: str) -> datetime:
-    """Parse the value of ``--since``.
-
-    :param text: ISO-8601 (UTC without a zone), or an age such as ``36h``.
-    :raises SpecError: it is neither.
-    """
+    """Parse the value of ``--since``: ISO-8601 (UTC without a zone), or an age such as ``36h``."""
     if ago := _AGE.fullmatch(text.strip()):
         return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:

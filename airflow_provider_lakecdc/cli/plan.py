@@ -6,16 +6,13 @@ from argparse import Namespace
 
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_errors, print_grid, print_json, print_lines
-from airflow_provider_lakecdc.governance.planning import PlannedRun, plan_run
+from airflow_provider_lakecdc.templates.planning import PlannedRun, plan_run
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.plan import Action
 
 
 def main(args: Namespace) -> int:
-    """Assess the tables and plan as the DAG's tasks ``assess`` and ``plan`` do, and print the plan.
-
-    :return: 1 if a table could not be assessed, else 0.
-    """
+    """Assess the tables and plan as the DAG's tasks do; print the plan and return 1 if an assessment failed, else 0."""
     config = configuration(args)
     if config is None:
         raise SpecError(

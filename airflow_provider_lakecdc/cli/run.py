@@ -65,10 +65,7 @@ class Result:
 
 
 def main(args: Namespace) -> int:
-    """Run the job and print its result.
-
-    :return: 0 done, 1 failed, 3 a conflict, 4 bad input.
-    """
+    """Run the job, print its result, and return 0 if it is done, 1 if it failed, 3 for a conflict, 4 for bad input."""
     refuse_unknown({args.job: None}, {*OPTIONS}, "the command")
     if args.job == GOVERN:
         raise SpecError(
@@ -212,7 +209,6 @@ class _TaskInstance(SimpleNamespace):
         super().__init__(**ids, stats_tags={"dag_id": DAG_ID, "task_id": task_id}, pushed={})
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Store a value of the operator."""
         self.pushed[key] = value
 
 

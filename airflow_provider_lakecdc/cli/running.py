@@ -28,11 +28,7 @@ _KNOWS_CONNECTIONS = {"_AIRFLOW_PROCESS_CONTEXT": "server"}
 
 
 def run_command(name: str, args: Namespace) -> NoReturn:
-    """Run ``main`` of a command's module and exit with its result or with the code of its error.
-
-    :param name: the module in this package.
-    :param args: the command's arguments, ``verbose`` among them.
-    """
+    """Run ``main`` of a command's module and exit with its result or with the code of its error."""
     with _quiet(args.verbose), environment(_KNOWS_CONNECTIONS):
         try:
             code = importlib.import_module(f"airflow_provider_lakecdc.cli.{name}").main(args)

@@ -18,7 +18,6 @@ _ENDLESS = 10_000
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print a JSON document."""
     print(json.dumps(document, indent=2, default=_text))
 
 
@@ -30,10 +29,7 @@ def print_lines(*lines: str) -> None:
 
 
 def print_errors(errors: Mapping[str, str], what: str) -> None:
-    """Print the error of each table, one per line.
-
-    :param what: what failed, such as ``read``.
-    """
+    """Print the error of each table, one per line; ``what`` failed, such as ``read``."""
     print_lines(*(f"{name} cannot be {what}: {' '.join(error.split())}" for name, error in errors.items()))
 
 

@@ -22,10 +22,7 @@ _WRITTEN = ("mtime", "LastModified", "last_modified", "updated")
 
 @dataclass
 class Removal:
-    """Counts of removed and remaining documents.
-
-    :param kept: newer documents.
-    """
+    """Counts of removed documents and of newer ones that were kept."""
 
     documents: int = 0
     bytes: int = 0
@@ -38,7 +35,6 @@ def remove_documents(base: str, before: datetime, *, dry_run: bool = False) -> R
     Only files with the name and place of a try's document are removed.
 
     :param base: folder of all documents, a URI.
-    :param before: the time.
     :param dry_run: only count.
     """
     (fs, root), removal = _store(base), Removal()
@@ -67,7 +63,6 @@ def _store(base: str) -> tuple[Any, str]:
 
 
 def _tries(fs: Any, dag: str) -> Iterator[tuple[str, dict[str, Mapping[str, Any]]]]:
-    """Yield the folders of tries with their documents and file information."""
     by_folder: dict[str, dict[str, Mapping[str, Any]]] = {}
     for path, info in fs.find(dag, detail=True).items():
         folder, _, name = path.rpartition("/")

@@ -29,11 +29,7 @@ class Documents:
 
     @classmethod
     def of_try(cls, base: str, context: Context | None) -> Documents:
-        """Return the documents of the running try, below ``base``.
-
-        :param base: folder of all documents, a URI.
-        :param context: the task's context; without one the folder is named ``preview``.
-        """
+        """Return the documents of the running try below a folder of all; without a context those of a preview."""
         base = base.rstrip("/")
         if context is None:
             return cls(f"{base}/preview")
@@ -75,10 +71,7 @@ class Documents:
         self.write("report.json", report.to_json())
 
     def write(self, name: str, text: str) -> str:
-        """Write another document of the try and return its URI for :func:`read_document`.
-
-        :param name: the file name.
-        """
+        """Write another document of the try and return its URI for :func:`read_document`."""
         folder = ObjectStoragePath(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -45,8 +45,8 @@ def assess(
 ) -> Assessment:
     """Assess tables and their side tables.
 
-    Nothing is removed from a table that cannot be read, as its properties may forbid it. Other work is left to the
-    jobs if the table is named, and not planned if only a pattern matched it.
+    Nothing is removed from a table that cannot be read, as its properties may forbid it. Other work is left to the jobs
+    if the table is named, and not planned if only a pattern matched it.
 
     :param history: history table by target.
     :param only: restrict the assessment to these tables and their side tables; empty means all.
@@ -77,7 +77,6 @@ def assess(
 def _reads(
     catalog: CatalogConnection, selection: TableSelection, tables: Sequence[str], moment: datetime
 ) -> dict[str, float]:
-    """Return the read frequency of tables from the query log."""
     if selection.query_log is None:
         return {}
     try:
@@ -109,10 +108,7 @@ def _assess(catalog: CatalogConnection, scope: Scope, candidates: Sequence[Candi
 def _side_tables(
     results: Sequence[Result], steps: Steps, history: Mapping[str, str], *, with_shared: bool
 ) -> list[Candidate]:
-    """List the possible side tables, each with its main tables.
-
-    :param with_shared: include the side tables in the configuration, whose main tables are unknown.
-    """
+    """List the possible side tables with their main tables; shared ones have unknown main tables."""
     owners: dict[str, list[Result]] = {}
     for each in results:
         if not (each.governed.jobs or each.assessed.error):
@@ -150,11 +146,7 @@ def _main_tables(results: Sequence[Result]) -> MainTables:
 
 
 def _skip_needless_cleaning(results: Sequence[Result], shared: Collection[str]) -> list[Result]:
-    """Remove ``clean_side_tables`` from tables without side tables.
-
-    :param results: all tables, with their side tables.
-    :param shared: side tables of any table.
-    """
+    """Remove ``clean_side_tables`` from tables without side tables of their own or shared ones."""
     existing = {each.assessed.table for each in results if each.assessed.beside}
     return [
         each if existing & {*names.side_tables(each.assessed.table), *shared} else _without(each, _CLEAN)

@@ -39,7 +39,6 @@ class Assessed:
 
     :param table: ``namespace.name``.
     :param beside: the table whose side table it is, if any.
-    :param owner: whom to ask.
     :param jobs: the allowed jobs.
     :param approve: those that need approval.
     :param health: facts of its health; None if the table cannot be read, or is too large for a worker and not yet
@@ -47,7 +46,6 @@ class Assessed:
     :param measured_at: ISO-8601 time of a job's measurement; None if measured now.
     :param idle: jobs with nothing to do, with the reason.
     :param error: why the table cannot be assessed.
-    :param is_absent: whether the table does not exist.
     """
 
     table: str
@@ -64,10 +62,7 @@ class Assessed:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Tables, their possible actions, and work that must wait.
-
-    :param measured_at: ISO-8601 timestamp.
-    """
+    """Tables, their possible actions, and work that must wait, at an ISO-8601 time."""
 
     measured_at: str
     tables: tuple[Assessed, ...] = ()
@@ -75,7 +70,6 @@ class Assessment:
     skipped: tuple[Skipped, ...] = ()
 
     def to_json(self) -> str:
-        """Serialize the assessment for the next task."""
         return json.dumps(asdict(self), default=str, allow_nan=False)
 
     @property

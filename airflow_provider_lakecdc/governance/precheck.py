@@ -1,6 +1,6 @@
-"""A look at tables before Spark is started for them: those that need nothing of a job are reported without it.
+"""Check tables before Spark is started, and report those that need nothing without it.
 
-What :mod:`airflow_provider_lakecdc.lake.assess_table` cannot tell for certain is left to the job.
+What :mod:`airflow_provider_lakecdc.lake.assess_table` cannot decide for certain is left to the job.
 """
 
 from __future__ import annotations
@@ -23,25 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """What a job has left to do.
-
-    :param idle: reports of the tables that need nothing; none if nobody has looked.
-    :param left: the others, side tables among them.
-    """
+    """Reports of the tables that need nothing of a job, and the other tables; both are empty without a check."""
 
     idle: tuple[TableReport, ...] = ()
     left: frozenset[str] = frozenset()
 
     @property
     def is_all_idle(self) -> bool:
-        """Whether no table is left to the job."""
+        """Return whether no table is left to the job."""
         return bool(self.idle) and not self.left
 
 
 def look(catalog: CatalogConnection, spec: JobSpec) -> FirstLook:
-    """Tell the tables of a job apart: those that need nothing of it, and all others.
+    """Separate the tables of a job that need nothing from all others.
 
-    A side table that does not exist is in neither. One that cannot be looked at is left to the job.
+    A side table that does not exist is in neither. A table that cannot be read is left to the job.
     """
     named = list(dict.fromkeys((*spec.tables, *getattr(spec.options, "side_tables", ()))))
     if spec.job not in ASSESSORS or spec.options.dry_run:

@@ -1,6 +1,6 @@
-"""A look at a job's source before Spark is started, which one that is down or has nothing new does not need.
+"""Check a job's source before Spark is started, which is not needed if the source is down or has nothing new.
 
-The source is asked by a program that may import its client (``lakecdc.probes.preflight``). What that program cannot
+The source is queried by a program that may import its client (``lakecdc.probes.preflight``). What that program cannot
 judge is left to the job.
 """
 
@@ -38,12 +38,12 @@ _HINTS = {
 
 
 def look(catalog: CatalogConnection, job: Submission, environment: Mapping[str, str], *, may_skip: bool) -> FirstLook:
-    """Ask the source of a job whether a run can read it, and whether it has anything new.
+    """Check whether a run can read a job's source, and whether it has anything new.
 
-    Of an idle source every table's position is recorded here, so that its watermark moves on without Spark.
+    If it has not, every table's position is recorded here, so that its watermark advances without Spark.
 
     :param environment: of the job's driver, which runs on this machine.
-    :param may_skip: whether the job may be left out where there is nothing new.
+    :param may_skip: whether the job may be skipped if there is nothing new.
     :return: reports of all tables, or of none.
     :raises LakecdcJobError: no run can read the source; as one of its subclasses.
     """
@@ -66,7 +66,7 @@ def look(catalog: CatalogConnection, job: Submission, environment: Mapping[str, 
 def _idle(
     catalog: CatalogConnection, spec: JobSpec, positions: Mapping[str, Position], state: SourceState
 ) -> FirstLook:
-    """Record that the source has nothing new, and report it; none if a table has other work to do."""
+    """Record and report that the source has nothing new; report nothing if a table has other work to do."""
     assert state.idle is not None
     if any(_has_parked(catalog, name) for name in {parked_of(table) for table in spec.tables}):
         return FirstLook()
@@ -81,7 +81,7 @@ def _idle(
 def _record(
     catalog: CatalogConnection, before: Mapping[str, Position], after: Mapping[str, Position], table: str
 ) -> str | None:
-    """Record an idle position; the id of the table's head, or None if the table has been moved on meanwhile."""
+    """Record an idle position; return the id of the table's head, or None if another run has moved the table."""
     if not record_idle_position(catalog, table, before[table], after[table]):
         return None
     with open_table(catalog, table) as found:
@@ -95,7 +95,7 @@ def _report(table: str, head: str | None, position: Position, facts: Mapping[str
 
 
 def _has_parked(catalog: CatalogConnection, name: str) -> bool:
-    """Tell whether rounds of a log wait in a table of parked ones."""
+    """Check whether rounds of a log wait in a table of parked ones."""
     with open_table(catalog, name) as found:
         head = found.current_snapshot() if found is not None else None
         return head is not None and summary_of(head).get("total-records") != "0"
@@ -112,7 +112,7 @@ def _ask(job: Submission, environment: Mapping[str, str], positions: Mapping[str
 
 
 def _positions(catalog: CatalogConnection, spec: JobSpec) -> dict[str, Position] | None:
-    """Return where the targets stand in their source, without those that were never fed; None if that is not known."""
+    """Return the positions of targets that were fed; None if they are not known."""
     if spec.job == RECONCILE or any(target.is_pattern for target in spec.targets):
         return None
     try:

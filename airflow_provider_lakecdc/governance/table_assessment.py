@@ -57,11 +57,7 @@ class MainTables:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A table to assess.
-
-    :param main: its main tables, if it is a side table.
-    :param jobs: the jobs for a side table.
-    """
+    """A table to assess; a side table with its main tables and jobs."""
 
     table: str
     main: MainTables | None = None
@@ -181,10 +177,7 @@ def _assess_job(opened: OpenTable, job: str, options: JobOptions) -> Idle | Work
 
 
 def _needs_approval(job: str, options: JobOptions, governed: Governed) -> bool:
-    """Check whether a removal by a job needs approval.
-
-    Dry runs remove nothing, and runs with a list of approved items remove only these.
-    """
+    """Check whether a removal by a job needs approval; dry runs and runs with a list of approved items do not."""
     return job in governed.approve and not options.dry_run and getattr(options, "approved", None) is None
 
 
@@ -221,10 +214,7 @@ def _measured_by_a_job(table: Table, now: datetime) -> HealthRow | None:
 
 
 def _action(table: str, job: str, verdict: Work | Undecided, reads: float, remark: str) -> Action:
-    """Create the action for a job's work.
-
-    :param remark: appended to the reason.
-    """
+    """Create the action for a job's work; the remark is appended to the reason."""
     if isinstance(verdict, Undecided):
         return Action(table, job, verdict.reason + remark)
     benefit = round(verdict.benefit * reads, 2)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.lookup import afind_connection, find_connection
-from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, afind_connection, find_connection
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.secrets import is_reference, resolve
 from lakecdc.contract.spec import parse_catalog
@@ -48,9 +47,8 @@ class CatalogConnection:
 
 
 def get_catalog(conn_id: str) -> CatalogConnection:
-    """Read a catalog connection and mask its secrets in logs.
+    """Read a connection of type ``iceberg`` and mask its secrets in logs.
 
-    :param conn_id: connection of type ``iceberg``.
     :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
     """
     catalog = catalog_from_connection(find_connection(conn_id, *_MISSING))
@@ -70,8 +68,6 @@ def catalog_from_connection(connection: Connection) -> CatalogConnection:
 
     The host is the URI, login and password are the credential of a REST catalog, extras are the other properties.
     Unlike in the hook, extra ``catalog_name`` overrides the connection id as the catalog's name.
-
-    :raises JobBadInputError: the connection is of another type or the catalog's name is invalid.
     """
     conn_id = connection.conn_id
     if connection.conn_type != CONN_TYPE:

@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import Connection
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.lookup import afind_connection, find_connection
-from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, afind_connection, find_connection
 from lakecdc.contract.secrets import is_secret
 from lakecdc.contract.sources.kafka import OWN_SETTINGS
 
@@ -51,11 +50,10 @@ _SSL_MODES = {
 def source_from_connection(source: Mapping[str, Any], conn_id: str) -> tuple[dict[str, Any], SecretEnvironment]:
     """Complete a source with the address and login of an Airflow connection.
 
-    :param source: the ``source`` of an ingest spec without the fields that the connection provides.
-    :param conn_id: connection of type ``postgres``, with libpq parameters such as ``sslmode`` in its extra;
-        ``mysql``, with ``ssl_mode`` and ``ssl`` (``ca``, ``cert``, ``key``) in its extra; or ``kafka``, with librdkafka
-        settings in its extra. A source of type ``jdbc`` accepts connections of databases and of type ``jdbc``, whose
-        host is the URL.
+    The connection is of type ``postgres``, with libpq parameters such as ``sslmode`` in its extra; ``mysql``, with
+    ``ssl_mode`` and ``ssl`` (``ca``, ``cert``, ``key``) in its extra; or ``kafka``, with librdkafka settings in its
+    extra. A source of type ``jdbc`` accepts connections of databases and of type ``jdbc``, whose host is the URL.
+
     :return: the completed source and the secrets it refers to.
     :raises JobBadInputError: both give the address, or the types do not match.
     """
@@ -72,7 +70,6 @@ async def asource_from_connection(source: Mapping[str, Any], conn_id: str) -> tu
 
 
 def _purpose(source: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the connection's purpose and an example."""
     return "for the source", _EXAMPLES.get(str(source.get("type", "postgres")), "")
 
 
@@ -115,10 +112,7 @@ def _address(kind: str, connection: Connection, secrets: SecretEnvironment) -> d
 
 
 def placeholder_address(kind: str) -> dict[str, str]:
-    """Return placeholders for the fields that a connection provides, to validate a source without it.
-
-    :param kind: the source's type.
-    """
+    """Return placeholders for the fields that a connection provides, to validate a source of a type without it."""
     if kind == "jdbc":
         return {"url": "jdbc:postgresql://from-the-connection"}
     required = {"postgres": ("dsn",), "mysql": ("host", "user"), "kafka": ("bootstrap_servers",)}
@@ -175,7 +169,6 @@ def kafka_address(connection: Connection, secrets: SecretEnvironment) -> dict[st
 
     Airflow's Kafka provider keeps the client's settings in the extra; those of consumer groups are ignored.
 
-    :param secrets: receives the secret values.
     :raises JobBadInputError: ``bootstrap.servers`` is missing, or a setting is not a scalar.
     """
     extra = connection.extra_dejson

@@ -14,13 +14,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_lakecdc.lake.live_files import live_files
-from airflow_provider_lakecdc.lake.oldest_day import oldest_day
-from airflow_provider_lakecdc.lake.sorted_columns import sorted_columns
+from airflow_provider_lakecdc.lake.live_files import live_files, oldest_day
 from airflow_provider_lakecdc.lake.tables import (
     MAIN,
     branch_snapshots,
     snapshot_facts,
+    sorted_columns,
     specs_by_dropped_columns,
     standing_position,
     summary_of,
@@ -36,9 +35,18 @@ from lakecdc.contract.rewriting import (
 from lakecdc.metadata import names, totals, work
 from lakecdc.metadata.compaction_reasons import Reasons, none_speaks, reasons
 from lakecdc.metadata.consumers import read_consumers
+from lakecdc.metadata.debt import NOTHING, are_settled
 from lakecdc.metadata.expiry import cutoff_ms, no_row_can_go, none_can_go, old_enough, row_cutoff
 from lakecdc.metadata.exports import EXPORTED, exported_snapshot
-from lakecdc.metadata.file_facts import Partitions, by_partition
+from lakecdc.metadata.file_facts import (
+    UNSORTED,
+    Partitions,
+    average_depth,
+    by_partition,
+    in_order,
+    keyed_rows,
+    linear_depth,
+)
 from lakecdc.metadata.file_sizes import target_file_bytes, written_file_bytes
 from lakecdc.metadata.health import MOST_FILES_OF_A_WORKER, TableHealth, measured
 from lakecdc.metadata.manifests import (
@@ -49,30 +57,23 @@ from lakecdc.metadata.manifests import (
     refusal,
     worthwhile_specs,
 )
-from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows, linear_depth
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
-from lakecdc.metadata.settled_deletes import NOTHING, are_settled
 from lakecdc.metadata.work import Work
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
-    from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
+    from lakecdc.metadata.file_facts import LiveFile
     from lakecdc.metadata.last_write import SnapshotFacts
-    from lakecdc.metadata.live_files import LiveFile
 
 _EMPTY = "the table has no snapshot"
 
 
 @dataclass(frozen=True)
 class Idle:
-    """The job has nothing to do.
-
-    :param reason: why, as the job would report it.
-    :param metrics: metrics for the report.
-    """
+    """The job has nothing to do, for the reason it would report, with metrics for the report."""
 
     reason: str
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -90,10 +91,7 @@ Verdict = Idle | Work | Undecided
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A branch of a table, whose manifests are read once for all jobs.
-
-    :param order: options of the sort whose order is measured.
-    """
+    """A branch of a table, whose manifests are read once for all jobs, in the order of the sort's options."""
 
     table: Table
     branch: str = MAIN
@@ -174,19 +172,13 @@ class OpenTable:
 
 
 def health_of(table: Table, branch: str = MAIN) -> TableHealth | None:
-    """Measure the health of a branch's head.
-
-    :return: None if the branch has no snapshot.
-    """
+    """Measure the health of a branch's head; return None if the branch has no snapshot."""
     opened = OpenTable(table, branch)
     return opened.health if opened.head else None
 
 
 def assess_job(opened: OpenTable, job: str, options: Any) -> Verdict:
-    """Decide whether a job has work and how much.
-
-    :param options: the job's options, see ``lakecdc.contract.options``.
-    """
+    """Decide whether a job has work and how much, by its options (``lakecdc.contract.options``)."""
     if job not in ASSESSORS:
         return Undecided("only the job can decide")
     if opened.head is None:
@@ -255,7 +247,8 @@ def _order(opened: OpenTable, options: SortDataFilesOptions) -> Verdict:
 def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:
     table = opened.table
     refs = table.metadata.refs
-    if any(name.startswith(names.JOB_TAG_PREFIX) or _has_retention(ref) for name, ref in refs.items()):
+    retained = (r for r in refs.values() if r.max_ref_age_ms or r.max_snapshot_age_ms or r.min_snapshots_to_keep)
+    if any(name.startswith(names.JOB_TAG_PREFIX) for name in refs) or any(retained):
         return Undecided("tags of jobs, or refs with retention, decide which snapshots expire")
     last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
     kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}
@@ -277,14 +270,14 @@ def _rows(opened: OpenTable, options: ExpirePartitionsOptions) -> Verdict:
 def _tags(opened: OpenTable, options: TagSnapshotsOptions) -> Verdict:
     if options.changes:
         return Undecided("the options change tags or branches")
-    ancestors = [(s.snapshot_id, s.timestamp_ms) for s in opened.snapshots]
+    ancestors = [(s.id, s.timestamp_ms) for s in opened.snapshots]
     missing = periodic_tags(options, ancestors, opened.table.metadata.refs, datetime.now(UTC))
     return work.of_tags(len(missing)) if missing else Idle(AS_WANTED)
 
 
 def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
     undecided = Undecided("only the job can decide what to export")
-    name, head = ".".join(opened.table.name()), opened.snapshots[0].snapshot_id
+    name, head = ".".join(opened.table.name()), opened.snapshots[0].id
     given = options.destinations.get(name)
     if given is None or given.table is None or options.until is not None:
         return undecided
@@ -296,11 +289,6 @@ def _exports(opened: OpenTable, options: ExportChangesOptions) -> Verdict:
     position = standing_position(opened.table.catalog.load_table(given.table))
     exported = exported_snapshot(position, name, str(opened.table.metadata.table_uuid), given.table)
     return Idle(EXPORTED) if exported == head else undecided
-
-
-def _has_retention(ref: SnapshotRef) -> bool:
-    """Check whether a ref has a retention of its own or for its snapshots."""
-    return any((ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep))
 
 
 def _too_many() -> Undecided:

@@ -28,7 +28,6 @@ def register_consumer(
 ) -> Consumer:
     """Register a consumer; an existing one keeps its snapshot and gets the new limit.
 
-    :param table: ``namespace.name``.
     :param snapshot_id: the last snapshot it read; default: the head of ``main``.
     :param limit: seconds without progress, while there are changes to read, after which its snapshots may expire.
     :raises InputError: the table or snapshot does not exist, or the table has no snapshot.
@@ -53,7 +52,6 @@ def register_consumer(
 def move_consumer(catalog: CatalogConnection, table: str, name: str, snapshot_id: int) -> Consumer:
     """Record that a consumer has read up to a snapshot; it never moves back.
 
-    :param snapshot_id: the last snapshot it read.
     :raises InputError: the consumer does not exist, or its own or the new snapshot is not in the history of ``main``,
         such as after a rollback.
     """
@@ -74,10 +72,7 @@ def move_consumer(catalog: CatalogConnection, table: str, name: str, snapshot_id
 
 
 def drop_consumer(catalog: CatalogConnection, table: str, name: str) -> bool:
-    """Remove a consumer.
-
-    :return: whether it existed.
-    """
+    """Remove a consumer, and return whether it existed."""
 
     def change(loaded: Table, transaction: Transaction) -> bool:
         present = read_consumers(loaded.properties).get(name)
@@ -92,9 +87,8 @@ def drop_consumer(catalog: CatalogConnection, table: str, name: str) -> bool:
 
 
 def unread(catalog: CatalogConnection, table: str, name: str) -> tuple[int, int] | None:
-    """Return the range of snapshots that a consumer has not read yet.
+    """Return the last snapshot that a consumer read and the head of ``main``, or None if they are equal.
 
-    :return: the last snapshot it read and the head of ``main``, or None if they are equal.
     :raises InputError: the consumer does not exist, or its snapshot is no longer in the history of ``main``.
     """
     with open_table(catalog, table) as loaded:

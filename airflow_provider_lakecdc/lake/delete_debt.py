@@ -14,8 +14,7 @@ from airflow_provider_lakecdc.lake.tables import (
     specs_by_dropped_columns,
     summary_of,
 )
-from lakecdc.metadata.debt import DeleteDebt, from_summaries
-from lakecdc.metadata.equality_keys import doubt
+from lakecdc.metadata.debt import DeleteDebt, doubt, from_summaries
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

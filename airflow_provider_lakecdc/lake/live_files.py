@@ -1,15 +1,16 @@
-"""Live files of a snapshot, read from its manifests through pyiceberg."""
+"""Live files of a snapshot, and the oldest day of its rows, read from manifests through pyiceberg."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.tables import partition_of
-from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
+from lakecdc.metadata.file_facts import PATH_ID, Content, LiveFile
 from lakecdc.metadata.overlap import ColumnBounds
 
 if TYPE_CHECKING:
@@ -24,11 +25,7 @@ _REFERENCED_ID = 143
 
 
 def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequence[int] = ()) -> Iterator[LiveFile]:
-    """Yield the live files of manifests with their bounds of some columns.
-
-    :param manifests: manifests of one snapshot.
-    :param columns: field ids of primitive columns.
-    """
+    """Yield the live files of a snapshot's manifests with their bounds of some primitive columns."""
     types = {column: table.schema().find_type(column) for column in columns}
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
     for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
@@ -69,10 +66,7 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -> LiveFile:
-    """Convert a manifest entry.
-
-    :param everywhere: whether equality deletes of the partition spec apply to all partitions.
-    """
+    """Convert a manifest entry; ``everywhere`` says whether its spec's equality deletes apply to all partitions."""
     file = entry.data_file
     file.spec_id = manifest.partition_spec_id
     content = _content(file)
@@ -135,3 +129,38 @@ def _referenced() -> int:
     from pyiceberg.manifest import DATA_FILE_TYPE
 
     return [field.field_id for field in DATA_FILE_TYPE[3].fields].index(_REFERENCED_ID)
+
+
+def oldest_day(table: Table, manifests: Iterable[ManifestFile], column: str | None) -> date | None:
+    """Return the day (UTC) before which no row of a snapshot has a time, from day partitions in its manifest list.
+
+    :param column: the time column.
+    :return: None if unknown, as not all files are partitioned by the column's day.
+    """
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.manifest import ManifestContent
+    from pyiceberg.types import DateType
+    from pyiceberg.utils.datetime import days_to_date
+
+    positions = {number: _position(table, number, column) for number in table.specs()}
+    days = []
+    for manifest in manifests:
+        if manifest.content == ManifestContent.DELETES:
+            continue
+        position = positions[manifest.partition_spec_id]
+        if position is None or not manifest.partitions:
+            return None
+        # a missing bound means that no row has a time
+        if (lower := manifest.partitions[position].lower_bound) is not None:
+            # pyiceberg declares one type for all kinds of bounds
+            lower_day: Any = from_bytes(DateType(), lower)
+            days.append(days_to_date(lower_day))
+    return min(days, default=None)
+
+
+def _position(table: Table, spec_id: int, column: str | None) -> int | None:
+    known = {field.field_id: field.name for field in table.schema().fields}
+    for number, field in enumerate(table.specs()[spec_id].fields):
+        if known.get(field.source_id) == column and str(field.transform) == "day":
+            return number
+    return None

@@ -24,8 +24,6 @@ def read_status(
 ) -> dict[str, Any] | None:
     """Return the status of a table.
 
-    :param table: ``namespace.name``.
-    :param branch: the branch to read.
     :param partitions: add the last change of each partition, with maintenance; this reads all manifests.
     :param health: add the read cost of the table's layout; this reads the head's manifests.
     :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,

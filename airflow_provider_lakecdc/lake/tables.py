@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
+from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.names import IDLE_POSITION, READ_THROUGH
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
+    from lakecdc.contract.rewriting import SortDataFilesOptions
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,10 +39,7 @@ _ATTEMPTS = 10
 
 @contextmanager
 def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]:
-    """Open a table for as long as its catalog is open; yield None if there is none of that name.
-
-    :param table: ``namespace.name``.
-    """
+    """Open a table, ``namespace.name``, for as long as its catalog is open; yield None if it does not exist."""
     with closing(catalog.load()) as opened:
         yield load_table(opened, table)
 
@@ -97,7 +97,7 @@ def open_branch(catalog: CatalogConnection, table: str, branch: str) -> Iterator
 
 
 def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
-    """Snapshots of a branch from its head towards the root, as far as metadata still holds them."""
+    """Yield the snapshots of a branch from its head towards the root, as far as metadata still holds them."""
     ref = table.metadata.refs.get(branch)
     snapshot = table.snapshot_by_id(ref.snapshot_id) if ref else None
     while snapshot is not None:
@@ -107,7 +107,7 @@ def branch_snapshots(table: Table, branch: str = MAIN) -> Iterator[Snapshot]:
 
 
 def standing_position(table: Table) -> Position | None:
-    """Where a table stands in its source; None if it has never been fed."""
+    """Return a table's position in its source; None if it was never fed."""
     return current_position(_carrier(table), table.properties)
 
 
@@ -116,16 +116,13 @@ def _carrier(table: Table) -> Carrier | None:
 
 
 def read_position(catalog: CatalogConnection, table: str) -> Position | None:
-    """Read where a table stands in its source; None if there is no such table, or it has never been fed."""
+    """Read a table's position in its source; None if it does not exist or was never fed."""
     with open_table(catalog, table) as found:
         return standing_position(found) if found is not None else None
 
 
 def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[str, Position]:
-    """Read where tables stand in their source, without those that do not exist or have never been fed.
-
-    An error of a table is raised.
-    """
+    """Read the positions of tables in their source, without those that were never fed; raise a table's error."""
 
     def failed(_: str, error: Exception) -> None:
         raise error
@@ -135,24 +132,17 @@ def read_positions(catalog: CatalogConnection, tables: Sequence[str]) -> dict[st
 
 
 def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
-    """Return the source time (UTC) up to which the table has every change.
+    """Return the source time (UTC) up to which the table has every change; None if it was never fed.
 
     Commits without a position (maintenance) are skipped, and a rollback moves the watermark back. A position in the
     table's properties, left by a run over an idle source, counts if it continues the newest position of a snapshot.
-
-    :param table: ``namespace.name``.
-    :return: None if the table does not exist or has no position yet.
     """
     position = read_position(catalog, table)
     return parse_moment(position.read_through, READ_THROUGH) if position and position.read_through else None
 
 
 def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:
-    """Record how far the source of a quiet table was read, without a snapshot, as the ingest job does.
-
-    :param before: where the table stood.
-    :return: whether it stands there; False if another run has moved it on meanwhile.
-    """
+    """Record how far the source of a quiet table was read, unless another run has moved its position."""
 
     def change(found: Table, transaction: Transaction) -> bool:
         carrier = _carrier(found)
@@ -165,10 +155,10 @@ def record_idle_position(catalog: CatalogConnection, table: str, before: Positio
 
 
 def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Table, Transaction], T]) -> T:
-    """Commit a change of a table's metadata, anew while other writers come first; nothing if it changes nothing.
+    """Commit a change of a table's metadata, repeatedly while other writers come first; nothing if it changes nothing.
 
-    :param change: adds to the transaction what it changes.
-    :raises InputError: there is no such table.
+    :param change: adds its changes to the transaction.
+    :raises InputError: the table does not exist.
     """
 
     def attempt() -> T:
@@ -185,7 +175,6 @@ def commit_metadata(catalog: CatalogConnection, table: str, change: Callable[[Ta
 def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -> Retrying:
     """Return a caller that repeats a commit while other writers come first, after a random time.
 
-    :param longest_wait: seconds between two attempts.
     :param seconds: no attempt starts later than this.
     """
     from pyiceberg.exceptions import CommitFailedException
@@ -201,7 +190,7 @@ def commit_attempts(most: int, longest_wait: float, seconds: float = math.inf) -
 def existing(found: Table | None, table: str) -> Table:
     """Return a table that was opened.
 
-    :raises InputError: there is no such table.
+    :raises InputError: it does not exist.
     """
     if found is None:
         raise InputError("There is no such table.", table=table)
@@ -209,16 +198,13 @@ def existing(found: Table | None, table: str) -> Table:
 
 
 def snapshot_facts(snapshot: Snapshot) -> SnapshotFacts:
-    """Return a snapshot as :mod:`lakecdc.metadata` knows it."""
+    """Convert a snapshot to the form of :mod:`lakecdc.metadata`."""
     operation = snapshot.summary.operation.value if snapshot.summary else None
     return SnapshotFacts(snapshot.snapshot_id, snapshot.timestamp_ms, operation, summary_of(snapshot))
 
 
 def is_fed(table: Table) -> bool:
-    """Tell whether ingestion has committed to a table: its snapshots say where in the source they end.
-
-    An export of changes leaves a position of another kind.
-    """
+    """Check whether ingestion has committed to a table; an export of changes leaves a position of another kind."""
     position = standing_position(table)
     return position is not None and position.source != EXPORT_SOURCE
 
@@ -229,12 +215,12 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def partition_of(file: DataFile) -> tuple[int, str]:
-    """Return what tells a file's partition from all others: its partition spec and its values."""
+    """Return partition spec and values of a file, which identify its partition."""
     return file.spec_id, repr(file.partition)
 
 
 def specs_by_dropped_columns(table: Table) -> set[int]:
-    """Partition specs whose partition values Iceberg's writers lose (``lakecdc.iceberg.scan``)."""
+    """Return the partition specs whose partition values Iceberg's writers lose (``lakecdc.iceberg.scan``)."""
     known = table.schema().field_ids
     return {
         number
@@ -242,3 +228,32 @@ def specs_by_dropped_columns(table: Table) -> set[int]:
         for field in spec.fields
         if field.source_id not in known and str(field.transform).startswith(("identity", "truncate"))
     }
+
+
+def sorted_columns(table: Table, options: SortDataFilesOptions) -> list[int] | None:
+    """Return the field ids of the columns that ``sort_data_files`` sorts by; see ``lakecdc.iceberg.sort_order``.
+
+    :return: empty if there is nothing to sort by; None if the order is a curve, has transforms or a missing column.
+    """
+    schema = table.schema()
+    if options.columns:
+        known = set(options.columns) <= set(schema.column_names)
+        column_ids = [schema.find_field(name).field_id for name in options.columns] if known else None
+        curve: str = options.curve or "linear"
+    else:
+        column_ids, recorded = _clustering(table)
+        curve = options.curve or recorded
+    return column_ids if curve == "linear" or not column_ids else None
+
+
+def _clustering(table: Table) -> tuple[list[int] | None, str]:
+    """Return columns and curve of the table's last sort, else its sort order, else its identifier fields."""
+    schema, own = table.schema(), table.sort_order()
+    recorded = json.loads(table.properties.get(names.SORTED_LAYOUT, "{}"))
+    fields = recorded.get("fields")
+    if fields and recorded["table_order"] == own.order_id and set(fields) <= set(schema.field_ids):
+        return list(fields), recorded.get("curve", "linear")
+    if any(str(field.transform) != "identity" for field in own.fields):
+        return None, "linear"
+    key = [field.field_id for field in schema.fields if field.field_id in schema.identifier_field_ids]
+    return [field.source_id for field in own.fields] or key, "linear"

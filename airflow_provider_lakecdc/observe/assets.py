@@ -18,15 +18,10 @@ def tables_alias(catalog_conn_id: str) -> AssetAlias:
     """Return the outlet for asset events of exactly the tables that an operator changed.
 
     Mapped tasks share one list of outlets, so plain assets would raise events for all groups of tables, changed or not.
-
-    :param catalog_conn_id: id of the catalog's connection.
     """
     return AssetAlias(name=f"lakecdc:{catalog_conn_id}", group="lakecdc")
 
 
 def lake_asset(catalog_conn_id: str) -> Asset:
-    """Return the asset of all tables of a catalog, whose state store holds what runs remember.
-
-    :param catalog_conn_id: id of the catalog's connection.
-    """
+    """Return the asset of all tables of a catalog, whose state store holds what runs remember."""
     return Asset(name=f"lakecdc:{catalog_conn_id}:tables", uri=f"iceberg://{catalog_conn_id}/", group="lakecdc")

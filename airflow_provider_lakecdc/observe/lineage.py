@@ -1,6 +1,7 @@
 """OpenLineage datasets that a job read and wrote, from its report.
 
-OpenLineage is imported inside functions, as its provider is optional.
+OpenLineage is imported inside functions, as its provider is optional. Names: OpenLineage's specification, "Naming
+Conventions", https://openlineage.io/docs/spec/naming.
 """
 
 from __future__ import annotations
@@ -8,13 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from airflow_provider_lakecdc.lake.tables import open_table
-from airflow_provider_lakecdc.observe.lineage_sources import Name, place_name, source_names
-from airflow_provider_lakecdc.submit.reporting import without_plans
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
+from lakecdc.contract.sources import Source
+from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.iceberg import IcebergSource
+from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.target import Target
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
     from lakecdc.contract.report import JobReport, TableReport
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 # jobs that write only repairs
 _READERS = ("reconcile", "check_tables")
@@ -31,19 +37,22 @@ _READ_WHAT_THEY_NAME = (*_READERS, "export_changes")
 # the first of these in a report is the number of rows or files written
 _ROWS = ("rows_written", "rows")
 _FILES = ("data_files", "data_files_added", "files_written")
+#: namespace and name of a dataset
+Name = tuple[str, str]
+_GLOB = re.compile(r"(?<![^/])[^/*?\[{]*[*?\[{].*")
+_JDBC = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306)}
 
 
 def lineage_of(report: JobReport, spec: JobSpec, catalog: CatalogConnection) -> OperatorLineage[Any, Any]:
     """Return the datasets that a job read and wrote; unchanged tables were not written, and dry runs do neither.
 
-    :param report: the job's report, of a failed job too.
-    :param spec: the spec of the same try.
+    :param report: the job's report, of a failed job too, without planned changes of dry runs.
     :param catalog: the tables' catalog; table metadata are read.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     inputs, outputs = dict[Name, Any](), dict[Name, Any]()
-    for table in without_plans(report, spec).tables:
+    for table in report.tables:
         step = _step_of(spec, table)
         if step.job not in _READERS and not _has_changed(table):
             continue
@@ -117,10 +126,7 @@ def _outputs(spec: JobSpec, table: TableReport, catalog: CatalogConnection) -> I
 
 
 def _dataset(catalog: CatalogConnection, table: str, version: Any) -> Dataset | None:
-    """Return a table with its columns, named by location as in OpenLineage's Spark integration; None if it is gone.
-
-    :param version: a snapshot id.
-    """
+    """Return a table with its columns, named by location as in OpenLineage's Spark integration; None if it is gone."""
     from openlineage.client.event_v2 import Dataset
     from openlineage.client.facet_v2 import dataset_version_dataset, schema_dataset, symlinks_dataset
 
@@ -160,3 +166,68 @@ def _statistics(metrics: Mapping[str, Any]) -> dict[str, Any]:
         rowCount=rows[0] if rows else None, size=metrics.get("bytes_written"), fileCount=files[0]
     )
     return {"outputStatistics": statistics}
+
+
+def source_names(source: Source | None, target: Target, table: str, metrics: Mapping[str, Any]) -> list[Name]:
+    """Return the datasets that a table is fed from or compared with; empty if the specification has no name for them.
+
+    :param table: differs from the target's if that is a pattern.
+    :param metrics: of the table's report; its position names the topics read.
+    """
+    if isinstance(source, KafkaSource):
+        topics = metrics.get("position", {}).get("topics", source.topics)
+        # a cluster is named by its first broker
+        return [(f"kafka://{source.bootstrap_servers.split(',')[0].strip()}", topic) for topic in topics]
+    if isinstance(source, FilesSource):
+        paths = [source.path] if isinstance(source.path, str) else source.path
+        return [place_name(_GLOB.sub("", path)) for path in paths]
+    if (name := _table_at_source(target, table)) is None:
+        return []
+    if isinstance(source, PostgresSource):
+        return [_postgres_name(source, name)]
+    if isinstance(source, MysqlSource):
+        schema = source.database if source.database and "." not in (target.source_table or "") else name[0]
+        return [(f"mysql://{source.host}:{source.port}", f"{schema}.{name[1]}")]
+    return _jdbc_names(source.url, name) if isinstance(source, JdbcSource) else []
+
+
+def place_name(location: str) -> Name:
+    """Return the name of a file or folder by path or URI: the store is the namespace, the path in it the name."""
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return "file", unquote(parts.path).rstrip("/") or "/"
+    return f"{re.sub('^s3[an]$', 's3', parts.scheme)}://{parts.netloc}", parts.path.strip("/") or "/"
+
+
+def _table_at_source(target: Target, table: str) -> tuple[str, str] | None:
+    """Return schema and name of a table at the source; None if the schema is unknown."""
+    if target.is_pattern:
+        pattern = (
+            re.escape(target.table).replace(r"\{schema\}", r"(?P<schema>.+)").replace(r"\{table\}", "(?P<table>.+)")
+        )
+        match = re.fullmatch(pattern, table)
+        parts = match.groupdict() if match else {}
+        return (parts["schema"], parts["table"]) if {"schema", "table"} <= set(parts) else None
+    namespace, name = table.split(".")[-2:]
+    schema, dot, source_table = (target.source_table or name).rpartition(".")
+    return (schema if dot else namespace, source_table)
+
+
+def _postgres_name(source: PostgresSource, name: tuple[str, str]) -> Name:
+    from psycopg.conninfo import conninfo_to_dict
+
+    address = conninfo_to_dict(source.dsn)
+    host, port = (str(address.get(key) or default).split(",")[0] for key, default in _LIBPQ.items())
+    return f"postgres://{host}:{port}", ".".join([str(address.get("dbname") or address.get("user") or ""), *name])
+
+
+def _jdbc_names(url: str, name: tuple[str, str]) -> list[Name]:
+    parts = urlsplit(url.removeprefix("jdbc:"))
+    if parts.scheme not in _JDBC:
+        return []
+    scheme, port = _JDBC[parts.scheme]
+    within = [parts.path.strip("/"), *name] if scheme == "postgres" else list(name)
+    return [(f"{scheme}://{parts.hostname}:{parts.port or port}", ".".join(within))]
+
+
+_LIBPQ = {"host": "localhost", "port": "5432"}

@@ -104,12 +104,7 @@ TABLES = "lakecdc.tables"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A metric's value.
-
-    :param name: without Airflow's prefix.
-    :param value: milliseconds for a timer.
-    :param tags: tags beyond the common ones.
-    """
+    """A metric's value, in milliseconds for a timer, with tags beyond the common ones."""
 
     kind: Kind
     name: str
@@ -118,10 +113,7 @@ class Measurement:
 
 
 def emit(context: Context, catalog_conn_id: str, report: JobReport) -> None:
-    """Send the metrics of a report's tables.
-
-    :param catalog_conn_id: used as a tag.
-    """
+    """Send the metrics of a report's tables."""
     try:
         for table in report.tables:
             common = {**context["ti"].stats_tags, "job": table.job or report.job, "catalog": catalog_conn_id}

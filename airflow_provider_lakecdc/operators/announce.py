@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import JobClusterError
-from airflow_provider_lakecdc.governance.announcements import last_announced, unannounced_write
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.lake.tables import branch_snapshots, open_table, snapshot_facts
 from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.submit.submission import is_true, table_list
 from airflow_provider_lakecdc.submit.table_chains import reports_of
+from lakecdc.metadata.last_write import LastWrite, last_write
+
+#: events from elsewhere, such as the web page, may be newer than ours
+_MOST_EVENTS = 50
 
 
 class AnnounceOperator(BaseOperator):
@@ -96,3 +101,22 @@ class AnnounceOperator(BaseOperator):
             "snapshot_after": write.snapshot_id,
             "written_at": write.written_at,
         }
+
+
+def last_announced(asset: Asset) -> str | None:
+    """Return the snapshot in the newest event of a table's asset, or None; must run inside a task."""
+    # a task's ``inlet_events`` needs the tables as inlets, and they are known only when it runs
+    from airflow.sdk.execution_time.context import InletEventsAccessor
+
+    events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(_MOST_EVENTS)
+    named = (event.extra.get("snapshot_after") for event in events if event.extra)
+    return next((str(snapshot) for snapshot in named if snapshot), None)
+
+
+def unannounced_write(catalog: CatalogConnection, table: str, announced: str | None) -> LastWrite | None:
+    """Return the newest write since the last announced snapshot, or None; one that is gone is older than all."""
+    with open_table(catalog, table) as loaded:
+        if loaded is None:
+            return None
+        since = takewhile(lambda snapshot: str(snapshot.snapshot_id) != announced, branch_snapshots(loaded))
+        return last_write(map(snapshot_facts, since), loaded.properties)

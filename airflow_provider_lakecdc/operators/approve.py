@@ -68,9 +68,8 @@ class ApproveOperator(HITLOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Process the answer.
+        """Process the answer, and return the arguments of each task of the job.
 
-        :return: arguments of each task of the job.
         :raises JobBadInputError: the lists in the question are unknown.
         """
         shown: Mapping[str, Mapping[str, str]] | None = context["ti"].xcom_pull(
@@ -92,10 +91,7 @@ class ApproveOperator(HITLOperator):
 
 
 def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str | None]) -> str:
-    """Format the question in Markdown.
-
-    :param findings: metrics of the dry run, by table.
-    """
+    """Format the question in Markdown, with the dry run's metrics by table."""
     shown = _SHOWN[job]
     rows = [
         ("table", "owner", *shown, "list", "sha256"),
@@ -117,11 +113,7 @@ def question(job: str, findings: Mapping[str, Mapping[str, Any]], owners: Mappin
 def approved_groups(
     groups: Sequence[Mapping[str, Any]], approved: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
-    """Return the arguments of a job's tasks, restricted to what was approved.
-
-    :param groups: arguments of the dry run's tasks.
-    :param approved: URI and digest of each table's list.
-    """
+    """Return the arguments of a job's tasks: those of its dry run, restricted to the approved lists by table."""
     tasks = []
     for group in groups:
         options = {**group["policy_options"], "dry_run": False}

@@ -13,8 +13,7 @@ from airflow_provider_lakecdc.audit import record_health
 from airflow_provider_lakecdc.documents.store import Documents
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Assessment, Steps
-from airflow_provider_lakecdc.governance.discovery import TableSelection
-from airflow_provider_lakecdc.governance.query_log import QueryLog
+from airflow_provider_lakecdc.governance.discovery import QueryLog, TableSelection
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.submit.submission import check_conf, is_true, table_list, typed_options
 from lakecdc.contract.fields import parse
@@ -42,7 +41,7 @@ class AssessTablesOperator(BaseOperator):
     :param history: history table by target.
     :param only: assess only these of the tables; empty means all. (templated)
     :param zone: time zone of the windows of policies.
-    :param query_log: fields of ``airflow_provider_lakecdc.governance.query_log.QueryLog``, for read frequencies.
+    :param query_log: fields of ``airflow_provider_lakecdc.governance.discovery.QueryLog``, for read frequencies.
     :param is_dry: run all jobs dry. (templated)
     :param strict_run_conf: refuse a DAG run whose ``conf`` has keys that are not params of the DAG.
     :param documents_uri: folder for the assessment; default: ``[lakecdc] documents_uri``. (templated)
@@ -89,10 +88,7 @@ class AssessTablesOperator(BaseOperator):
         self.catalog_conn_id = catalog_conn_id or settings.catalog_conn_id()
 
     def execute(self, context: Context) -> str:
-        """Assess the tables.
-
-        :return: URI of the assessment.
-        """
+        """Assess the tables, and return the URI of the assessment."""
         if self.strict_run_conf:
             check_conf(context)
         assessment = self.assessed(table_list(self.only))
@@ -104,10 +100,7 @@ class AssessTablesOperator(BaseOperator):
         return Documents.of_try(self.documents_uri, context).write("assessment.json", assessment.to_json())
 
     def assessed(self, only: Sequence[str] = ()) -> Assessment:
-        """Assess the tables without a DAG run.
-
-        :param only: assess only these of the tables; empty means all.
-        """
+        """Assess the tables, or only some of them, without a DAG run."""
         policies = {pattern: parse(TablePolicy, each, f"policy.{pattern}") for pattern, each in self.policy.items()}
         query_log = parse(QueryLog, self.query_log, "query_log") if self.query_log else None
         return assess(

@@ -19,11 +19,9 @@ from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalo
 from airflow_provider_lakecdc.hooks.source import source_from_connection
 from airflow_provider_lakecdc.observe import lineage, metrics
 from airflow_provider_lakecdc.submit import launcher, reporting, shipping
-from airflow_provider_lakecdc.submit.failures import interrupted, verdict
-from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
-from airflow_provider_lakecdc.submit.lease_waiting import reschedule_if_leased
+from airflow_provider_lakecdc.submit.failures import interrupted, reschedule_if_leased, verdict
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun, ProgressForwarder
 from airflow_provider_lakecdc.submit.links import JobReportLink, SparkUiLink, TableLink, push_links
-from airflow_provider_lakecdc.submit.progress import ProgressForwarder
 from airflow_provider_lakecdc.submit.spark_submit import SubmitError, SubmitOperator
 from airflow_provider_lakecdc.submit.submission import Submission, check_conf, check_spec, spec_document, table_list
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY, failed_before
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
     from pydantic import JsonValue
-
 
 #: for ``map_index_template``: mapped tasks show their tables instead of a number (Airflow keeps 250 characters)
 MAP_INDEX_TEMPLATE = "{{ task.tables | join(', ') | truncate(200) }}"
@@ -179,7 +176,7 @@ class LakecdcJobOperator(SubmitOperator):
         return reporting.compact(report)
 
     @classmethod
-    def options_among(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def options_in(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the job among the arguments of a subclass; None for an object means an empty one."""
         return {
             each.name: {} if each.default_factory is dict and arguments[each.name] is None else arguments[each.name]
@@ -190,10 +187,7 @@ class LakecdcJobOperator(SubmitOperator):
         """Refuse a DAG run that this job cannot serve; subclasses implement it."""
 
     def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
-        """Return parts of the spec besides catalog, tables and options.
-
-        :param secrets: receives the values of further references.
-        """
+        """Return parts of the spec besides catalog, tables and options; add the values of further secrets."""
         return {}
 
     def named_tables(self) -> tuple[list[str], list[str]]:
@@ -201,10 +195,7 @@ class LakecdcJobOperator(SubmitOperator):
         return table_list(self.tables), table_list(self.options.get("side_tables", ()))
 
     def keep_tables(self, tables: Sequence[str], beside: Sequence[str]) -> None:
-        """Restrict the job to some tables.
-
-        :param beside: side tables.
-        """
+        """Restrict the job to some tables and side tables."""
         self.tables = list(tables)
         if "side_tables" in self.options:
             self.options["side_tables"] = list(beside)
@@ -242,14 +233,11 @@ class LakecdcJobOperator(SubmitOperator):
         }
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
-        """Return the datasets that the job read and wrote; Airflow calls this after a failure too.
-
-        :param task_instance: the task's try.
-        :return: None if there is no report.
-        """
+        """Return the datasets that the job read and wrote, None without a report; called after a failure too."""
         if self._documents is None or (report := self._documents.read_report()) is None:
             return None
-        return lineage.lineage_of(report, self._documents.read_spec(), get_catalog(self.catalog_conn_id))
+        spec = self._documents.read_spec()
+        return lineage.lineage_of(reporting.without_plans(report, spec), spec, get_catalog(self.catalog_conn_id))
 
     def submit_job(self, context: Context) -> str | None:
         """Store the documents' folder with the job's id, for a try that reattaches to the job."""
@@ -305,10 +293,6 @@ class LakecdcJobOperator(SubmitOperator):
         return precheck.look(catalog, job.spec) if may_skip else FirstLook()
 
     def _report_idle(self, context: Context, job: Submission, idle: FirstLook, started: str) -> JobReport:
-        """Write a report without Spark.
-
-        :param started: ISO-8601 start of the precheck.
-        """
         self.log.info("No table needs %s, so Spark is not started.", self.job)
         self._write_spec(context, job)
         report = JobReport(self.job, started, now(), tables=idle.idle)
@@ -381,7 +365,6 @@ class LakecdcJobOperator(SubmitOperator):
         return self.prepare(context)
 
     def _write_spec(self, context: Context, job: Submission) -> None:
-        """Write the spec, and push the URI of the report."""
         job.documents.write_spec(job.text)
         context["ti"].xcom_push(key=REPORT_URI_KEY, value=job.documents.report_uri)
 
@@ -457,10 +440,7 @@ class SourceJobOperator(LakecdcJobOperator):
         self.source_conn_id = source_conn_id
 
     def spec_parts(self, secrets: dict[str, str]) -> dict[str, Any]:
-        """Return the source, completed from its connection, and the targets.
-
-        :param secrets: receives the password.
-        """
+        """Return the source, completed from its connection, and the targets."""
         source = dict(self.source)
         if self.source_conn_id:
             source, source_secrets = source_from_connection(source, self.source_conn_id)

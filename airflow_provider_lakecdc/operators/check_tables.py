@@ -15,7 +15,7 @@ class CheckTablesOperator(LakecdcJobOperator):
     :param checks: checks by table.
     :param report_values: show keys and checked values of some rows that fail in the report.
     :param branch: the branch to check.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "check_tables"
@@ -30,4 +30,4 @@ class CheckTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

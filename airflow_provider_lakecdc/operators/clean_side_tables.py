@@ -15,7 +15,7 @@ class CleanSideTablesOperator(LakecdcJobOperator):
     :param quarantine_table: as for ``ingest``.
     :param dismiss: quarantined messages to drop without a replay; only for tables that the run cleans.
     :param forget_tables: former targets, whose rows are removed from the side tables that they shared with others.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.protection.RemovingOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``RemovingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "clean_side_tables"
@@ -31,4 +31,4 @@ class CleanSideTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -25,8 +25,7 @@ class CompactDataFilesOperator(LakecdcJobOperator):
     :param older_specs: rewrite all files of older partition specs to the current one.
     :param add_bloom_filters: rewrite also files without the Bloom filters of the table's property
         ``lakecdc.layout.bloom-filter-columns``.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.rewriting.RewriteDataFilesOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``RewriteDataFilesOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "compact_data_files"
@@ -54,4 +53,4 @@ class CompactDataFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -14,8 +14,7 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
 
     :param columns: columns to count distinct values of; default: the identifier fields and the sort columns.
     :param min_changed_ratio: share of changed rows above which statistics are stale.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``MaintenanceOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "compute_statistics"
@@ -30,4 +29,4 @@ class ComputeStatisticsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -15,8 +15,8 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
     :param older_than: ISO-8601 timestamp; older snapshots expire. Default: ``max_age`` before now.
     :param max_age: seconds; used without ``older_than``.
     :param retain_last: number of the newest snapshots of the main branch that never expire.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.protection.RemovingOptions`,
-        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``RemovingOptions``, ``MaintenanceOptions`` in
+        ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "expire_snapshots"
@@ -33,4 +33,4 @@ class ExpireSnapshotsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

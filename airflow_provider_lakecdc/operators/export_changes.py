@@ -19,7 +19,7 @@ class ExportChangesOperator(LakecdcJobOperator):
     :param history_tables: by table, its history table, to export every single change instead of the net changes.
     :param consumer: name of a consumer that is registered with each table and advanced by each export, so that expiry
         keeps what is not exported yet.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "export_changes"
@@ -36,4 +36,4 @@ class ExportChangesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

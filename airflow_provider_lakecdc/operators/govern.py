@@ -19,7 +19,7 @@ class GovernOperator(LakecdcJobOperator):
 
     :param steps: the steps in the order of work.
     :param dry_run: run all steps dry; otherwise each step follows its own option.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "govern"
@@ -32,7 +32,7 @@ class GovernOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)
 
     def named_tables(self) -> tuple[list[str], list[str]]:
         """Return the tables and the side tables of all steps."""

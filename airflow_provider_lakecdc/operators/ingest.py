@@ -16,16 +16,16 @@ CURSOR_SOURCES = frozenset({"files", "kafka", "mysql", "postgres"})
 
 
 class IngestOperator(SourceJobOperator):
-    """Feeds Iceberg tables with the changes of one source, from the position each table stands at.
+    """Feed Iceberg tables with the changes of one source, from the position of each table.
 
-    Of a source of type ``jdbc`` a run reads its data interval, unless the source has an ``interval`` itself (null with
-    an integer as the cursor). Logs of databases, topics and files are cursors: a run reads what is new since the last
-    one and ignores its data interval. A backfill would therefore read nothing or the wrong thing, and is refused.
+    A run reads its data interval from a source of type ``jdbc``, unless the source has an ``interval`` (null with an
+    integer as the cursor). Logs of databases, topics and files are cursors: a run reads what is new since the last one
+    and ignores its data interval. A backfill would read nothing or the wrong thing, so it is refused.
 
     :param reload: targets, ``namespace.name``, to load in full again, ``*`` for all: readers see the old rows until the
         new ones replace them in one commit. Only for sources of type ``postgres`` and ``mysql``.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
-        options: :class:`lakecdc.contract.feeding.FeedingOptions`.
+        options: ``FeedingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "ingest"
@@ -48,17 +48,13 @@ class IngestOperator(SourceJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            source=source,
-            targets=targets,
-            source_conn_id=source_conn_id,
-            options=self.options_among(locals()),
-            **kwargs,
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
         )
 
     def check_run(self, context: Context) -> None:
-        """Refuse a backfill of a cursor source; give a source that is addressed by time the run's data interval.
+        """Refuse a backfill of a cursor source, and give a source addressed by time the run's data interval.
 
-        :raises JobBadInputError: if the run is one.
+        :raises JobBadInputError: the run is such a backfill.
         """
         kind = self.source.get("type", "postgres" if self.source_conn_id else None)
         if kind == "jdbc" and "interval" not in self.source:

@@ -78,10 +78,7 @@ class PlanOperator(BaseOperator):
         self.documents_uri = documents_uri or settings.documents_uri()
 
     def execute(self, context: Context) -> Tasks:
-        """Choose the work of the run.
-
-        :return: by job, the arguments of one task each.
-        """
+        """Choose the work of the run, and return by job the arguments of one task each."""
         assessment = parse_assessment(read_document(self.assessment))
         plan = self.chosen(assessment)
         self._log(plan)
@@ -179,10 +176,7 @@ def _in_tasks(chosen: Mapping[str, Sequence[Action]], assessment: Assessment, ta
 
 
 def one_task(tasks: Tasks, options: Mapping[str, Mapping[str, Any]]) -> Tasks:
-    """Return the arguments of a single task for the work of all, step by step in one Spark application.
-
-    :param options: options of each job for all tables.
-    """
+    """Return the arguments of a single task for the work of all, step by step in one Spark application."""
     steps: list[dict[str, Any]] = []
     predicted: dict[str, dict[str, float]] = {}
     guessed: dict[str, dict[str, float]] = {}

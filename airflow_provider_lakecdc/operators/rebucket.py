@@ -19,7 +19,7 @@ class RebucketOperator(LakecdcJobOperator):
         shrinks if they are smaller than half of it by this factor; at least 1.
     :param min_buckets: lower limit for shrinking.
     :param max_buckets: upper limit for growing.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.rewriting.RewritingOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``RewritingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "rebucket"
@@ -42,4 +42,4 @@ class RebucketOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

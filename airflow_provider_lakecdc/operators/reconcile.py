@@ -25,7 +25,7 @@ class ReconcileOperator(SourceJobOperator):
     :param report_values: show keys and bounds of ranges in the report.
     :param fail_on: by default a table that differs from its source, with outcome ``skipped``, fails the job.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
-        options: :class:`lakecdc.contract.job_options.JobOptions`.
+        options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "reconcile"
@@ -48,9 +48,5 @@ class ReconcileOperator(SourceJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            source=source,
-            targets=targets,
-            source_conn_id=source_conn_id,
-            options=self.options_among(locals()),
-            **kwargs,
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
         )

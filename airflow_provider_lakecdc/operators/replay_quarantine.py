@@ -18,7 +18,7 @@ class ReplayQuarantineOperator(SourceJobOperator):
 
     :param rules: replay only messages that broke one of these rules, such as ``type``; default: all.
     :param kwargs: see :class:`SourceJobOperator`, also for ``source``, ``targets`` and ``source_conn_id``. Other
-        options: :class:`lakecdc.contract.feeding.FeedingOptions`.
+        options: ``FeedingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "replay_quarantine"
@@ -41,9 +41,5 @@ class ReplayQuarantineOperator(SourceJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            source=source,
-            targets=targets,
-            source_conn_id=source_conn_id,
-            options=self.options_among(locals()),
-            **kwargs,
+            source=source, targets=targets, source_conn_id=source_conn_id, options=self.options_in(locals()), **kwargs
         )

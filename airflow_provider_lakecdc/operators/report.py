@@ -100,10 +100,7 @@ class ReportOperator(BaseOperator):
         return report
 
     def _unreported(self, action: Action, failed: Collection[str]) -> dict[str, Any]:
-        """Return the result of an action that no report mentions.
-
-        :param failed: tables for which an earlier step failed.
-        """
+        """Return the result of an action that no report mentions; an earlier step may have failed for its table."""
         if action.table in failed:
             return {"outcome": _LEFT_OUT}
         return {"outcome": _ASKED if action.approve and not self.of_approved else _NO_REPORT}
@@ -119,10 +116,7 @@ class ReportOperator(BaseOperator):
 
 
 def _refuse_unreadable(assessment: Assessment) -> None:
-    """Fail the run if a table could not be assessed, as nothing was removed from it without knowing its properties.
-
-    :raises JobBadInputError: lists these tables.
-    """
+    """Fail the run if a table could not be assessed, as nothing was removed from it."""
     if unreadable := assessment.unreadable:
         lines = "\n".join(f"  {table}: {error}" for table, error in unreadable.items())
         raise JobBadInputError(
@@ -146,10 +140,7 @@ def _of_approved(context: Context, job: str) -> dict[str, Mapping[str, Any]]:
 
 
 def summary(plan: Plan, results: Sequence[tuple[Action, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Summarize the results of a plan.
-
-    :param results: its actions, each with its job's report of the table.
-    """
+    """Summarize the results of a plan: its actions, each with its job's report of the table."""
     known = [
         (action.core_seconds, facts["metrics"]["core_seconds"])
         for action, facts in results

@@ -20,7 +20,7 @@ class RestoreMomentOperator(LakecdcJobOperator):
     :param into: by table, a table for the restored state instead of a branch; it is created if it does not exist, and
         replaced if it has an earlier restored state of the table.
     :param quarantine_table: as for ``ingest``.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "restore_moment"
@@ -38,4 +38,4 @@ class RestoreMomentOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -20,7 +20,7 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         and drops those that apply to nothing; ``keep`` leaves them unless equality deletes apply to the same file.
     :param min_input_files: number of a data file's position-delete files from which they are merged.
     :param branch: the branch to rewrite.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.rewriting.VerifiedOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``VerifiedOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "rewrite_delete_files"
@@ -41,4 +41,4 @@ class RewriteDeleteFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

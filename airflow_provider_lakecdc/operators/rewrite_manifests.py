@@ -14,8 +14,7 @@ class RewriteManifestsOperator(LakecdcJobOperator):
 
     :param min_manifests: number of manifests from which they are rewritten.
     :param min_average_bytes: average size of manifests above which they are not rewritten.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.rewriting.PublishingOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``PublishingOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "rewrite_manifests"
@@ -31,4 +30,4 @@ class RewriteManifestsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -17,7 +17,7 @@ class RollbackTablesOperator(LakecdcJobOperator):
     :param history_tables: history table by table; it is rolled back to the matching state.
     :param keep_for: seconds for which a tag keeps the undone state.
     :param expired_rows: roll back even beyond a removal of old rows, which restores them.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "rollback_tables"
@@ -33,4 +33,4 @@ class RollbackTablesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

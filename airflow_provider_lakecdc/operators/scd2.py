@@ -14,7 +14,7 @@ class Scd2Operator(LakecdcJobOperator):
 
     :param history_tables: history table by table.
     :param dimensions: by table, the table of its versions; it is created if it does not exist.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "scd2"
@@ -28,4 +28,4 @@ class Scd2Operator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

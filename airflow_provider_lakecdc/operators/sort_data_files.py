@@ -19,8 +19,7 @@ class SortDataFilesOperator(LakecdcJobOperator):
         of the table's last sort if ``columns`` is empty, else ``linear``.
     :param min_overlap_depth: average number of files with the same key above which a partition is sorted again; with a
         curve, a multiple of that number for as many files in a grid.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.rewriting.RewriteDataFilesOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``RewriteDataFilesOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "sort_data_files"
@@ -43,4 +42,4 @@ class SortDataFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -17,8 +17,7 @@ class TagSnapshotsOperator(LakecdcJobOperator):
     :param months: number of past months with a tag ``lakecdc-month-2026-01``; 0 means none.
     :param zone: time zone of days and months, such as ``Europe/Berlin``.
     :param changes: further changes of tags and branches, in one atomic commit with the rest.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``MaintenanceOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "tag_snapshots"
@@ -35,4 +34,4 @@ class TagSnapshotsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

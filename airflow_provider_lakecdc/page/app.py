@@ -19,15 +19,14 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Req
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from airflow_provider_lakecdc.page.addresses import link
-from airflow_provider_lakecdc.page.history import runs_of
+from airflow_provider_lakecdc.observe.addresses import link
+from airflow_provider_lakecdc.page.history import Task, runs_of
 from airflow_provider_lakecdc.page.lakes import Lake, lake_named, lakes
 from airflow_provider_lakecdc.page.lookups import Lookups, MetadataCache
 from airflow_provider_lakecdc.page.rendering import STATIC, render
 from airflow_provider_lakecdc.page.report import report_of, report_of_try, tries_of
 from airflow_provider_lakecdc.page.rights import visible_lakes
 from airflow_provider_lakecdc.page.tables import quarantine_of, table_of, tables_of
-from airflow_provider_lakecdc.page.task import Task
 from airflow_provider_lakecdc.submit.failures import one_line
 from lakecdc.contract.errors import InputError
 
@@ -81,11 +80,7 @@ def may_read(user: GetUserDep) -> None:
 
 @dataclass(frozen=True)
 class View:
-    """What a user may see.
-
-    :param lakes: lakes without hidden tables.
-    :param name: the requested lake; None means the first.
-    """
+    """What a user may see: lakes without hidden tables, and the name of the requested one (None: the first)."""
 
     lakes: tuple[Lake, ...]
     name: str | None
@@ -111,10 +106,7 @@ class View:
 
 
 class PageRequest:
-    """A request for a page or a part of one.
-
-    :param lake: name of the lake; default: the first that the user may see.
-    """
+    """A request for a page or a part of one, by default of the first lake that the user may see."""
 
     def __init__(self, request: Request, user: GetUserDep, lake: Name | None = None) -> None:
         self.lake = lake
@@ -126,11 +118,7 @@ class PageRequest:
         self._pages: Lookups = request.app.state.pages
 
     async def page(self, title: str, tab: str, parts: Mapping[str, str], **facts: Any) -> Response:
-        """Render a page; the browser loads its parts later.
-
-        :param tab: its tab.
-        :param parts: address of each part, by the name of its content.
-        """
+        """Render a page; the browser loads its parts later from their addresses."""
 
         async def content() -> str:
             view = await self._view()
@@ -147,11 +135,7 @@ class PageRequest:
     async def part(
         self, name: str, read: Callable[[View], Mapping[str, Any]], *key: Hashable, lookups: Lookups | None = None
     ) -> Response:
-        """Render a part of a page.
-
-        :param name: name of the template, which gets the values read.
-        :param key: what the values depend on besides the user's rights.
-        """
+        """Render a part of a page by its template; the key is what the values depend on besides the user's rights."""
         known = lookups or self._parts
 
         async def content() -> str:
@@ -173,7 +157,6 @@ class PageRequest:
 
 
 def _error_response(error: Exception, format_error: Callable[[str], str]) -> Response:
-    """Return an error page with the status of its kind."""
     if isinstance(error, TimeoutError):
         text = f"The lake did not answer within {_PATIENCE:.0f} s. It is still being read: try again."
         return HTMLResponse(format_error(text), _GATEWAY_TIMEOUT, _HEADERS)
@@ -229,7 +212,7 @@ async def plan_part(request: PageRequestDep, dag: Dag = "nightly") -> Response:
         if view.lake.config is None:
             return {"planned": None}
         # importing all operators is slow
-        from airflow_provider_lakecdc.governance.planning import plan_run
+        from airflow_provider_lakecdc.templates.planning import plan_run
 
         return {"planned": plan_run(view.lake.config, dag), "looked_at": datetime.now(UTC)}
 

@@ -1,14 +1,17 @@
-"""The history of jobs, from ``lakecdc.audit``."""
+"""The history of jobs, from ``lakecdc.audit``, and the task instances of their reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from airflow_provider_lakecdc.audit import history
+from fastapi import Query
+
+from airflow_provider_lakecdc.audit import AuditRow, history
+from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.page.lakes import Lake
 from airflow_provider_lakecdc.page.lookups import MetadataCache
-from airflow_provider_lakecdc.page.task import report_link
 from lakecdc.metadata.names import AUDIT
 
 _RUNS = 100
@@ -24,6 +27,8 @@ _NUMBERS = (
     "overlap_depth",
     "manifests",
 )
+# maximum length in Airflow's database
+Id = Annotated[str, Query(max_length=250)]
 
 
 def runs_of(lake: Lake, table: str | None, heads: MetadataCache) -> dict[str, Any]:
@@ -47,3 +52,24 @@ def changes(metrics: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         before, after = metrics.get(f"{name}_before"), metrics.get(f"{name}_after")
         if before is not None and after is not None and before != after:
             yield {"name": name.replace("_", " "), "before": before, "after": after}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task instance.
+
+    :param map_index: -1 if the task is not mapped.
+    :param try_number: None means the last try, from XCom; others are from the audit.
+    """
+
+    dag_id: Id
+    run_id: Id
+    task_id: Id
+    map_index: int = -1
+    try_number: int | None = None
+
+
+def report_link(lake: str, row: AuditRow) -> str:
+    """Return the address of the report of an audit row's try, in a lake with the row."""
+    mapped = -1 if row.map_index is None else row.map_index
+    return link("report", lake=lake, **vars(Task(row.dag_id, row.run_id, row.task_id, mapped, row.try_number)))

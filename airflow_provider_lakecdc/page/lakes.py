@@ -23,7 +23,6 @@ class Lake:
     """A catalog and its visible tables.
 
     :param name: unique name on the page.
-    :param conn_id: connection of type ``iceberg``.
     :param config: the configuration of its maintained tables; None shows the whole catalog.
     :param hidden: configurations of the same catalog that the user may not see.
     """
@@ -46,10 +45,7 @@ class Lake:
         return not others or (self.config is not None and bool(matching(_entries(self.config), [target_of(table)])))
 
     def check_shown(self, table: str) -> None:
-        """Reject a hidden table as if it did not exist.
-
-        :raises InputError: it is hidden.
-        """
+        """Reject a hidden table as if it did not exist."""
         if not self.shows(table):
             raise no_such_table(table)
 
@@ -123,9 +119,8 @@ def lakes() -> list[Lake]:
 
 
 def lake_named(known: Sequence[Lake], name: str | None) -> Lake:
-    """Return a lake by name, the first without one.
+    """Return a lake by its name or that of its connection, which is all that a task knows; the first without one.
 
-    :param name: the name of the lake or of its connection, which is all that a task knows.
     :raises InputError: the lake does not exist, or no lake is visible.
     """
     if not known:

@@ -36,10 +36,8 @@ class Lookups:
         self._lock = Lock()
 
     async def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the answer for a key.
+        """Return the answer for a key, reading it if it is not cached.
 
-        :param key: identifies the answer.
-        :param read: reads the answer if it is not cached.
         :raises TimeoutError: the read takes too long.
         """
         answer = asyncio.wrap_future(self._future(key, read))
@@ -72,10 +70,7 @@ class MetadataCache:
         self._lock = Lock()
 
     def read(self, catalog: CatalogConnection, table: str, key: Hashable, read: Callable[[], T]) -> T:
-        """Return a cached value, or read it.
-
-        :param key: identifies the value within the table.
-        """
+        """Return a cached value of a table, or read it; the key identifies the value within the table."""
         with open_table(catalog, table) as loaded:
             # the content of a metadata file never changes; a missing table may be created at any time
             head = (table, loaded.metadata_location if loaded else time.monotonic(), key)

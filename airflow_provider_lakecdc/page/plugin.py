@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_lakecdc.page.addresses import PREFIX, link_from_airflow
+from airflow_provider_lakecdc.observe.addresses import PREFIX, link_from_airflow
 
 
 class LakehousePlugin(AirflowPlugin):

@@ -9,22 +9,19 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from airflow_provider_lakecdc.observe.addresses import link
 from airflow_provider_lakecdc.observe.number_format import age, duration, number, size
-from airflow_provider_lakecdc.page.addresses import link
 from lakecdc.metadata.health import grade, worst_losses
 
 if TYPE_CHECKING:
-    from airflow_provider_lakecdc.page.task import Task
+    from airflow_provider_lakecdc.page.history import Task
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 
 
 def render(template: str, **facts: Any) -> str:
-    """Render a template.
-
-    :param template: name of a file in ``templates`` without its extension.
-    """
+    """Render a template, a file in ``templates`` without its extension."""
     return _environment().get_template(f"{template}.html").render(facts)
 
 

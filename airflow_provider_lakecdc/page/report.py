@@ -7,11 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from airflow_provider_lakecdc.audit import AuditRow, history_of_task, proof_of
-from airflow_provider_lakecdc.page.history import changes
+from airflow_provider_lakecdc.page.history import Task, changes, report_link
 from airflow_provider_lakecdc.page.lakes import Lake
-from airflow_provider_lakecdc.page.task import Task, report_link
-from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, JobRun
-from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY
+from airflow_provider_lakecdc.submit.job_run import JOB_RUN_KEY, PROGRESS_KEY, JobRun
 from airflow_provider_lakecdc.submit.reporting import each_metric
 from airflow_provider_lakecdc.submit.table_chains import REPORT_KEY
 
@@ -21,10 +19,7 @@ _REFRESH_SECONDS = 20
 
 
 def report_of(visible: Iterable[Lake], task: Task) -> dict[str, Any]:
-    """Return the template's values of the last try's report, only from XComs of this very task instance.
-
-    :param visible: lakes that may be linked.
-    """
+    """Return the template's values of the last try's report, only from XComs of this very task instance."""
     pushed, state = _read(task)
     job_run = pushed.get(JOB_RUN_KEY)
     run = JobRun.from_xcom(job_run) if isinstance(job_run, Mapping) else None
@@ -57,10 +52,7 @@ def report_of_try(lake: Lake, task: Task) -> dict[str, Any]:
 
 
 def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
-    """Return a task's tries in the audit, newest first.
-
-    :param lakes: lakes whose catalog may be the task's; once the task has pushed its catalog, only that one is read.
-    """
+    """Return a task's tries in the audit, newest first, only from the lake of its catalog once it has pushed that."""
     pushed, _ = _read(task)
     conn_id = pushed.get(JOB_RUN_KEY, {}).get("catalog_conn_id")
     lake = next((lake for lake in lakes if conn_id in (None, lake.conn_id)), None)

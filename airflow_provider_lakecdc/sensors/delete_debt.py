@@ -8,10 +8,10 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.lake.tables import MAIN
 from airflow_provider_lakecdc.sensors.polling import LimitSensor
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
+from airflow_provider_lakecdc.triggers.polling import Side
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.debt import DebtLimits
 

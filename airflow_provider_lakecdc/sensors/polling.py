@@ -13,9 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.submit.submission import table_list
-from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger, Side
 
 
 class PollingSensor(BaseSensorOperator):

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.sensors.polling import LimitSensor
+from airflow_provider_lakecdc.triggers.polling import Side
 from airflow_provider_lakecdc.triggers.source_lag import SourceLagTrigger
 
 

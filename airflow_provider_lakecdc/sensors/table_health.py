@@ -7,9 +7,9 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.lake.tables import MAIN
 from airflow_provider_lakecdc.sensors.polling import LimitSensor
+from airflow_provider_lakecdc.triggers.polling import Side
 from airflow_provider_lakecdc.triggers.table_health import TableHealthTrigger
 
 

@@ -1,13 +1,26 @@
-"""Classification of a job's failure, from its report or the lack of one, with a hint."""
+"""Classification of a job's failure, from its report or the lack of one; tasks that wait for leases are rescheduled."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowRescheduleException
 
 from airflow_provider_lakecdc.exceptions import CLASSES, JobClusterError, LakecdcJobError
 from lakecdc.contract.errors import LakecdcError
-from lakecdc.contract.report import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_DONE, JobReport, TableReport, describe
+from lakecdc.contract.report import (
+    EXIT_BAD_INPUT,
+    EXIT_CONFLICT,
+    EXIT_DONE,
+    LEASE_HOLDER,
+    JobReport,
+    TableReport,
+    describe,
+)
 from lakecdc.contract.secrets import mask
 
 # general hints by class; the reason itself says what happened and what to do
@@ -38,17 +51,19 @@ _SYMPTOMS: tuple[tuple[str, str], ...] = (
     (r"Connection refused|UnknownHostException|timed out", "The driver cannot reach a service. Check its address."),
     (r"AccessDenied|403 Forbidden|NotAuthorizedException", "Grant the credentials the rights that the job needs."),
 )
+log = logging.getLogger(__name__)
+#: wait before the job is submitted again
+PAUSE = timedelta(minutes=1)
+#: limit after which a lease of another run is a conflict
+LONGEST = timedelta(hours=6)
 
 
 def verdict(
     report: JobReport | None, submit_error: Exception | None, fail_on: Sequence[str] = ()
 ) -> LakecdcJobError | None:
-    """Return the failure of a job, from its report; spark-submit's exit code counts only without a report.
+    """Return the failure of a job to raise, or None if it succeeded; spark-submit's error counts only without a report.
 
-    :param report: the job's report, if it left one.
-    :param submit_error: the error of spark-submit, if it failed.
     :param fail_on: further outcomes that count as failures.
-    :return: the failure to raise, or None if the job succeeded.
     """
     if report is None:
         return _no_report(submit_error)
@@ -65,18 +80,15 @@ def verdict(
 
 
 def interrupted(error: BaseException) -> LakecdcJobError:
-    """Return the failure of a job whose worker ended before the job reported.
-
-    :param error: what ended the task. A broken pipe only means that Airflow's parent process is gone.
-    """
+    """Return the failure of a job whose worker ended before the job reported."""
     cause = "" if isinstance(error, BrokenPipeError) else f" ({describe(error)})"
     return LakecdcJobError(f"The worker's process ended before the job reported{cause}. The job's commits remain.")
 
 
 def failure_class(report: JobReport, fail_on: Sequence[str] = ()) -> str | None:
-    """Return the class of the whole report; of several, by the contract's precedence: unknown, cluster, then bad input.
+    """Return the class of the whole report, or None if nothing failed.
 
-    :return: conflict, bad input, cluster, unknown, or None if nothing failed.
+    Of several, by the contract's precedence: unknown, cluster, then bad input.
     """
     code = report.exit_code(tuple(fail_on))
     if code == EXIT_DONE:
@@ -111,3 +123,32 @@ def _no_report(submit_error: Exception | None) -> LakecdcJobError:
         if re.search(pattern, text):
             return JobClusterError(f"The job left no report. {text}", hint=hint)
     return LakecdcJobError(f"The job left no report. {text}", hint=_CLASS_HINTS["unknown"])
+
+
+def reschedule_if_leased(context: Context, report: JobReport | None, fail_on: Sequence[str]) -> None:
+    """Reschedule the task if it failed only for tables whose lease another run has, without using a worker or a try.
+
+    Tasks without a scheduler, such as those of a command, are not rescheduled.
+
+    :raises AirflowRescheduleException: the task runs again in a minute.
+    """
+    holders = _holders(report, fail_on)
+    first_reschedule = getattr(context["ti"], "get_first_reschedule_date", None)
+    if not holders or first_reschedule is None:
+        return
+    moment = datetime.now(UTC)
+    if moment - (first_reschedule(context) or moment) > LONGEST:
+        return
+    for table, holder in holders.items():
+        log.warning("%s: %s has the lease; the task runs again in %s.", table, holder, PAUSE)
+    raise AirflowRescheduleException(moment + PAUSE)
+
+
+def _holders(report: JobReport | None, fail_on: Sequence[str]) -> dict[str, str]:
+    """Return the lease holders of the failed tables; empty if a table failed for another reason."""
+    if report is None or report.error:
+        return {}
+    holders = {
+        table.table: table.metrics.get(LEASE_HOLDER) for table in report.tables if counts_as_failure(table, fail_on)
+    }
+    return {table: str(holder) for table, holder in holders.items()} if all(holders.values()) else {}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError, LakecdcJobError
-from airflow_provider_lakecdc.hooks.lookup import find_connection
+from airflow_provider_lakecdc.hooks.connections import find_connection
 from airflow_provider_lakecdc.submit.spark_submit import knows_kubernetes
 from lakecdc.contract import runtime
 from lakecdc.contract.report import EXIT_BAD_INPUT
@@ -51,7 +51,6 @@ def spark_target(conn_id: str, deploy_mode: str | None) -> SparkTarget:
 
     ``SparkSubmitHook`` treats a missing connection as a YARN cluster and submits there.
 
-    :param conn_id: connection of type ``spark``.
     :param deploy_mode: the operator's mode, which overrides the connection's extra ``deploy-mode``.
     :raises JobBadInputError: the connection does not exist or is for Spark Connect, or a provider is missing.
     """
@@ -107,7 +106,6 @@ def worker_environment(target: SparkTarget) -> dict[str, str]:
 def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, str]) -> None:
     """Reject secrets in cluster mode: the driver does not inherit the environment, and ``--conf`` would expose them.
 
-    :param secrets: values by variable.
     :raises JobBadInputError: there are secrets.
     """
     if target.cluster_mode and secrets:
@@ -120,10 +118,8 @@ def refuse_secrets_in_cluster_mode(target: SparkTarget, secrets: Mapping[str, st
 
 
 def ask_source(module: str, question: str, secrets: Mapping[str, str]) -> str:
-    """Query a source with a module of the library in a separate Python process.
+    """Query a source with a module of the library in a separate Python process; see :func:`run_probe`.
 
-    :param module: such as ``lakecdc.probes.source_lag``.
-    :param question: its standard input.
     :param secrets: values of the source's secrets by variable.
     :return: its standard output.
     :raises JobBadInputError: the source cannot be queried for this.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow.sdk import BaseOperatorLink, Context
 from airflow.sdk.execution_time.xcom import XCom
 
-from airflow_provider_lakecdc.page.addresses import link_from_airflow
+from airflow_provider_lakecdc.observe.addresses import link_from_airflow
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -58,10 +58,7 @@ class SparkUiLink(_PushedLink):
 
 
 def push_links(context: Context, catalog_conn_id: str, tables: Sequence[str]) -> None:
-    """Push the addresses of a job's report and tables, relative to Airflow's page.
-
-    :param catalog_conn_id: connection of the tables' catalog.
-    """
+    """Push the addresses of a job's report and tables, relative to Airflow's page."""
     ti = context["ti"]
     mapped = None if ti.map_index is None or ti.map_index < 0 else ti.map_index
     report = link_from_airflow("report", dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=mapped)

@@ -40,10 +40,7 @@ class JobOutput:
         return list(self._lines or self._all)
 
     def fold(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines, with marks around chatter that Airflow's web page folds.
-
-        :param lines: the output as it arrives.
-        """
+        """Yield the lines as they arrive, with marks around chatter that Airflow's web page folds."""
         chatter, is_open = True, False
         for line in lines:
             chatter = _is_chatter(line.strip(), chatter)

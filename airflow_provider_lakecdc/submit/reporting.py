@@ -53,8 +53,6 @@ def raise_asset_events(
     Airflow raises the event of every plain asset in the outlets when the task succeeds; only its extra is set. Through
     an alias only changed tables get an event.
 
-    :param outlets: the operator's outlets.
-    :param catalog_conn_id: part of the assets' names.
     :param changed: the report without planned changes of dry runs (:func:`without_plans`).
     """
     facts = {
@@ -104,10 +102,7 @@ def _row(table: TableReport) -> Sequence[str]:
 
 
 def details(facts: Mapping[str, Any]) -> str:
-    """Format a table's reason and metrics in one line.
-
-    :param facts: a table's value in :func:`compact`.
-    """
+    """Format a table's reason and metrics in one line, from a table's value in :func:`compact`."""
     return ", ".join([*([facts["reason"]] if "reason" in facts else []), *each_metric(facts.get("metrics", {}))])
 
 

@@ -18,10 +18,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def job_script(job: str) -> Path:
-    """Return the path of a job's script without importing it, as it imports pyspark.
-
-    :param job: name of the job.
-    """
+    """Return the path of a job's script without importing it, as it imports pyspark."""
     spec = importlib.util.find_spec(f"{_LIBRARY}.{_SCRIPTS}")
     if spec is not None and spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))) / f"{job}.py"

@@ -25,11 +25,7 @@ def knows_kubernetes() -> bool:
 
 
 class SubmitError(Exception):
-    """A failure of spark-submit: its ending and last output, without the command and Spark's chatter.
-
-    :param message: one line.
-    :param lines: the last lines of output without chatter.
-    """
+    """A failure of spark-submit: its ending and last output, without the command and Spark's chatter."""
 
     def __init__(self, message: str, lines: list[str]) -> None:
         super().__init__("\n".join([message, *(f"  {line}" for line in lines)]))
@@ -67,9 +63,8 @@ class SubmitOperator(SparkSubmitOperator):
         return command
 
     def submit_and_wait(self, context: Context, listeners: Mapping[str, Callable[[str], None]]) -> None:
-        """Run spark-submit with the current arguments.
+        """Run spark-submit with the current arguments, and pass log messages on to listeners.
 
-        :param listeners: see :class:`JobOutput`.
         :raises SubmitError: spark-submit or its application failed.
         """
         # the hook of an earlier call has that call's arguments and output

@@ -23,8 +23,6 @@ class Submission:
     """The input of spark-submit.
 
     :param document: the spec, with references instead of secrets.
-    :param spec: the parsed spec.
-    :param documents: the store of spec and report.
     :param secrets: values of the references by environment variable.
     :param environment: further variables of spark-submit.
     :param driver_is_here: whether the job's driver runs on this worker.
@@ -39,7 +37,6 @@ class Submission:
 
     @property
     def text(self) -> str:
-        """Return the serialized spec."""
         return json.dumps(self.document, indent=2)
 
 

@@ -14,13 +14,12 @@ REPORT_KEY = "report"
 def failed_before(
     context: Context, tables: Sequence[str], after: Sequence[str], planned_by: str | None = None
 ) -> dict[str, str]:
-    """Return the tables for which an earlier step of this run failed.
+    """Return the tables for which an earlier step of this run failed, with reasons.
 
     A missing report, or one without a planned table, counts as failed.
 
     :param after: task ids of the earlier steps; with a plan, these are the names of their jobs.
     :param planned_by: id of the task whose plan lists the tables of the steps; without one, all tables.
-    :return: reasons by table.
     """
     plan = context["ti"].xcom_pull(task_ids=planned_by) if planned_by and after else None
     failures: dict[str, str] = {}

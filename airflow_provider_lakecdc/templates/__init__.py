@@ -14,8 +14,7 @@ from airflow_provider_lakecdc.templates.governance import (
     nightly_governance_dag,
     weekly_governance_dag,
 )
-from airflow_provider_lakecdc.templates.ingest import ingest_dag
-from airflow_provider_lakecdc.templates.replay import replay_quarantine_dag
+from airflow_provider_lakecdc.templates.ingest import ingest_dag, replay_quarantine_dag
 from airflow_provider_lakecdc.templates.schedules import Schedules
 
 __all__ = [

@@ -28,8 +28,7 @@ from typing import Any
 
 from airflow_provider_lakecdc import settings
 from airflow_provider_lakecdc.documents.cleanup import YOUNGEST_DOCUMENT
-from airflow_provider_lakecdc.governance.discovery import TableSelection
-from airflow_provider_lakecdc.governance.query_log import QueryLog
+from airflow_provider_lakecdc.governance.discovery import QueryLog, TableSelection
 from airflow_provider_lakecdc.templates.schedules import DAGS, Schedules
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse, parse_moment, refuse_unknown
@@ -192,7 +191,7 @@ class LakeConfig:
     def _check_debt(self) -> None:
         if not self.schedules.debt:
             return
-        if self.finds_tables:
+        if self.selection.has_patterns:
             raise SpecError(
                 "schedules.debt needs tables that are named, but some of these are patterns.",
                 hint="Name the tables in tables, or start the DAG by asset events (schedules.assets).",
@@ -256,11 +255,6 @@ class LakeConfig:
         )
 
     @property
-    def finds_tables(self) -> bool:
-        """Return whether selecting the maintained tables needs a list of the catalog's tables."""
-        return bool(self.fed_patterns) or any(is_pattern(name) for name in self.tables)
-
-    @property
     def fed_tables(self) -> list[str]:
         """Return targets and their history tables; placeholders are replaced by patterns."""
         return [re.sub(r"\{[^{}]*\}", "*", name) for name in self._fed]
@@ -289,10 +283,7 @@ class LakeConfig:
         return [str(name) for name in named if name]
 
     def own_tables(self, job: str, options: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
-        """Return the tables of a job for single tables with their options; None for a job for all maintained tables.
-
-        :param options: options of the job.
-        """
+        """Return the tables of a job for single tables with their options; None for a job for all maintained tables."""
         if job == "check_tables":
             return {table: {} for table in options.get("checks", ())}
         if job == "expire_partitions":
@@ -309,11 +300,7 @@ class LakeConfig:
         return parse_moment(self.start_date, "start_date")
 
     def job_options(self, dag: str, job: str, **defaults: Any) -> dict[str, Any]:
-        """Return the options of a job in one of the DAGs.
-
-        :param dag: one of :data:`DAGS`.
-        :param defaults: the template's defaults, which override the job's.
-        """
+        """Return the options of a job in one of :data:`DAGS`; the template's defaults override the job's."""
         return {**defaults, **self.options.get(job, {}), **self.options.get(f"{dag}.{job}", {})}
 
 

@@ -30,8 +30,16 @@ from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOper
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.sensors.delete_debt import DeleteDebtSensor
 from airflow_provider_lakecdc.templates.config import LakeConfig, Retention
-from airflow_provider_lakecdc.templates.params import IS_DRY_RUN, ONLY_TABLES, run_params
-from airflow_provider_lakecdc.templates.steps import debt_trigger, finish, mapped_step, new_dag, planned_step
+from airflow_provider_lakecdc.templates.steps import (
+    IS_DRY_RUN,
+    ONLY_TABLES,
+    debt_trigger,
+    finish,
+    mapped_step,
+    new_dag,
+    planned_step,
+    run_params,
+)
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.names import AUDIT, HEALTH
 
@@ -115,8 +123,7 @@ summarizes it.
 def hourly_governance_dag(config: LakeConfig) -> DAG:
     """Create the DAG that rewrites delete files and then compacts lightly.
 
-    :param config: has ``tables`` or ``targets``.
-    :raises ValueError: it has neither.
+    :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
     steps: Steps = ((RewriteDeleteFilesOperator, HOURLY_DELETES), (CompactDataFilesOperator, LIGHT_COMPACTION))
     return _chained(config, "hourly_governance", _HOURLY, steps)
@@ -127,8 +134,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 
     Tables with checks are checked before their snapshots expire.
 
-    :param config: has ``tables`` or ``targets``.
-    :raises ValueError: it has neither.
+    :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
     checks = config.job_options("nightly_governance", CheckTablesOperator.job_name).get("checks")
     steps: Steps = (
@@ -147,8 +153,7 @@ def nightly_governance_dag(config: LakeConfig) -> DAG:
 def weekly_governance_dag(config: LakeConfig) -> DAG:
     """Create the DAG that expires rows by retention, finds orphan files and computes stale statistics.
 
-    :param config: has ``tables`` or ``targets``.
-    :raises ValueError: it has neither.
+    :raises ValueError: the configuration has neither ``tables`` nor ``targets``.
     """
     steps: Steps = ((RemoveOrphanFilesOperator, WEEKLY_ORPHANS),)
     if config.retention or config.audit_max_age:
@@ -165,7 +170,7 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
     doc = doc.format(tables=", ".join(names), catalog=config.catalog) + _FAILURES
     doc += "".join(_APPROVALS.format(job=job.job_name) for job, _ in steps if config.needs_approval(job.job_name))
     options = {step: config.job_options(kind, step.job_name, **preferred) for step, preferred in steps}
-    with new_dag(config, kind, doc, run_params(None if config.finds_tables else names)) as dag:
+    with new_dag(config, kind, doc, run_params(None if config.selection.has_patterns else names)) as dag:
         assessed = _assessment(config, options)
         plan = _plan(config, kind, assessed, options)
         if config.one_application:
@@ -191,7 +196,6 @@ def _chained(config: LakeConfig, kind: str, doc: str, steps: Steps, *, with_docu
 
 
 def _steps(config: LakeConfig, plan: PlanOperator, options: StepOptions) -> list[MappedOperator]:
-    """Return the tasks that do the work, in order."""
     tasks: list[MappedOperator] = []
     for step, of_step in options.items():
         before = [task.task_id for task in tasks]
@@ -207,10 +211,7 @@ def _approval_steps(
     options: Mapping[str, Any],
     work: Sequence[MappedOperator],
 ) -> list[BaseOperator | MappedOperator]:
-    """Return the tasks for tables that need approval: the dry run, the approval, and the run on what was approved.
-
-    :param work: the tasks for all other tables.
-    """
+    """Return the dry run, the approval, and the run on what was approved, for tables that need approval."""
     dry_run = planned_step(
         step,
         config,
@@ -236,7 +237,6 @@ def _approval_steps(
 
 
 def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
-    """Return the sensor that waits until a run is worthwhile."""
     return DeleteDebtSensor(
         task_id="debt",
         tables=config.maintained_tables,
@@ -248,7 +248,6 @@ def _debt(config: LakeConfig, limits: DebtLimits) -> BaseOperator:
 
 
 def _assessment(config: LakeConfig, options: StepOptions) -> AssessTablesOperator:
-    """Return the task that assesses the tables."""
     given = {step.job_name: dict(of_step) for step, of_step in options.items()}
     beside = {
         step.job_name: [*config.quarantine_tables, *given[step.job_name].pop("side_tables", ()), AUDIT, HEALTH]
@@ -280,7 +279,6 @@ def _assessment(config: LakeConfig, options: StepOptions) -> AssessTablesOperato
 
 
 def _plan(config: LakeConfig, kind: str, assessed: AssessTablesOperator, options: StepOptions) -> PlanOperator:
-    """Return the task that plans the work."""
     minutes = config.budgets.get(kind)
     return PlanOperator(
         task_id="plan",
@@ -310,10 +308,7 @@ def _report(config: LakeConfig, plan: PlanOperator) -> BaseOperator:
 
 
 def _report_of_approved(plan: PlanOperator, approvals: Sequence[BaseOperator | MappedOperator]) -> BaseOperator:
-    """Return the task that reports on approvals, for which the other report does not wait.
-
-    :param approvals: the tasks of these steps.
-    """
+    """Return the task that reports on approvals, for which the other report does not wait."""
     plan_uri = _PLAN.format(plan.task_id)
     report = ReportOperator(
         task_id="report_approved", plan=plan_uri, jobs=plan.asks, of_approved=True, trigger_rule=TriggerRule.ALL_DONE

@@ -1,15 +1,25 @@
-"""The DAG that feeds tables from a source."""
+"""The DAGs that feed tables: from a source, and from the quarantine on demand."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import DAG, Param, TriggerRule
 
 from airflow_provider_lakecdc.hooks.source import placeholder_address
 from airflow_provider_lakecdc.operators.announce import AnnounceOperator
 from airflow_provider_lakecdc.operators.ingest import IngestOperator
-from airflow_provider_lakecdc.templates import params
+from airflow_provider_lakecdc.operators.replay_quarantine import ReplayQuarantineOperator
 from airflow_provider_lakecdc.templates.config import LakeConfig
-from airflow_provider_lakecdc.templates.steps import feeding_step, finish, new_dag
+from airflow_provider_lakecdc.templates.schedules import REPLAY
+from airflow_provider_lakecdc.templates.steps import (
+    IS_DRY_RUN,
+    RELOADED,
+    RULES,
+    feeding_step,
+    finish,
+    new_dag,
+    reload_param,
+    run_params,
+)
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.spec import LOADED_SOURCES
@@ -31,12 +41,18 @@ _BY_TIME = (
     "rows. Only one task works at a time, also in a backfill."
 )
 
+_REPLAY_DOC = """
+Replays quarantined messages of **{tables}** after the feed or the table has been corrected. They keep their order, so
+an old one never overwrites a newer state; what still cannot be applied stays.
+
+It runs when triggered on this page or with a button of the page *Lakehouse*.
+"""
+
 
 def ingest_dag(config: LakeConfig) -> DAG:
     """Create the DAG that ingests the source's changes into all targets.
 
-    :param config: has ``source`` and ``targets``.
-    :raises ValueError: either is missing.
+    :raises ValueError: ``source`` or ``targets`` are missing.
     :raises SpecError: the job would refuse them; Airflow shows it as the DAG file's import error.
     """
     if not config.source or not config.targets:
@@ -52,14 +68,14 @@ def ingest_dag(config: LakeConfig) -> DAG:
         )
     interval = _BY_TIME if by_time else _CURSOR
     doc = _DOC.format(tables=", ".join(config.target_tables), catalog=config.catalog, source=kind, interval=interval)
-    run_params = params.run_params(config.target_tables)
+    form = run_params(config.target_tables)
     reload = {}
     if kind in LOADED_SOURCES:
-        run_params |= params.reload_param(config.target_tables)
-        reload = {"reload": params.RELOADED}
+        form |= reload_param(config.target_tables)
+        reload = {"reload": RELOADED}
     # a replication slot has one reader, and a log should be read once: the tables share one application
     size = 0 if kind in ("postgres", "mysql") else config.tables_per_application
-    with new_dag(config, "ingest", doc, run_params, may_backfill=by_time) as dag:
+    with new_dag(config, "ingest", doc, form, may_backfill=by_time) as dag:
         step = feeding_step(
             IngestOperator,
             config,
@@ -73,10 +89,27 @@ def ingest_dag(config: LakeConfig) -> DAG:
             # only the job knows the tables of a pattern
             tables=[table for table in config.target_tables if "{" not in table],
             after=[step.task_id],
-            is_dry=params.IS_DRY_RUN,
+            is_dry=IS_DRY_RUN,
             catalog_conn_id=config.catalog,
             trigger_rule=TriggerRule.ALL_DONE,
         )
         step >> announce
         finish([step, announce])
+    return dag
+
+
+def replay_quarantine_dag(config: LakeConfig) -> DAG:
+    """Create the DAG that replays quarantined messages of the target tables; it has no schedule.
+
+    :raises ValueError: ``source`` or ``targets`` are missing.
+    """
+    if not config.source or not config.targets:
+        raise ValueError("The DAG that replays the quarantine needs a source and at least one target.")
+    doc = _REPLAY_DOC.format(tables=", ".join(config.target_tables))
+    quarantine = config.job_options("ingest", "ingest").get("quarantine_table")
+    options = config.job_options("ingest", "replay_quarantine", quarantine_table=quarantine)
+    text = "Replay only messages that broke these rules, such as type; leave it empty for all."
+    rules = Param(None, type=["null", "array"], items={"type": "string"}, title="Rules", description=text)
+    with new_dag(config, REPLAY, doc, run_params(config.target_tables) | {"rules": rules}) as dag:
+        finish([feeding_step(ReplayQuarantineOperator, config, options, 0, rules=RULES)])
     return dag

@@ -1,4 +1,4 @@
-"""Parts that the DAG templates share: the DAG, its schedule, and steps mapped over groups of tables."""
+"""Parts that the DAG templates share: the DAG, its schedule and params, and steps mapped over groups of tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from airflow_provider_lakecdc.observe.assets import table_asset, tables_alias
 from airflow_provider_lakecdc.operators.base import MAP_INDEX_TEMPLATE, LakecdcJobOperator, SourceJobOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator, groups_of_tables
 from airflow_provider_lakecdc.submit.retry_policy import retry_policy
-from airflow_provider_lakecdc.templates import params
 from airflow_provider_lakecdc.templates.config import LakeConfig
 from airflow_provider_lakecdc.templates.schedules import REPLAY, TABLES
 from lakecdc.metadata.debt import DebtLimits
@@ -40,16 +39,20 @@ Runs triggered by hand can be restricted to some tables, and can be dry runs.
 """
 
 
-def new_dag(
-    config: LakeConfig, kind: str, doc: str, run_params: dict[str, Param], *, may_backfill: bool = False
-) -> DAG:
+# templates of the params in task arguments
+ONLY_TABLES = "{{ (params.tables or []) | join(',') }}"
+IS_DRY_RUN = "{{ params.dry_run }}"
+RULES = "{{ (params.rules or []) | join(',') }}"
+RELOADED = "{{ (params.reload or []) | join(',') }}"
+
+
+def new_dag(config: LakeConfig, kind: str, doc: str, params: dict[str, Param], *, may_backfill: bool = False) -> DAG:
     """Create an empty DAG.
 
     It has one active run: changes are applied in order, and concurrent maintenance would conflict.
 
     :param kind: one of ``schedules.DAGS``, with its schedule, or ``schedules.REPLAY``; part of the DAG id.
     :param doc: Markdown for Airflow's web page.
-    :param run_params: params of a run.
     :param may_backfill: whether runs depend on their data interval; otherwise Airflow rejects backfills.
     """
     return DAG(
@@ -65,7 +68,7 @@ def new_dag(
             "retry_policy": retry_policy(),
         },
         tags={"lakecdc", kind, *config.tags},
-        params=run_params,
+        params=params,
         # Airflow accepts the values, but the enumeration is not public
         allowed_run_types=None if may_backfill else _NO_BACKFILL,  # type: ignore[arg-type]
         doc_md=doc + _FORM,
@@ -76,8 +79,6 @@ def schedule_of(config: LakeConfig, kind: str) -> Any:
     """Return the schedule of a DAG: a timetable, asset events, both, or continuous if it begins with a sensor.
 
     The timetable has data intervals, which plain cron strings do not have in Airflow 3.
-
-    :param kind: one of ``schedules.DAGS``.
     """
     if debt_trigger(config, kind):
         return "@continuous"
@@ -99,17 +100,14 @@ def debt_trigger(config: LakeConfig, kind: str) -> DebtLimits | None:
 def _assets(config: LakeConfig, name: str) -> list[BaseAsset]:
     if name != TABLES:
         return [Asset(uri=name)]
-    if config.finds_tables:
+    if config.selection.has_patterns:
         # ingest DAGs raise the events of all tables of the catalog through this alias
         return [tables_alias(config.catalog)]
     return [table_asset(config.catalog, table) for table in config.maintained_tables]
 
 
 def finish(tasks: Sequence[BaseOperator | MappedOperator]) -> None:
-    """Add the last task, which fails the run if any task failed, as later steps run after failures.
-
-    :param tasks: all tasks of the DAG.
-    """
+    """Add the last task, which fails the run if any of all tasks failed, as later steps run after failures."""
     # groups without selected tables are skipped
     list(tasks) >> EmptyOperator(task_id=FINISHED, trigger_rule=TriggerRule.NONE_FAILED)
 
@@ -145,7 +143,7 @@ def feeding_step(
         source=config.source,
         targets=list(config.targets),
         source_conn_id=config.source_conn_id,
-        only=params.ONLY_TABLES,
+        only=ONLY_TABLES,
         **arguments,
     )
 
@@ -157,13 +155,10 @@ def mapped_step(
     options: Mapping[str, Any],
     **arguments: Any,
 ) -> MappedOperator:
-    """Create a step: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``.
-
-    :param groups: arguments per group of tables, or the XCom with them.
-    """
+    """Create a step: a task per group of tables, named after its job unless ``arguments`` have a ``task_id``."""
     pool = {"pool": config.pool} if config.pool else {}
     # an option dry_run in the configuration overrides the run's param
-    dry_run = options.get("dry_run") or params.IS_DRY_RUN
+    dry_run = options.get("dry_run") or IS_DRY_RUN
     return operator.partial(
         catalog_conn_id=config.catalog,
         map_index_template=MAP_INDEX_TEMPLATE,
@@ -173,3 +168,30 @@ def mapped_step(
         strict_run_conf=True,
         **{"task_id": operator.job_name, **arguments},
     ).expand_kwargs(groups)
+
+
+def run_params(tables: Sequence[str] | None) -> dict[str, Param]:
+    """Return the params of all DAGs; Airflow rejects invalid values before it creates a run.
+
+    :param tables: tables that a run can be restricted to; None if only the run knows them.
+    """
+    return {
+        "tables": _some_of(tables, "Tables", "Work only on these tables; leave it empty for all."),
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="Plan and measure, write to the log, change nothing."
+        ),
+    }
+
+
+def reload_param(tables: Sequence[str]) -> dict[str, Param]:
+    """Return the param of DAGs whose source can load targets in full again."""
+    text = "Load these tables in full again; readers see the old rows until the load is complete."
+    return {"reload": _some_of(tables, "Reload", text)}
+
+
+def _some_of(tables: Sequence[str] | None, title: str, text: str) -> Param:
+    known: dict[str, Any] = {} if tables is None else {"enum": list(tables)}
+    shown: dict[str, Any] = {} if tables is None else {"examples": list(tables)}
+    return Param(
+        None, type=["null", "array"], items={"type": "string", **known}, title=title, description=text, **shown
+    )

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.delete_debt import debt_of, removable_debt
-from airflow_provider_lakecdc.lake.limits import Side, Until, check_limit
 from airflow_provider_lakecdc.lake.tables import MAIN, open_branch
-from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger, Side, Until, check_limit
 from lakecdc.metadata.debt import DebtLimits, DeleteDebt
 
 

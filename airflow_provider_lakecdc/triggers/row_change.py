@@ -20,12 +20,7 @@ _NOTHING = ""
 
 @dataclass(frozen=True)
 class RowChanges:
-    """Changes of a branch since a snapshot.
-
-    :param head: the newest snapshot.
-    :param changed: whether rows may have changed.
-    :param is_descendant: whether the snapshot is still in the branch's history; false after a rollback or its expiry.
-    """
+    """Changes of a branch since a snapshot, which a rollback or expiry may have removed from its history."""
 
     head: int
     changed: bool
@@ -33,11 +28,9 @@ class RowChanges:
 
 
 def changes_since(catalog: CatalogConnection, table: str, seen: int | None, branch: str = MAIN) -> RowChanges | None:
-    """Check a branch once, by reading one metadata file.
+    """Check a branch once, by reading one metadata file; return None if it has no snapshot.
 
-    :param table: ``namespace.name``.
     :param seen: the earlier head; None if there was none, so that any row is a change.
-    :return: None if the table or branch does not exist, or the branch has no snapshot.
     """
     with open_branch(catalog, table, branch) as loaded:
         snapshots = list(branch_snapshots(loaded, branch)) if loaded is not None else []

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import asource_from_connection, source_from_connection
-from airflow_provider_lakecdc.lake.limits import Side, Until, check_limit
 from airflow_provider_lakecdc.lake.tables import read_tables, standing_position
 from airflow_provider_lakecdc.submit import launcher
-from airflow_provider_lakecdc.triggers.polling import PollingTrigger
+from airflow_provider_lakecdc.triggers.polling import PollingTrigger, Side, Until, check_limit
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -13,11 +13,7 @@ from lakecdc.contract.fields import parse_moment
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IcebergWatermarkTrigger(PollingTrigger):
-    """Fire when a table's watermark reaches a moment, or cannot be read.
-
-    :param table: ``namespace.name``.
-    :param moment: ISO-8601.
-    """
+    """Fire when a table's watermark reaches an ISO-8601 moment, or cannot be read."""
 
     event_key: ClassVar[str] = "read_through"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.exact_values import exact_value, is_exact
 from lakecdc.iceberg.difference import differences
-from lakecdc.iceberg.named_snapshots import named_snapshot
+from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot

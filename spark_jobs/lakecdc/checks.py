@@ -17,9 +17,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.expressions import referenced_columns
-from lakecdc.iceberg.table import facts_of
-from lakecdc.metadata.last_write import last_write
-from lakecdc.metadata.row_counts import earlier_rows
+from lakecdc.metadata.last_write import earlier_rows, last_write
 from lakecdc.row_values import without_values
 from lakecdc.sql import quoted_column, sql_type
 
@@ -81,7 +79,7 @@ class Checks:
         self, table: IcebergTable, rows: DataFrame, checks: Sequence[Check], snapshots: Sequence[Snapshot] = ()
     ) -> None:
         self._table, self._rows, self._checks = table, rows, tuple(checks)
-        self._snapshots = [facts_of(snapshot) for snapshot in snapshots]
+        self._snapshots = list(snapshots)
         for check in self._checks:
             self._refuse_bad(check)
 

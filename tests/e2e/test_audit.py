@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_lakecdc.audit import Application, Run, health_history, history, record_application, record_health
 from airflow_provider_lakecdc.audit.views import costs, hurting, orphans, savings
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
-from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment
 from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.expire import expire_snapshots

@@ -63,10 +63,10 @@ def test_maintenance_is_no_change_and_untouched_files_are_not_read(lake: Lake) -
 )
 def test_rewrites_are_left_out_of_the_way(operations: str, ways: list[tuple[int, int]]) -> None:
     told = {"a": "append", "o": "overwrite", "r": "replace"}
-    chain = [Snapshot(0, None, 0, 0, "replace", {})]
-    chain += [Snapshot(n, n - 1, n, n, told[each], {}) for n, each in enumerate(operations, 1)]
+    chain = [Snapshot(0, 0, "replace", {}, None, 0)]
+    chain += [Snapshot(n, n, told[each], {}, n - 1, n) for n, each in enumerate(operations, 1)]
     assert stretches(chain[0], chain[::-1]) == ways
-    assert stretches(Snapshot(9, None, 9, 9, "append", {}), chain[::-1]) is None
+    assert stretches(Snapshot(9, 9, "append", {}, None, 9), chain[::-1]) is None
 
 
 def test_rows_without_a_key_are_counted_and_new_columns_are_null_before(lake: Lake) -> None:

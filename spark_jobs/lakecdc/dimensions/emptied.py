@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.local_relation import local_relation
-from lakecdc.metadata.positions import current_position
-from lakecdc.metadata.side_of import read_side_of
+from lakecdc.metadata.positions import current_position, read_side_of
 from lakecdc.moments.events import emptying
 
 if TYPE_CHECKING:

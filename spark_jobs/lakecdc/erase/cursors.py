@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, current_position, decode, idle_position
-from lakecdc.metadata.side_of import SideOf, read_side_of
+from lakecdc.metadata.positions import Position, SideOf, current_position, decode, idle_position, read_side_of
 from lakecdc.model.order import WIDTH, order_key
 
 if TYPE_CHECKING:

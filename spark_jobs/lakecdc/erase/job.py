@@ -25,9 +25,8 @@ from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
-from lakecdc.metadata.erasure import erasure_begun, erasure_ended
-from lakecdc.metadata.positions import current_position
-from lakecdc.metadata.side_of import read_side_of
+from lakecdc.metadata.floor import erasure_begun, erasure_ended
+from lakecdc.metadata.positions import current_position, read_side_of
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

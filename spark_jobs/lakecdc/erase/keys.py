@@ -15,7 +15,7 @@ from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.api import erased
 from lakecdc.metadata import names
-from lakecdc.metadata.erasure import unfinished_erasure
+from lakecdc.metadata.floor import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
 
 if TYPE_CHECKING:

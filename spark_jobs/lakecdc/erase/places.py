@@ -18,7 +18,7 @@ from lakecdc.erase.mentions import Mentions, rows_with_mentions
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.metadata import names
-from lakecdc.metadata.erasure import unfinished_erasure
+from lakecdc.metadata.floor import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
 
 if TYPE_CHECKING:

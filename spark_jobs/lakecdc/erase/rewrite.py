@@ -15,19 +15,19 @@ from lakecdc.erase.cursors import cursor_entries, position_without, side_of_with
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.definition import current_spec_id
-from lakecdc.iceberg.deleted_entries import drop_deleted_entries
 from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.live_deletes import equality_deletes
+from lakecdc.iceberg.manifests import drop_deleted_entries
 from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import carrier_of, facts_of
+from lakecdc.iceberg.table import carrier_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.metadata import names
-from lakecdc.metadata.erasure import ErasedAfter, erased_after
+from lakecdc.metadata.floor import ErasedAfter, erased_after
 from lakecdc.metadata.positions import current_position
 from lakecdc.runtime import failpoints
 
@@ -263,6 +263,6 @@ def _erased_after(ancestors: Iterable[Snapshot], rows: int) -> ErasedAfter:
         ids.append(snapshot.id)
         if (before := erased_after(snapshot.summary)) is not None:
             return ErasedAfter((*ids, *before.snapshots), rows + before.rows)
-        if not facts_of(snapshot).keeps_rows:
+        if not snapshot.keeps_rows:
             break
     return ErasedAfter(tuple(ids), rows)

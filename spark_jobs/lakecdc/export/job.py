@@ -15,12 +15,12 @@ from lakecdc.export.destination import JOB, Export
 from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.export.to_table import TableDestination
-from lakecdc.iceberg.consumers import put_consumer
+from lakecdc.iceberg.refs import put_consumer
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
-from lakecdc.metadata.erasure import erased_after
 from lakecdc.metadata.exports import EXPORTED
+from lakecdc.metadata.floor import erased_after
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from lakecdc.ingest.api import Column, floor_of, read_keys
 from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
-from lakecdc.metadata.side_of import read_side_of
+from lakecdc.metadata.positions import read_side_of
 from lakecdc.moments.events import changes_of, emptying, struct_of, touched_keys
 
 if TYPE_CHECKING:

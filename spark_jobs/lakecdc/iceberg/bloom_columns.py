@@ -53,10 +53,7 @@ def bloom_filter_columns(table: IcebergTable) -> list[str]:
 
 
 def bloom_filter_properties(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
-    """Return the table properties that make Iceberg's writers write the filters.
-
-    Each filter is sized by the distinct values of its column, unless the table says otherwise.
-    """
+    """Return the table properties that make Iceberg's writers write the filters, sized by distinct values."""
     enabled = {f"{ENABLED}{column}": "true" for column in columns}
     return enabled | ({_ADAPTIVE: "true"} if enabled and _ADAPTIVE not in table.properties else {})
 
@@ -64,7 +61,6 @@ def bloom_filter_properties(table: IcebergTable, columns: Sequence[str]) -> dict
 def without_bloom_filters(table: IcebergTable, columns: Sequence[str], locations: Collection[str]) -> set[str]:
     """Return data files that lack a filter which a rewrite would write; tasks read their footers.
 
-    :param locations: of data files.
     :raises InputError: tasks cannot read the table's files.
     """
     if not columns or not locations:
@@ -99,10 +95,7 @@ def _lacking(batches: Iterator[pa.RecordBatch], ids: set[int], properties: dict[
 
 
 def _lacks(file: Any, ids: set[int]) -> bool:
-    """Check whether a column in the file has no filter.
-
-    Parquet's writer writes none where all values are in the dictionary, which serves as one.
-    """
+    """Check whether a column in the file has no filter; Parquet writes none where a dictionary has all values."""
     columns = {f.name for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, -1)) in ids}
     chunks = (
         file.metadata.row_group(group).column(leaf)

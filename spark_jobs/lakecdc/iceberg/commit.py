@@ -9,16 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError
-from lakecdc.iceberg.commit_outcome import run_commit
+from lakecdc.iceberg.commit_outcome import retried, run_commit
 from lakecdc.iceberg.fence import LeaseFence
 from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.fence import FloorFence, PositionFence
+    from lakecdc.iceberg.fence import CommitValidator, FloorFence, PositionFence
     from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, MovedRowsGuard
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
@@ -27,14 +26,7 @@ _MERGING = "commit.manifest-merge.enabled"
 
 @dataclass
 class RowChanges:
-    """Changes of one ``RowDelta``.
-
-    :param rows: data files to add.
-    :param deletes: delete files to add.
-    :param removed_rows: data files to remove.
-    :param removed_deletes: delete files to remove.
-    :param summary: entries for the snapshot summary.
-    """
+    """Data and delete files that one ``RowDelta`` adds and removes, and entries for the snapshot summary."""
 
     rows: Sequence[Any] = ()
     deletes: Sequence[Any] = ()
@@ -64,52 +56,41 @@ def append_changes(
     :raises ConflictError: the fence refused, or another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
     """
-    ensure_callbacks(table.spark)
     mark = str(uuid.uuid4())
-    validator = _with_lease(table, fence, mark)
+    validator = _validator(table, fence, mark)
 
-    def commit() -> None:
-        transaction = table.java.newTransaction()
-        with _keep_old_manifests(table, transaction):
-            if truncate is not None:
-                _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
-            _row_delta(transaction.newRowDelta().validateWith(validator), changes, mark).commit()
+    def write(transaction: Any) -> None:
+        if truncate is not None:
+            _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
+        _row_delta(transaction.newRowDelta().validateWith(validator), changes, mark).commit()
+
+    def finish(transaction: Any) -> None:
         if tag:
             move_tag(transaction, tag)
         if then is not None:
             then(transaction)
-        transaction.commitTransaction()
 
-    return run_commit(table, lambda: retried(table, commit), mark, MAIN)
+    return _commit(table, mark, MAIN, write, finish)
 
 
 def commit_aside(
     table: IcebergTable, changes: RowChanges, branch: str, base: Snapshot | None, truncate: Any | None = None
 ) -> Snapshot:
-    """Commit the changes to a separate branch, which replaces one of the same name; see :func:`append_changes`.
-
-    :param base: the snapshot that it starts from; None for a table without snapshots.
-    :param truncate: expression of rows to remove first.
-    :raises ConflictError: another writer won too often.
-    :raises InputError: the rows to remove share files with later ones.
-    """
+    """Commit changes to a branch that starts from ``base`` and replaces any other; see :func:`append_changes`."""
     mark = str(uuid.uuid4())
 
-    def commit() -> None:
-        transaction = table.java.newTransaction()
+    def write(transaction: Any) -> None:
         manage = transaction.manageSnapshots()
         if table.has_branch(branch):
             manage = manage.removeBranch(branch)
         if base is not None:
             manage = manage.createBranch(branch, base.id)
         manage.commit()
-        with _keep_old_manifests(table, transaction):
-            if truncate is not None:
-                _truncate(table, transaction, truncate, changes.summary.get(names.JOB), branch)
-            _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
-        transaction.commitTransaction()
+        if truncate is not None:
+            _truncate(table, transaction, truncate, changes.summary.get(names.JOB), branch)
+        _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
 
-    return run_commit(table, lambda: retried(table, commit), mark, branch)
+    return _commit(table, mark, branch, write)
 
 
 def commit_to_branch(
@@ -126,18 +107,13 @@ def commit_to_branch(
     :param then: further work in the transaction; it must move ``published`` to the branch.
     :raises ConflictError: the fence refused, main is no longer an ancestor of the branch, or another writer won.
     """
-    ensure_callbacks(table.spark)
     mark = str(uuid.uuid4())
-    validator = _with_lease(table, fence, mark)
+    validator = _validator(table, fence, mark)
 
-    def commit() -> None:
-        transaction = table.java.newTransaction()
-        with _keep_old_manifests(table, transaction):
-            _row_delta(transaction.newRowDelta().validateWith(validator).toBranch(branch), changes, mark).commit()
-        then(transaction)
-        transaction.commitTransaction()
+    def write(transaction: Any) -> None:
+        _row_delta(transaction.newRowDelta().validateWith(validator).toBranch(branch), changes, mark).commit()
 
-    return run_commit(table, lambda: retried(table, commit), mark, published)
+    return _commit(table, mark, published, write, then)
 
 
 def replace_deletes(
@@ -175,7 +151,8 @@ def replace_deletes(
                 .validateDeletedFiles()
                 .toBranch(branch)
             )
-            _validate(table, delta, guard, mark)
+            if (validator := _validator(table, guard, mark)) is not None:
+                delta.validateWith(validator)
             _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
 
     return run_commit(table, commit, mark, branch)
@@ -189,34 +166,18 @@ def remove_files(
     The files are selected again at each attempt, from the current table.
 
     :param rows: the condition, an Iceberg expression.
-    :param fence: refuses the commit.
     :param properties: of the table.
     :raises ConflictError: a file has such rows and others, the fence refused, or another writer won too often.
     """
-    ensure_callbacks(table.spark)
     mark = str(uuid.uuid4())
-    validator = _with_lease(table, fence, mark)
+    validator = _validator(table, fence, mark)
 
-    def commit() -> None:
-        transaction = table.java.newTransaction()
-        with _keep_old_manifests(table, transaction):
-            delete = transaction.newDelete().deleteFromRowFilter(rows).validateWith(validator)
-            for key, value in {**summary, names.COMMIT_ID: mark}.items():
-                delete.set(key, value)
-            delete.commit()
-        set_properties(transaction, properties)
-        transaction.commitTransaction()
+    def write(transaction: Any) -> None:
+        delete = transaction.newDelete().deleteFromRowFilter(rows).validateWith(validator)
+        set_summary(delete, summary, mark)
+        delete.commit()
 
-    return run_commit(table, lambda: retried(table, commit), mark, MAIN)
-
-
-def set_properties(transaction: Any, properties: Mapping[str, str]) -> None:
-    """Set properties of the table in a transaction."""
-    if properties:
-        update = transaction.updateProperties()
-        for key, value in properties.items():
-            update = update.set(key, value)
-        update.commit()
+    return _commit(table, mark, MAIN, write, lambda transaction: table.update_properties(properties, transaction))
 
 
 def in_file_order(deletes: Sequence[Any]) -> list[Any]:
@@ -254,30 +215,49 @@ def replace_data_files(
                 rewrite.deleteFile(file)
             for file in changes.rows:
                 rewrite.addFile(file)
-            for key, value in {**changes.summary, names.COMMIT_ID: mark}.items():
-                rewrite.set(key, value)
-            _validate(table, rewrite, guard, mark)
+            set_summary(rewrite, changes.summary, mark)
+            if (validator := _validator(table, guard, mark)) is not None:
+                rewrite.validateWith(validator)
             rewrite.toBranch(branch).commit()
 
     return run_commit(table, commit, mark, branch)
 
 
-def _validate(table: IcebergTable, update: Any, guard: MovedRowsGuard | EqualityDeleteGuard | None, mark: str) -> None:
-    """Let the guard, and the table's lease if this run holds one, validate a commit.
-
-    :param update: Java ``SnapshotUpdate``.
-    """
-    validator = _with_lease(table, guard, mark)
-    if validator is not None:
-        ensure_callbacks(table.spark)
-        update.validateWith(validator)
+def set_summary(update: Any, summary: Mapping[str, str], mark: str) -> None:
+    """Add entries and the commit's mark to the summary of a Java ``SnapshotUpdate``."""
+    for key, value in {**summary, names.COMMIT_ID: mark}.items():
+        update.set(key, value)
 
 
-def _with_lease(table: IcebergTable, validator: Any, mark: str) -> Any:
+def _validator(table: IcebergTable, validator: CommitValidator | None, mark: str) -> CommitValidator | None:
     """Return the validator of a commit, preceded by the table's lease if this run holds one."""
     if validator is not None:
         validator.mark = mark
-    return validator if table.lease is None else LeaseFence(table, validator, mark)
+    if table.lease is not None:
+        validator = LeaseFence(table, validator, mark)
+    if validator is not None:
+        ensure_callbacks(table.spark)
+    return validator
+
+
+def _commit(
+    table: IcebergTable,
+    mark: str,
+    branch: str,
+    write: Callable[[Any], None],
+    then: Callable[[Any], None] | None = None,
+) -> Snapshot:
+    """Commit files and further work in one transaction, with retries."""
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        with _keep_old_manifests(table, transaction):
+            write(transaction)
+        if then is not None:
+            then(transaction)
+        transaction.commitTransaction()
+
+    return run_commit(table, lambda: retried(table, commit), mark, branch)
 
 
 @contextmanager
@@ -296,8 +276,8 @@ def _committed(table: IcebergTable) -> Iterator[Any]:
 def _keep_old_manifests(table: IcebergTable, transaction: Any) -> Iterator[None]:
     """Prevent a transaction from merging manifests if some belong to a spec whose column was dropped.
 
-    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``), and these would lose
-    their partition values, by which readers pair data files with deletes.
+    A commit merges the manifests of every spec that it adds nothing to (``ManifestMergeManager``); these would lose the
+    partition values by which readers pair data files with deletes.
     """
     if not specs_by_dropped_columns(table):
         yield
@@ -334,8 +314,7 @@ def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
         delta.removeRows(file)
     for file in changes.removed_deletes:
         delta.removeDeletes(file)
-    for key, value in {**changes.summary, names.COMMIT_ID: mark}.items():
-        delta.set(key, value)
+    set_summary(delta, changes.summary, mark)
     return delta
 
 

@@ -1,11 +1,11 @@
-"""Execution of commits, and the meaning of their errors."""
+"""Execution of commits: retries, and the meaning of their errors."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
 from lakecdc.contract.secrets import mask
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
-    """Execute a commit and interpret its errors.
+    """Execute a commit, interpret its errors and return its snapshot.
 
     The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So after any error the table
     is searched for the commit's mark before it counts as a conflict, upon which the caller deletes its files.
 
-    :return: the commit's snapshot.
     :raises ConflictError: it was refused.
     :raises CommitStateUnknownError: the table does not show it, or cannot be read.
     """
@@ -53,7 +53,6 @@ def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]
     """Commit something that has certainly not arrived if it fails, and raise conflicts as such.
 
     :param what: describes a conflict.
-    :param hint: what to do then.
     :raises ConflictError: another writer was faster.
     :raises CommitStateUnknownError: the catalog did not say whether it arrived.
     """
@@ -71,8 +70,7 @@ def conflict_errors(table: IcebergTable, what: str, hint: str) -> Iterator[None]
 def _overtaken(error: Exception) -> bool:
     """Check whether the start snapshot left the branch, or the table's format was upgraded since.
 
-    That happens by a rollback or another job's expiry. Iceberg reports it as an illegal argument, which Spark converts
-    to its own exception.
+    That happens by a rollback or another job's expiry. Iceberg reports an illegal argument, which Spark converts.
     """
     messages = (
         "is not an ancestor of",
@@ -90,10 +88,45 @@ def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot 
 
 
 def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
-    """Commit a transaction; compatible commits of other writers may come before it.
+    """Commit a Java ``Transaction``; compatible commits of other writers may come before it.
 
-    :param transaction: Java ``Transaction``.
     :param mark: commit id in the summary of its last snapshot.
     :raises ConflictError: another writer was faster.
     """
     return run_commit(table, transaction.commitTransaction, mark, MAIN)
+
+
+class MetadataMovedError(ConflictError):
+    """The table has changed since the commit was prepared."""
+
+
+_ATTEMPTS = 20
+
+
+def retried(table: IcebergTable, commit: Callable[[], T]) -> T:
+    """Execute a commit that creates, moves or removes branches or tags, with at most 20 attempts.
+
+    Iceberg retries a commit of files by itself. It retries one of references, alone or in a transaction, with its
+    original metadata (``UpdateSnapshotReferencesOperation`` of 1.12), so that any other commit in between fails it
+    however many retries the table allows.
+
+    :param commit: starts from the table's metadata at each call.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+    attempts = Retrying(
+        retry=retry_if_exception(_is_overtaken),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.05, max=2),
+        before_sleep=lambda _: _refresh(table),
+        reraise=True,
+    )
+    return attempts(commit)
+
+
+def _is_overtaken(error: BaseException) -> bool:
+    return isinstance(error, MetadataMovedError) or java_class_name(error) == "CommitFailedException"
+
+
+def _refresh(table: IcebergTable) -> None:
+    table.refresh()

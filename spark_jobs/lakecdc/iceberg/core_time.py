@@ -22,8 +22,7 @@ _ENDS_ARRIVE_MS = 2000
 class CoreTime:
     """CPU time of the tasks since its creation: of executors, and of :func:`counted` Python tasks.
 
-    Spark reports executors by stage, for the newest thousand (``spark.ui.retainedStages``), but not the processes that
-    run Python.
+    Spark reports executors by stage, the newest thousand (``spark.ui.retainedStages``), but not Python processes.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -62,14 +61,10 @@ class _Counted:
 
 
 def counted(spark: SparkSession, task: Callable[[Iterator[Any]], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
-    """Include the CPU time of a Python task in :class:`CoreTime`.
-
-    :param task: for ``mapInArrow``.
-    """
+    """Include the CPU time of a Python task for ``mapInArrow`` in :class:`CoreTime`."""
     return _Counted(task, _in_python(spark.sparkContext))
 
 
 @lru_cache(maxsize=1)
 def _in_python(context: SparkContext) -> Accumulator[float]:
-    """Return the accumulator of an application's counted seconds."""
     return context.accumulator(0.0)

@@ -18,7 +18,6 @@ from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 log = logging.getLogger(__name__)
 
 _SIDE_TABLE = {"format-version": "2", "commit.retry.num-retries": "20"}
@@ -36,10 +35,8 @@ def spark_types(table: IcebergTable) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """Definition of a table to create.
+    """Definition of a table to create: columns as name, Spark SQL type and NOT NULL, and transforms in SQL.
 
-    :param columns: name, Spark SQL type, NOT NULL.
-    :param partition_by: transforms in SQL.
     :param identifier: the key columns, NOT NULL; may be empty.
     """
 
@@ -60,9 +57,8 @@ def create_side_table(
 ) -> IcebergTable:
     """Create a table that ingestion maintains beside its targets: without a key, and with several writers.
 
-    :param columns: name, Spark SQL type, NOT NULL.
-    :param partition_by: transforms in SQL.
-    :param properties: further ones.
+    See :class:`TableDefinition`.
+
     :raises InputError: Iceberg refuses the definition.
     """
     settings = {**_SIDE_TABLE, **(properties or {})}
@@ -128,10 +124,9 @@ def make_view(table: IcebergTable, hidden: Sequence[str], suffix: str = "_view")
 
 
 def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]:
-    """Add missing columns and widen types where Iceberg allows it, in one schema commit.
+    """Add missing columns and widen types where Iceberg allows it, in one schema commit; return the changes.
 
     :param columns: current names and Spark SQL types at the source.
-    :return: changes, for the report.
     :raises InputError: a column cannot be changed to its new type, or a new name differs from a column's only in case;
         nothing is changed then.
     """
@@ -154,7 +149,6 @@ def evolve(table: IcebergTable, columns: Sequence[tuple[str, str]]) -> list[str]
 
 
 def _check_case(table: IcebergTable, name: str, lowered: Mapping[str, str]) -> None:
-    """Refuse a new column that Spark cannot distinguish from an existing one."""
     if name.lower() in lowered:
         raise InputError(
             f"The source's column {name!r} differs from the table's {lowered[name.lower()]!r} only in case.",
@@ -164,10 +158,7 @@ def _check_case(table: IcebergTable, name: str, lowered: Mapping[str, str]) -> N
 
 
 def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    """Rename columns and set properties in one commit; columns keep their field ids and may swap names.
-
-    :param names: the new name by the old one.
-    """
+    """Rename columns, which keep their field ids and may swap names, and set properties in one commit."""
     transaction = table.java.newTransaction()
     update = transaction.updateSchema()
     for old, new in names.items():
@@ -175,11 +166,7 @@ def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Ma
     # Iceberg renames one by one, and loses identifier fields whose names are swapped
     update.setIdentifierFields(_string_set(table.spark, [names.get(c, c) for c in table.identifier_columns]))
     update.commit()
-    if properties:
-        noted = transaction.updateProperties()
-        for key, value in properties.items():
-            noted.set(key, value)
-        noted.commit()
+    table.update_properties(properties, transaction)
     transaction.commitTransaction()
     table.refresh()
 
@@ -199,25 +186,25 @@ def column_path(table: IcebergTable, name: str) -> str:
 
 
 def live_specs(table: IcebergTable) -> dict[int, list[str]]:
-    """Return the partition specs that live data files may have, each with its source columns.
-
-    Reads the manifest list alone, so that the cost does not grow with the table.
-    """
+    """Return the specs that live data files may have with their source columns, from the manifest list alone."""
     head = table.java.currentSnapshot()
     return {spec_id: spec_columns(table, spec_id) for spec_id in sorted(live_spec_ids(table, head))} if head else {}
 
 
 def live_spec_ids(table: IcebergTable, snapshot: Any) -> set[int]:
     """Return the ids of the specs that live data files of a Java ``Snapshot`` may have."""
-    manifests = listed(snapshot.dataManifests(table.java.io()))
-    return {int(m.partitionSpecId()) for m in manifests if m.hasAddedFiles() or m.hasExistingFiles()}
+    return {int(m.partitionSpecId()) for m in listed(snapshot.dataManifests(table.java.io())) if has_live_files(m)}
+
+
+def has_live_files(manifest: Any) -> bool:
+    """Check whether a Java ``ManifestFile`` lists live files."""
+    return bool(manifest.hasAddedFiles() or manifest.hasExistingFiles())
 
 
 def spec_columns(table: IcebergTable, spec_id: int) -> list[str]:
     """Return the source columns of a partition spec; a dropped one by its field id."""
     schema, spec = table.java.schema(), table.java.specs().get(spec_id)
-    ids = [f.sourceId() for f in listed(spec.fields()) if f.transform().toString() != "void"]
-    return [schema.findColumnName(field_id) or f"dropped column {field_id}" for field_id in ids]
+    return [schema.findColumnName(field_id) or f"dropped column {field_id}" for field_id, _ in _fields(spec)]
 
 
 def unpartitioned_specs(table: IcebergTable) -> frozenset[int]:
@@ -238,32 +225,35 @@ def has_several_specs(table: IcebergTable) -> bool:
 
 def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
     """Return a spec's transforms as Spark SQL over the table's columns, to cluster rows before a write."""
-    fields = [(f.sourceId(), str(f.transform().toString())) for f in listed(table.java.specs().get(spec_id).fields())]
-    return [transformed(table, source_id, transform) for source_id, transform in fields if transform != "void"]
+    return [transformed(table, *field) for field in _fields(table.java.specs().get(spec_id))]
 
 
 def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
-    """Return a partition value as Spark SQL over the table's columns.
-
-    :param source_id: field id of the column.
-    :param transform: Iceberg's text of it, such as ``bucket[16]``.
-    """
+    """Return a partition value as Spark SQL over the table's columns; the transform is such as ``bucket[16]``."""
     column = column_path(table, str(table.java.schema().findColumnName(source_id)))
-    return column if transform == "identity" else f"{quoted(table.catalog)}.system.{_call(transform, column)}"
+    return apply_transform(table.catalog, transform, column)
+
+
+def apply_transform(catalog: str, transform: str, value: str) -> str:
+    """Return a transform of a value as Spark SQL; see :func:`transformed`."""
+    return value if transform == "identity" else f"{quoted(catalog)}.system.{_call(transform, value)}"
 
 
 def partitioning(table: IcebergTable) -> list[str]:
     """Return the current partition spec as transforms in SQL, to create another table like it."""
-    fields = [(f.sourceId(), str(f.transform().toString())) for f in listed(table.java.spec().fields())]
-    columns = [(column_path(table, str(table.java.schema().findColumnName(i))), how) for i, how in fields]
-    return [column if how == "identity" else _call(how, column) for column, how in columns if how != "void"]
+    schema, fields = table.java.schema(), _fields(table.java.spec())
+    columns = [(column_path(table, str(schema.findColumnName(source_id))), how) for source_id, how in fields]
+    return [column if how == "identity" else _call(how, column) for column, how in columns]
+
+
+def _fields(spec: Any) -> list[tuple[int, str]]:
+    """Return source column ids and transforms of a Java ``PartitionSpec``, without fields that are always null."""
+    fields = [(int(field.sourceId()), str(field.transform().toString())) for field in listed(spec.fields())]
+    return [(source_id, transform) for source_id, transform in fields if transform != "void"]
 
 
 def _call(transform: str, column: str) -> str:
-    """Return a transform as a function of Spark SQL.
-
-    :param transform: Iceberg's text of it, such as ``bucket[16]``.
-    """
+    """Return a transform of Iceberg, such as ``bucket[16]``, as a function of Spark SQL."""
     function, _, argument = transform.partition("[")
     arguments = f"{argument.rstrip(']')}, " if argument else ""
     name = {"year": "years", "month": "months", "day": "days", "hour": "hours"}.get(function, function)

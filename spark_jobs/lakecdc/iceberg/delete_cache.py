@@ -25,10 +25,7 @@ def stop_sharing_deletes(spark: SparkSession) -> None:
 
 
 def has_promoted_column(schemas: Iterable[Mapping[str, Any]]) -> bool:
-    """Check whether a column, including nested ones, has had more than one type.
-
-    :param schemas: all schemas that a table has had, in Iceberg's JSON.
-    """
+    """Check whether a column, nested ones included, has more than one type in the schemas (Iceberg's JSON)."""
     types: dict[int, str] = {}
     return any(types.setdefault(id, kind) != kind for schema in schemas for id, kind in _primitives(schema))
 

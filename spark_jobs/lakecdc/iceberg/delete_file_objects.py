@@ -26,8 +26,7 @@ class WrittenDeletes:
     :param added: number of them that no position delete covered before.
     :param lowest: smallest position.
     :param highest: largest position.
-    :param offset: first byte of the deletion vector; None in a Parquet file.
-    :param length: bytes of the deletion vector; None in a Parquet file.
+    :param offset: first byte of the deletion vector; None in a Parquet file, like its length.
     """
 
     file_number: int
@@ -42,13 +41,9 @@ class WrittenDeletes:
 
 
 def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) -> Any:
-    """Describe written position deletes to Iceberg, with the spec and partition of the data file.
+    """Return the Java ``DeleteFile`` of positions, with the spec and partition of their Java ``DataFile``.
 
-    The equality delete's partition would be wrong: readers refuse a position delete of another partition than its data
-    file.
-
-    :param data_file: Java ``DataFile`` that the positions belong to.
-    :return: Java ``DeleteFile`` for a commit of this session.
+    Readers refuse a position delete of another partition than its data file, such as the equality delete's.
     """
     builder = (
         jvm(table.spark)
@@ -61,17 +56,13 @@ def delete_file(table: IcebergTable, data_file: Any, written: WrittenDeletes) ->
     if data_file.partition().size():
         builder = builder.withPartition(data_file.partition())
     if written.offset is None:
-        builder = builder.withFormat("PARQUET").withMetrics(_metrics(table, data_file.location(), written))
+        lower, upper = (_bounds(table, data_file.location(), at) for at in (written.lowest, written.highest))
+        metrics = jvm(table.spark).org.apache.iceberg.Metrics(written.records, None, None, None, None, lower, upper)
+        builder = builder.withFormat("PARQUET").withMetrics(metrics)
     else:
         builder = builder.withFormat("PUFFIN").withRecordCount(written.records)
         builder = builder.withContentOffset(written.offset).withContentSizeInBytes(written.length)
     return builder.build()
-
-
-def _metrics(table: IcebergTable, path: str, written: WrittenDeletes) -> Any:
-    lower = _bounds(table, path, written.lowest)
-    upper = _bounds(table, path, written.highest)
-    return jvm(table.spark).org.apache.iceberg.Metrics(written.records, None, None, None, None, lower, upper)
 
 
 def _bounds(table: IcebergTable, path: str, position: int) -> Any:

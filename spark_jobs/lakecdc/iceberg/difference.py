@@ -41,8 +41,8 @@ def differences(table: IcebergTable, since: Snapshot | None, until: Snapshot) ->
 
     A rewrite (``replace``) changes no row, but all its files differ after it. It is skipped if that reads fewer bytes.
 
-    :param since: the first snapshot; None compares with an empty table.
-    :param until: the second; if it does not descend from the first, there is one comparison.
+    :param since: None compares with an empty table.
+    :param until: if it does not descend from the first, there is one comparison.
     """
     if since is None:
         return [difference(table, None, until.id)]
@@ -76,8 +76,8 @@ def stretches(since: Snapshot, ancestors: Sequence[Snapshot]) -> list[tuple[int,
 def difference(table: IcebergTable, since: int | None, until: int) -> Difference:
     """Compare the data files of two snapshots, and the delete files that Iceberg's planning pairs them with.
 
-    :param since: id of the first snapshot; None compares with an empty table.
-    :param until: id of the second; neither has to be an ancestor of the other.
+    :param since: None compares with an empty table.
+    :param until: neither has to be an ancestor of the other.
     """
     first, second = _State(table, since), _State(table, until)
     changed = [at for at in first.deletes.keys() & second.deletes.keys() if first.deletes[at] != second.deletes[at]]
@@ -118,9 +118,7 @@ class _State:
         self._places = {at: place for place, at in enumerate(self.deletes)}
 
     def size(self, locations: Iterable[str]) -> int:
-        """Sum the bytes of some data files."""
         return sum(self._bytes[at] for at in locations)
 
     def tasks(self, locations: Iterable[str]) -> Any:
-        """Return a Java list of the scan tasks of some data files."""
         return self._calls.chosen(self._all, [self._places[at] for at in sorted(locations)])

@@ -7,18 +7,18 @@ tags move with it. The action is used afterwards for what it does well: finding 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import java_calls
-from lakecdc.iceberg.commit_outcome import conflict_errors
+from lakecdc.iceberg.commit_outcome import MetadataMovedError, conflict_errors, retried
 from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.iceberg.refs import put_refs
-from lakecdc.iceberg.retry import MetadataMovedError, retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,22 +29,7 @@ if TYPE_CHECKING:
 
 _OPERATIONS, _METADATA = "org.apache.iceberg.TableOperations", "org.apache.iceberg.TableMetadata"
 _BY_SNAPSHOT = ("snapshots", "statistics", "partition-statistics")
-
-
-@dataclass(frozen=True)
-class Deleted:
-    """Number of files that an expiry deleted."""
-
-    deleted_data_files: int = 0
-    deleted_position_delete_files: int = 0
-    deleted_equality_delete_files: int = 0
-    deleted_manifests: int = 0
-    deleted_manifest_lists: int = 0
-    deleted_statistics_files: int = 0
-
-    def metrics(self) -> dict[str, int]:
-        """Return the numbers for the report."""
-        return asdict(self)
+_DELETED = ("DataFiles", "PositionDeleteFiles", "EqualityDeleteFiles", "Manifests", "ManifestLists", "StatisticsFiles")
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,6 @@ class Expiry:
     :param history: the plan's base.
     :param older_than_ms: snapshots from before this time expire, in milliseconds since 1970.
     :param retain_last: snapshots kept on every branch.
-    :param expired: ids of the expiring snapshots.
     :param refs: tags to set in the same commit.
     """
 
@@ -70,7 +54,7 @@ def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> f
 
     Branches' own ``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` count, as do refs whose age has passed.
 
-    :param older_than_ms: snapshots from before this time expire, in milliseconds since 1970.
+    :param older_than_ms: milliseconds since 1970.
     :param retain_last: snapshots kept on every branch.
     """
     calls = java_calls(table.spark)
@@ -82,8 +66,7 @@ def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> f
 def expire(table: IcebergTable, plan: Callable[[], Expiry]) -> Expiry:
     """Remove snapshots and overdue refs from the metadata, and set tags, in one commit without deleting files.
 
-    :param plan: called again whenever another writer was faster.
-    :return: the executed plan.
+    :param plan: called again whenever another writer was faster; the executed one is returned.
     :raises ConflictError: other writers won too often.
     """
 
@@ -105,15 +88,15 @@ def expire(table: IcebergTable, plan: Callable[[], Expiry]) -> Expiry:
     return done
 
 
-def delete_unreachable(table: IcebergTable, before: History, after: History) -> Deleted:
-    """Delete the files that only expired snapshots referenced.
+def delete_unreachable(table: IcebergTable, before: History, after: History) -> dict[str, int]:
+    """Delete the files that only expired snapshots referenced, and return their numbers for the report.
 
     Iceberg's action reads the metadata, commits, reads it again, and deletes what only the first read had. Here it gets
     both in turn, and its commit does nothing.
-
-    :param after: read after the snapshots were expired.
     """
     gone = before.snapshots.keys() - after.snapshots.keys()
+    if not gone:
+        return dict.fromkeys(map(_metric, _DELETED), 0)
     both = dict(after.document)
     for key in _BY_SNAPSHOT:
         went = [entry for entry in before.document.get(key, []) if entry["snapshot-id"] in gone]
@@ -123,14 +106,11 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
     view = jvm(table.spark).org.apache.iceberg.BaseTable(operations, table.name)
     action = spark_actions(table.spark).expireSnapshots(view)
     result = action.option("stream-results", "true").execute()
-    return Deleted(
-        int(result.deletedDataFilesCount()),
-        int(result.deletedPositionDeleteFilesCount()),
-        int(result.deletedEqualityDeleteFilesCount()),
-        int(result.deletedManifestsCount()),
-        int(result.deletedManifestListsCount()),
-        int(result.deletedStatisticsFilesCount()),
-    )
+    return {_metric(kind): int(getattr(result, f"deleted{kind}Count")()) for kind in _DELETED}
+
+
+def _metric(kind: str) -> str:
+    return "deleted" + re.sub("([A-Z])", r"_\1", kind).lower()
 
 
 def missing_files(table: IcebergTable, locations: Collection[str]) -> list[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from lakecdc.contract import errors
 from lakecdc.contract.errors import CommitStateUnknownError, LakecdcError
 from lakecdc.contract.refusals import is_refusal
-from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS
+from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS, java_causes
 
-_MAX_CAUSES = 20
 # Python's errors may have any name, those of libraries have their module in front
 _BLAME = re.compile(r"([\w.]*(Error|Exception)|(?!org\.apache\.)\w+(\.\w+)+): \S")
 # a trace has only the message of these
@@ -39,25 +37,24 @@ class Explanation:
 
 
 def explain(error: BaseException) -> Explanation | None:
-    """Explain a py4j or Spark exception; return None for any other.
-
-    :param error: the caught exception.
-    """
-    java = _java(error)
-    if java is None:
+    """Explain a py4j or Spark exception; return None for any other."""
+    causes = list(java_causes(error))
+    if not causes:
         # pyspark keeps only the trace of what a Python task raises
         trace = str(error) if type(error).__name__ == "PythonException" else ""
         blamed = _blamed(trace)
         return Explanation(blamed, False) if blamed else None
     state, file, refused = None, None, False
-    for innermost in _causes(java):
-        state, file = _sql_state(innermost) or state, _file(innermost) or file
-        refused = refused or _is_refusal(innermost)
+    for cause in causes:
+        state, read = _sql_state(cause) or state, _FILE.search(f"{cause.getMessage() or ''} ")
+        file = read[1] if read else file
+        refused = refused or _is_refusal(cause)
+    innermost = causes[-1]
     message = str(innermost.getMessage() or "").strip()
     lines = message.splitlines() or [""]
-    cause = _blamed(message) or lines[0].strip()
+    reason = _blamed(message) or lines[0].strip()
     name = innermost.getClass().getSimpleName()
-    text = cause if _BLAME.match(cause) else f"{name}: {cause}"
+    text = reason if _BLAME.match(reason) else f"{name}: {reason}"
     where = f", in {file}" if file and file not in text else ""
     bad_data = (state or "").startswith(("22", "P0001")) or _IS_NULL in text
     return Explanation(f"{text}{where}", bad_data, refused)
@@ -67,12 +64,8 @@ def as_ours(error: BaseException, table: str | None = None) -> LakecdcError | No
     """Return the lakecdc error behind an exception; None for any other.
 
     That is an error raised in a task, or an unknown commit state of a Spark statement.
-
-    :param error: the caught exception.
-    :param table: the table it happened to.
     """
-    java = _java(error)
-    if java is not None and any(cause.getClass().getSimpleName() == COMMIT_STATE_UNKNOWN for cause in _causes(java)):
+    if COMMIT_STATE_UNKNOWN in _class_names(error):
         return unknown_commit(table)
     explanation = explain(error)
     match = _OURS.match(explanation.text) if explanation else None
@@ -82,8 +75,7 @@ def as_ours(error: BaseException, table: str | None = None) -> LakecdcError | No
 
 def is_conflict(error: BaseException) -> bool:
     """Check whether a Spark statement lost against another writer's commit."""
-    java = _java(error)
-    return java is not None and any(cause.getClass().getSimpleName() in CONFLICTS for cause in _causes(java))
+    return not CONFLICTS.isdisjoint(_class_names(error))
 
 
 def unknown_commit(table: str | None) -> CommitStateUnknownError:
@@ -95,30 +87,14 @@ def unknown_commit(table: str | None) -> CommitStateUnknownError:
     )
 
 
-def _java(error: BaseException) -> Any:
-    """Return the Java exception behind one of py4j's or Spark's; None if there is none."""
-    java = getattr(error, "java_exception", None)
-    return java if java is not None else getattr(error, "_origin", None)
-
-
-def _causes(java: Any) -> Iterator[Any]:
-    """Yield a Java exception and its causes, outermost first."""
-    for _ in range(_MAX_CAUSES):
-        yield java
-        java = java.getCause()
-        if java is None:
-            return
+def _class_names(error: BaseException) -> set[str]:
+    return {str(cause.getClass().getSimpleName()) for cause in java_causes(error)}
 
 
 def _blamed(trace: str) -> str | None:
     """Return the last line of a Python task's trace that names an error."""
     lines = [line.strip() for line in trace.splitlines()]
     return next((line for line in reversed(lines) if _BLAME.match(line)), None)
-
-
-def _file(java: Any) -> str | None:
-    match = _FILE.search(f"{java.getMessage() or ''} ")
-    return match[1] if match else None
 
 
 def _is_refusal(java: Any) -> bool:

@@ -1,20 +1,24 @@
-"""Facts about SQL expressions from Spark's parser."""
+"""SQL expressions as Spark's parser sees them, and Iceberg's and Catalyst's own expressions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.jvm import jvm
 
 if TYPE_CHECKING:
-    from typing import Any
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-    from pyspark.sql import DataFrame, SparkSession
+    from lakecdc.iceberg.table import IcebergTable
+
+#: about two percent false positives
+_BITS_PER_VALUE = 8
+#: 32 MiB; above it more rows pass, which costs time but never loses rows
+_MAX_BITS = 1 << 28
 
 
 def referenced_columns(spark: SparkSession, sql: str) -> set[str]:
-    """Return the names in an expression, without resolving them; ``*`` for a star.
-
-    Of a nested name such as ``address.city`` only the first part counts.
-    """
+    """Return the names in an expression, unresolved: the first part of a nested name, ``*`` for a star."""
     leaves = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql).collectLeaves()
     names = set()
     for index in range(leaves.size()):
@@ -37,3 +41,48 @@ def _has_window(plan: Any) -> bool:
     children = plan.children()
     below = any(_has_window(children.apply(i)) for i in range(children.size()))
     return below or plan.getClass().getSimpleName() == "Window"
+
+
+def every_row(table: IcebergTable) -> Any:
+    """Return the Iceberg expression that matches each row."""
+    return jvm(table.spark).org.apache.iceberg.expressions.Expressions.alwaysTrue()
+
+
+def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:
+    """Build an Iceberg expression such as ``lessThan(column, value)``."""
+    return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
+
+
+def rows_below(table: IcebergTable, column: str, value: str) -> Any:
+    """Build the Iceberg expression of rows with a lower value in a column.
+
+    ``lessThan`` alone is true for a partition of nulls, which Iceberg compares as the lowest value.
+    """
+    known = row_filter(table, column, "lessThan", value)
+    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
+    return getattr(expressions, "and")(expressions.notNull(column), known)
+
+
+def might_contain(values: DataFrame, hashes: Column, count: int, probe: Column) -> Column:
+    """Return a condition that holds for every row whose hash is among the values', and for few others.
+
+    Spark builds such filters for its own joins only where it expects the built side to be selective, which it cannot
+    know about delete files.
+
+    :param values: the frame to build the filter from, in a job that runs at once.
+    :param hashes: 64-bit hash of its rows.
+    :param count: upper bound of its rows.
+    :param probe: the same hash of the rows to filter.
+    """
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    view = jvm(values.sparkSession)
+    bits = min(max(count * _BITS_PER_VALUE, 1024), _MAX_BITS)
+    filter_built = values.select(hashes.alias("hash"))._jdf.stat().bloomFilter("hash", max(count, 1), bits)
+    content = view.java.io.ByteArrayOutputStream()
+    filter_built.writeTo(content)
+    expressions, types = view.org.apache.spark.sql.catalyst.expressions, view.org.apache.spark.sql.types
+    literal = expressions.Literal(content.toByteArray(), types.DataTypes.BinaryType)
+    utils = view.org.apache.spark.sql.classic.ExpressionUtils
+    condition = expressions.BloomFilterMightContain(literal, utils.expression(probe._jc))
+    return ClassicColumn(utils.column(condition))

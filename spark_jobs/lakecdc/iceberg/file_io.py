@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import java_class_name, java_message, listed, mapping
+from lakecdc.iceberg.jvm import java_message, listed, mapping
+from lakecdc.iceberg.stored_files import delete_folder
 from lakecdc.metadata.marked_folders import mark
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.unwanted_imports import without_pandas
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile, OutputFile
-    from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -27,10 +27,7 @@ _STORAGE = ("s3.", "client.", "gcs.", "adls.", "oss.", "hdfs.")
 
 
 def storage_properties(table: IcebergTable) -> dict[str, str]:
-    """Return the settings of the table's FileIO in pyiceberg's names, including vended credentials.
-
-    :return: secret: pass it to tasks, never to a log.
-    """
+    """Return the secret settings of the table's FileIO, with vended credentials, in pyiceberg's names for tasks."""
     io = table.java.io()
     settings = mapping(io.properties())
     for credential in _vended(io):
@@ -51,28 +48,22 @@ def to_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
 def marked_location(table: IcebergTable, below: str = "") -> str:
     """Return a location for data and delete files, as the table's location provider places new ones.
 
-    One of its folders is named after the job and the Spark application, see ``lakecdc.metadata.marked_folders``.
-
-    :param below: path below that folder.
+    One folder is named after the job and the Spark application (``lakecdc.metadata.marked_folders``), above ``below``.
     """
-    name = "/".join(filter(None, (_folder_of(table.spark), below)))
-    return str(table.java.locationProvider().newDataLocation(name))
+    # the name is the session's: a process may run several jobs, one after another, in one application
+    job, context = str(table.spark.conf.get("spark.app.name")), table.spark.sparkContext
+    folder = mark(job.removeprefix(APPLICATION_PREFIX), context.startTime, context.applicationId).folder
+    return str(table.java.locationProvider().newDataLocation("/".join(filter(None, (folder, below)))))
 
 
 def new_folder(table: IcebergTable, purpose: str) -> str:
-    """Return a unique location in the application's folder.
-
-    :param purpose: first part of the folder's name.
-    """
+    """Return a unique location in the application's folder, whose name begins with the purpose."""
     return marked_location(table, f"{purpose}-{uuid.uuid4()}")
 
 
 @contextmanager
 def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
-    """Yield a new folder, discarded if the work that writes to it fails.
-
-    :param purpose: see :func:`new_folder`.
-    """
+    """Yield a folder of :func:`new_folder`, discarded if the work that writes to it fails."""
     folder = new_folder(table, purpose)
     try:
         yield folder
@@ -84,11 +75,9 @@ def folder_of_work(table: IcebergTable, purpose: str) -> Iterator[str]:
 def discard_folder(table: IcebergTable, folder: str) -> None:
     """Delete everything below a location of :func:`new_folder`, without raising; orphan removal finds the rest."""
     try:
-        table.java.io().deletePrefix(folder)
+        delete_folder(table, folder)
     except Exception as error:
-        # local and Hadoop file systems report a folder without files
-        if java_class_name(error) != "UncheckedIOException" or "FileNotFound" not in java_message(error):
-            log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
+        log.warning("%s: files below %s were left: %s", table.name, folder, java_message(error))
 
 
 def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
@@ -101,33 +90,21 @@ def discard_files(table: IcebergTable, locations: Iterable[str]) -> None:
 
 
 def output(properties: Mapping[str, str], location: str) -> OutputFile:
-    """Open an output file in a Python task.
-
-    :param properties: from :func:`storage_properties`.
-    """
+    """Open an output file in a Python task, with :func:`storage_properties`."""
     return _file_io(properties, location).new_output(location)
 
 
 def source(properties: Mapping[str, str], location: str) -> InputFile:
-    """Open an input file in a Python task.
-
-    :param properties: from :func:`storage_properties`.
-    """
+    """Open an input file in a Python task, with :func:`storage_properties`."""
     return _file_io(properties, location).new_input(location)
 
 
 def reaches(location: str) -> bool:
     """Check whether :func:`output` and :func:`source` support a location: pyiceberg parses URLs and truncates some.
 
-    Partition values do not matter, because Iceberg escapes them in its locations.
+    Partition values do not matter, because Iceberg escapes them.
     """
     return not {"#", "?"}.intersection(location)
-
-
-def _folder_of(spark: SparkSession) -> str:
-    # of the session: a process may run several jobs, one after another, in one application
-    job, context = str(spark.conf.get("spark.app.name")), spark.sparkContext
-    return mark(job.removeprefix(APPLICATION_PREFIX), context.startTime, context.applicationId).folder
 
 
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:

@@ -1,10 +1,10 @@
-"""Data files with the deletes that apply to them, as paired by Iceberg's scan planning."""
+"""Data files with the deletes that apply to them, as paired by Iceberg's scan planning, or without some deletes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakecdc.iceberg.bulk import (
@@ -18,12 +18,12 @@ from lakecdc.iceberg.bulk import (
     java_calls,
 )
 from lakecdc.iceberg.jvm import jvm
-from lakecdc.iceberg.live_deletes import delete_file_set, java_deletes
+from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, field_types
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
-    from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes
+    from lakecdc.iceberg.live_deletes import DeleteKey, PositionDelete, Scopes
     from lakecdc.iceberg.table import IcebergTable
 
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
@@ -37,7 +37,6 @@ class FileTask:
     """A data file whose deletes are to be rewritten.
 
     :param number: short name of the file in data frames.
-    :param spec_id: its partition spec.
     :param scope: number of its (spec, partition).
     :param sequence_number: data sequence number.
     :param records: rows, including deleted ones.
@@ -45,7 +44,7 @@ class FileTask:
     :param equality_deletes: number of equality deletes that apply.
     :param astray: whether one of those equality deletes is of another scope.
     :param paired: whether Iceberg's task with every delete is stored; it is not if there are too many pairs.
-    :param found: the store of its task.
+    :param store: has its task.
     """
 
     number: int
@@ -75,8 +74,8 @@ class OtherDelete:
     """A position-delete file or deletion vector that applies to a data file.
 
     :param format: as Iceberg names it, such as PUFFIN or PARQUET.
-    :param offset: first byte of the vector; None in a file of another format.
-    :param length: bytes of the vector; None in a file of another format.
+    :param offset: first byte of a vector.
+    :param length: bytes of a vector.
     :param file_scoped: whether it names positions of one data file only.
     """
 
@@ -93,10 +92,7 @@ class OtherDelete:
 
 
 class PlannedTasks:
-    """Iceberg's scan tasks of the planned data files, kept in the JVM at the index of their number.
-
-    :param equality: the live equality deletes.
-    """
+    """Iceberg's scan tasks of the planned data files, kept in the JVM at the index of their number."""
 
     def __init__(self, table: IcebergTable, equality: Sequence[EqualityDelete]) -> None:
         calls, view = java_calls(table.spark), jvm(table.spark)
@@ -123,10 +119,7 @@ class PlannedTasks:
         return [*facts, self._calls.method(COLLECTION, "size")(self.deletes), self._size_of_equality()]
 
     def keep(self, tasks: Any, paired: int) -> None:
-        """Add a Java list of tasks.
-
-        :param paired: number of them to store with every delete.
-        """
+        """Add a Java list of tasks, storing the first ``paired`` with every delete."""
         self.paired.addAll(tasks.subList(0, paired))
         self.bare.addAll(self._calls.mapped(tasks, self._builder.with_deletes(self._others)))
 
@@ -151,10 +144,7 @@ class PlannedTasks:
         return [tuple(OtherDelete(*delete) for delete in deletes) for (deletes,) in rows]
 
     def without(self, deletes: Any) -> PlannedTasks:
-        """Return the tasks as if some equality deletes did not apply.
-
-        :param deletes: Java set of them.
-        """
+        """Return the tasks as if the equality deletes of a Java set did not apply."""
         left, stay = copy(self), self._those(self._negated(self.among(deletes)))
         left.paired = self._calls.mapped(self.paired, self._builder.with_deletes(stay))
         return left
@@ -165,11 +155,7 @@ class PlannedTasks:
         return (count for (count,) in counts)
 
     def reached(self, deletes: Any, tasks: Sequence[FileTask]) -> set[int]:
-        """Return the numbers of data files that some deletes apply to.
-
-        :param deletes: Java set of them.
-        :param tasks: all with their pairs, or all without, whose equality deletes are not known.
-        """
+        """Return the numbers of files, all with their pairs or all without, that deletes of a Java set apply to."""
         disjoint = self._calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
         numbers = [task.number for task in tasks]
         stored = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)
@@ -276,7 +262,7 @@ class _Repair:
     """Addition of the equality deletes that Iceberg's planning loses, by the specification's rule without bounds.
 
     Iceberg compares bounds of uuids as signed numbers, but Parquet writes them unsigned (apache/iceberg #14216, open in
-    1.12), so that nearly no file seems to contain the key.
+    1.12).
     """
 
     def __init__(
@@ -299,7 +285,6 @@ class _Repair:
         self._repaired = TaskBuilder(table).with_deletes(united(concat(planned.deletes, missing)))
 
     def __call__(self, tasks: Any) -> None:
-        """Repair a Java list of tasks."""
         if not self._lost:
             return
         for scope, sequence_number in {(*place,) for place in self._calls.rows(tasks, *self._place)}:
@@ -310,8 +295,36 @@ class _Repair:
 
 
 def _mispaired(table: IcebergTable, equality: Iterable[EqualityDelete]) -> list[EqualityDelete]:
-    """Return the equality deletes by uuid."""
     deletes, types = list(equality), {field.id: field.type for field in table.fields}
     dropped = {field_id for delete in deletes for field_id in delete.field_ids} - types.keys()
     known = {**types, **field_types(table, dropped)} if dropped else types
     return [delete for delete in deletes if any(known[field_id] == "uuid" for field_id in delete.field_ids)]
+
+
+def pairs_with(
+    table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete], tasks: Sequence[FileTask]
+) -> frozenset[int]:
+    """Return the numbers of the data files that one of the deletes applies to.
+
+    For files without stored pairs, scopes and sequence numbers decide, possibly including too many.
+    """
+    delete_set, newest = delete_file_set(table, deletes), dict[int | None, int]()
+    for delete in deletes:
+        if isinstance(delete, EqualityDelete):
+            newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
+    everywhere = newest.get(None, 0)
+    paired, others = [task for task in tasks if task.paired], [task for task in tasks if not task.paired]
+    older = {t.number for t in others if t.sequence_number < max(newest.get(t.scope, 0), everywhere)}
+    numbers = [part[0].store.reached(delete_set, part) for part in (paired, others) if part]
+    return frozenset(older.union(*numbers))
+
+
+def planned_without(
+    table: IcebergTable, tasks: Sequence[FileTask], deletes: Sequence[EqualityDelete]
+) -> list[FileTask]:
+    """Return the same data files, planned as if these equality deletes did not apply to them."""
+    if not tasks or not deletes:
+        return list(tasks)
+    left = tasks[0].store.without(delete_file_set(table, deletes))
+    counts = left.equality_deletes(task.number for task in tasks if task.paired)
+    return [replace(t, store=left, equality_deletes=next(counts) if t.paired else t.equality_deletes) for t in tasks]

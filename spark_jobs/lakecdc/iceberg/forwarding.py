@@ -16,12 +16,24 @@ if TYPE_CHECKING:
 
 OBJECT, OBJECTS = "java.lang.Object", "java.lang.Object[]"
 _CLASS, _METHOD = "java.lang.Class", "java.lang.reflect.Method"
-_PRIMITIVES = {"boolean": "Boolean", "void": "Void"}
+_PRIMITIVES = {"boolean": "Boolean", "int": "Integer", "long": "Long", "void": "Void"}
 
 
 def forwards(spark: SparkSession, java: Any) -> bool:
     """Check whether an object forwards to another one."""
     return bool(jvm(spark).java.lang.reflect.Proxy.isProxyClass(java.getClass()))
+
+
+class Members:
+    """Cached static methods of a Java class, which py4j would look up at each mention."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._owner, name)
+        setattr(self, name, member)
+        return member
 
 
 class Handles:
@@ -32,13 +44,12 @@ class Handles:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._invoke = spark, jvm(spark).java.lang.invoke
-        self.combine = self._invoke.MethodHandles
+        self.combine, self._proxies = Members(self._invoke.MethodHandles), Members(self._invoke.MethodHandleProxies)
         # the public lookup refuses caller-sensitive methods, such as ``Method.invoke``
         self._lookup = self.combine.lookup()
         self._classes: dict[str, Any] = {}
 
     def cls(self, name: str) -> Any:
-        """Return a ``Class`` object."""
         if name not in self._classes:
             self._classes[name] = self._load(name)
         return self._classes[name]
@@ -55,16 +66,26 @@ class Handles:
         return java_array(self._spark, kind, map(self.cls, items) if kind == _CLASS else items)
 
     def type(self, result: str, *parameters: str) -> Any:
-        """Return a ``MethodType``."""
         return self._invoke.MethodType.methodType(self.cls(result), self.array(_CLASS, *parameters))
 
     def reflected(self, owner: str, name: str, *parameters: str) -> Any:
-        """Return a public method as a ``java.lang.reflect.Method``."""
         return self.cls(owner).getMethod(name, self.array(_CLASS, *parameters))
 
     def method(self, owner: str, name: str, *parameters: str) -> Any:
         """Return a public method as a handle; an instance method takes its object as the first parameter."""
         return self._lookup.unreflect(self.reflected(owner, name, *parameters)).asFixedArity()
+
+    def constructor(self, owner: str) -> Any:
+        """Return the constructor of a class that has only one."""
+        return self._lookup.unreflectConstructor(self.cls(owner).getConstructors()[0])
+
+    def as_list(self, count: int) -> Any:
+        """Return a handle that puts a number of arguments into a Java list."""
+        return self.method("java.util.Arrays", "asList", OBJECTS).asCollector(self.cls(OBJECTS), count)
+
+    def interface(self, name: str, handle: Any) -> Any:
+        """Convert a handle to an object of a single-method interface."""
+        return self._proxies.asInterfaceInstance(self.cls(name), handle)
 
     def after(self, first: Any, then: Any) -> Any:
         """Return a handle that calls the second with the result of the first."""
@@ -79,10 +100,7 @@ class Handles:
         return self.combine.dropArguments(handle, place, self.array(_CLASS, kind))
 
     def swapped(self, handle: Any, result: str, *parameters: str) -> Any:
-        """Return the handle with its first two parameters swapped.
-
-        :param parameters: all of them, after the swap.
-        """
+        """Return the handle with its first two parameters swapped; ``parameters`` are all of them afterwards."""
         order = [1, 0, *range(2, len(parameters))]
         return self.combine.permuteArguments(handle, self.type(result, *parameters), int_array(self._spark, order))
 
@@ -117,11 +135,7 @@ class Forwarding:
         self._handles, view = handles, jvm(spark)
         self._interfaces = handles.array(_CLASS, *interfaces)
         self._loader = handles.cls(interfaces[0]).getClassLoader()
-        self._handler = handles.cls("java.lang.reflect.InvocationHandler")
-        # py4j looks up a static method at each mention
-        reflect, invoke = view.java.lang.reflect, view.java.lang.invoke
-        self._is_proxy, self._proxy = reflect.Proxy.isProxyClass, reflect.Proxy.newProxyInstance
-        self._bind, self._implement = handles.combine.insertArguments, invoke.MethodHandleProxies.asInterfaceInstance
+        self._proxy = Members(view.java.lang.reflect.Proxy)
         methods = view.java.util.HashMap()
         for method, handle in replaced.items():
             methods.put(method, handle)
@@ -129,10 +143,11 @@ class Forwarding:
 
     def __call__(self, target: Any) -> Any:
         """Return an object that forwards to this one, or this one if it already forwards."""
-        if self._is_proxy(target.getClass()):
+        if self._proxy.isProxyClass(target.getClass()):
             return target
-        call = self._bind(self._call, 0, self._handles.array(OBJECT, target))
-        return self._proxy(self._loader, self._interfaces, self._implement(self._handler, call))
+        call = self._handles.combine.insertArguments(self._call, 0, self._handles.array(OBJECT, target))
+        handler = self._handles.interface("java.lang.reflect.InvocationHandler", call)
+        return self._proxy.newProxyInstance(self._loader, self._interfaces, handler)
 
     def _calling(self, replaced: Any) -> Any:
         """Return ``(Object target, Object itself, Method method, Object[] arguments)Object``."""

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class History:
-    """A table's metadata at one time.
-
-    :param document: the metadata, as Iceberg writes it in JSON.
-    :param snapshots: by id.
-    :param refs: tags and branches by name.
-    """
+    """A table's metadata at one time, as Iceberg writes it in JSON, and parsed."""
 
     document: Mapping[str, Any]
     snapshots: Mapping[int, Snapshot]

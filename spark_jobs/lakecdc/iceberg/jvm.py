@@ -30,6 +30,7 @@ _PYSPARK_WHOLE_NAMES = (
 #: and packages whose classes PySpark and py4j reach part by part
 _ROOTS = ("java", "org", "py4j")
 
+_MAX_CAUSES = 20
 #: Iceberg's exception if a catalog did not say whether a commit arrived
 COMMIT_STATE_UNKNOWN = "CommitStateUnknownException"
 #: its exceptions if another writer was faster
@@ -41,8 +42,6 @@ class Names:
 
     py4j asks the JVM at each part of a dotted name whether it is a class, and the JVM searches every jar: half a
     millisecond per part, two or three per name.
-
-    :param view: py4j's view of the JVM.
     """
 
     def __init__(self, view: Any, path: str = "") -> None:
@@ -74,8 +73,7 @@ def know_pyspark_names(spark: SparkSession) -> None:
     """Give PySpark's view of the JVM the classes that it asks for by name, so that it asks for none of them again.
 
     It asks for each of them hundreds of times in a batch, and some fifteen times for one of py4j's with every error of
-    Spark. The JVM looks into every jar each time, and for a part of a name in every package that PySpark imports as a
-    whole too: a tenth of the CPU time of a small job.
+    Spark; the JVM looks into every jar each time: a tenth of the CPU time of a small job.
     """
     view = spark._jvm
     for name in (*_PYSPARK_NAMES, *_PYSPARK_WHOLE_NAMES):
@@ -87,10 +85,7 @@ def know_pyspark_names(spark: SparkSession) -> None:
 
 
 def hush(spark: SparkSession, class_name: str) -> None:
-    """Silence the warnings that a Java class logs.
-
-    :param class_name: its full name.
-    """
+    """Silence the warnings that a Java class logs."""
     log4j = jvm(spark).org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel(class_name, log4j.Level.ERROR)
 
@@ -108,10 +103,10 @@ def ensure_callbacks(spark: SparkSession) -> None:
 
 
 def table_cache(spark: SparkSession) -> Any:
-    """Return Iceberg's ``SparkTableCache`` singleton.
+    """Return Iceberg's ``SparkTableCache`` singleton, by reflection.
 
-    Reflection is needed: the class has a static ``get()`` and an instance ``get(String)``, and py4j decides static or
-    not by whichever the JVM lists first, so that the plain call fails in about one start of five.
+    The class has a static ``get()`` and an instance ``get(String)``, and py4j decides static or not by whichever the
+    JVM lists first, so that the plain call fails in about one start of five.
     """
     view, gate = jvm(spark), gateway(spark)
     cls = java_class(spark, "org.apache.iceberg.spark.SparkTableCache")
@@ -145,10 +140,7 @@ def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
 
 
 def java_array(spark: SparkSession, kind: str, items: Iterable[Any]) -> Any:
-    """Build a Java array.
-
-    :param kind: full name of the elements' class.
-    """
+    """Build a Java array; ``kind`` is the full name of the elements' class."""
     values = list(items)
     array = gateway(spark).new_array(reduce(getattr, kind.split("."), jvm(spark)), len(values))
     for index, value in enumerate(values):
@@ -169,8 +161,7 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
 def listed(collection: Any) -> list[Any]:
     """Return the elements of a Java ``Collection``.
 
-    py4j's iterator ends with a Java exception, for which pyspark asks the JVM about a dozen classes: 25 ms, however
-    short the collection.
+    py4j's iterator ends with a Java exception, for which pyspark asks the JVM about a dozen classes: 25 ms.
     """
     return list(collection.toArray())
 
@@ -190,14 +181,30 @@ def _json_mapper(names: Names) -> Any:
     return names.com.fasterxml.jackson.databind.ObjectMapper()
 
 
+def walk(iterable: Any) -> Iterator[Any]:
+    """Yield the objects of a Java ``Iterable``."""
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
 def iterate(closeable: Any) -> Iterator[Any]:
-    """Iterate over a Java ``CloseableIterable`` and close it."""
+    """Yield the objects of a Java ``CloseableIterable``, and close it."""
     try:
-        iterator = closeable.iterator()
-        while iterator.hasNext():
-            yield iterator.next()
+        yield from walk(closeable)
     finally:
         closeable.close()
+
+
+def java_causes(error: BaseException) -> Iterator[Any]:
+    """Yield the Java exception behind one of py4j's or Spark's and its causes, outermost first."""
+    java = getattr(error, "java_exception", None)
+    java = java if java is not None else getattr(error, "_origin", None)
+    for _ in range(_MAX_CAUSES):
+        if java is None:
+            return
+        yield java
+        java = java.getCause()
 
 
 def java_class_name(error: BaseException) -> str | None:

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 class KafkaAdmin:
-    """An open admin client; every call may raise py4j's form of the client's exceptions.
-
-    :param settings: client settings in Java's names, secrets resolved.
-    """
+    """An open admin client with settings in Java's names; every call may raise py4j's form of its exceptions."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
         self._spark = spark
@@ -47,10 +44,7 @@ class KafkaAdmin:
         return self._offsets(places, self._admin.OffsetSpec.latest())
 
     def at(self, places: Iterable[tuple[str, int]], milliseconds: int) -> dict[tuple[str, int], int]:
-        """Return the first offset whose record is not older than a time, -1 if there is none.
-
-        :param milliseconds: since 1970.
-        """
+        """Return the first offset whose record is not older than a time; -1 if there is none."""
         return self._offsets(places, self._admin.OffsetSpec.forTimestamp(milliseconds))
 
     def close(self) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import LEASE_HOLDER
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.refs import Ref, now_ms, read_refs, ref_age_ms
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata import lease as length
 from lakecdc.metadata.lease import Lease, read_lease
@@ -41,10 +41,7 @@ class LeaseLostError(ConflictError):
 
 
 def new_lease(table: IcebergTable, job: str) -> Lease:
-    """Create a lease for a run to take.
-
-    :param job: name of the job, shown as the holder.
-    """
+    """Create a lease for a run of a job to take."""
     application = table.spark.sparkContext.applicationId
     return Lease(uuid.uuid4().hex[:12], f"{job} in Spark application {application}", 0)
 
@@ -76,7 +73,7 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot,
     manage.createTag(tag, snapshot.id).setMaxRefAgeMs(tag, ref_age_ms(snapshot, seconds)).commit()
     if current is not None:
         log.warning("%s: taking over the lease of %s, which was not renewed", table.name, current.holder)
-    transaction.updateProperties().set(LEASE, lease.renewed(now).encode()).commit()
+    table.update_properties({LEASE: lease.renewed(now).encode()}, transaction)
 
 
 def await_free(table: IcebergTable, seconds: float = float("inf")) -> Lease | None:
@@ -120,10 +117,7 @@ def is_held(table: IcebergTable) -> bool:
 def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:
     """Return a lease for a run that must not wait long: only until an active holder would renew its own.
 
-    This refreshes the table.
-
-    :param job: name of the job.
-    :return: None if another run still holds it.
+    This refreshes the table, and returns None if another run still holds the lease.
     """
     try:
         await_free(table, length.SECONDS / 3 + _POLL_SECONDS)
@@ -150,7 +144,7 @@ def renew(table: IcebergTable, lease: Lease) -> None:
         if snapshot is not None:
             age = ref_age_ms(snapshot, _TAG_SECONDS)
             transaction.manageSnapshots().setMaxRefAgeMs(LEASE_TAG, age).commit()
-        transaction.updateProperties().set(LEASE, current.renewed(now).encode()).commit()
+        table.update_properties({LEASE: current.renewed(now).encode()}, transaction)
         transaction.commitTransaction()
 
     table.refresh()
@@ -162,13 +156,13 @@ def give_back(table: IcebergTable, transaction: Any, lease: Lease) -> None:
     current = _current_lease(table, read_refs(table))
     if current is not None and current.token == lease.token and current.may_be_renewed(now_ms()):
         transaction.manageSnapshots().removeTag(LEASE_TAG).commit()
-        transaction.updateProperties().remove(LEASE).commit()
+        table.update_properties({LEASE: None}, transaction)
 
 
 class Renewal(threading.Thread):
     """Thread that renews a lease after each third of its term until it is stopped.
 
-    :param table: loaded again, because the job's own must not refresh by itself.
+    It loads the table again, because the job's own must not refresh by itself.
     """
 
     def __init__(self, table: IcebergTable, lease: Lease) -> None:
@@ -176,7 +170,6 @@ class Renewal(threading.Thread):
         self._table, self._lease, self._stopped = table, lease, threading.Event()
 
     def run(self) -> None:
-        """Renew until stopped; called by the thread."""
         table = self._table
         while not self._stopped.wait(length.SECONDS / 3):
             try:
@@ -195,10 +188,7 @@ class Renewal(threading.Thread):
 
 @contextmanager
 def keep_renewed(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
-    """Renew a taken lease inside the context, and make the run's commits check it.
-
-    :param lease: None if the run has taken none.
-    """
+    """Renew a taken lease inside the context, if any, and make the run's commits check it."""
     if lease is None:
         yield
         return
@@ -212,7 +202,6 @@ def keep_renewed(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
 
 
 def _current_lease(table: IcebergTable, refs: dict[str, Ref]) -> Lease | None:
-    """Return the lease, whether it has ended or not."""
     return read_lease(table.properties) or Lease("unnamed", "somebody", 0) if LEASE_TAG in refs else None
 
 

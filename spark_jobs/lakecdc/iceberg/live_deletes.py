@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, OBJECT, PREDICATE, java_calls
+from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.jvm import jvm, listed
+from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: unique key of a delete file: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
+_ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,6 @@ class JavaPlace:
 class EqualityDelete:
     """A live equality-delete file.
 
-    :param spec_id: its partition spec.
     :param scope: number of the (spec, partition) it applies to; None if it is global (specification, "Scan Planning").
     :param sequence_number: data sequence number; it applies to data files with a smaller one.
     :param records: rows, that is keys.
@@ -56,10 +58,7 @@ class EqualityDelete:
         return self._java.get()
 
     def reaches(self, scope: int, sequence_number: int) -> bool:
-        """Check whether it applies to a data file (table specification, "Scan Planning").
-
-        The file must be strictly older, and of the same spec and partition unless the delete is global.
-        """
+        """Check whether it applies to a data file: one that is older, and of its scope (specification)."""
         return sequence_number < self.sequence_number and self.scope in (None, scope)
 
 
@@ -67,8 +66,6 @@ class EqualityDelete:
 class PositionDelete:
     """A live position-delete file or deletion vector.
 
-    :param key: location and offset.
-    :param spec_id: its partition spec.
     :param scope: number of its (spec, partition), which is that of its data files.
     :param records: deleted positions.
     """
@@ -104,13 +101,10 @@ class Scopes:
 def live_deletes(
     table: IcebergTable, snapshot_id: int, scopes: Scopes, positions: Collection[DeleteKey] = ()
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
-    """Return a snapshot's live equality-delete files, including unused ones, and selected position deletes.
-
-    :param positions: the position-delete files and deletion vectors to select.
-    """
+    """Return a snapshot's live equality-delete files, including unused ones, and the position deletes to select."""
     view, calls = jvm(table.spark), java_calls(table.spark)
     specs, java = table.java.specs(), view.java.util.ArrayList()
-    unpartitioned = {spec_id for spec_id in listed(specs.keySet()) if specs.get(spec_id).isUnpartitioned()}
+    unpartitioned = unpartitioned_specs(table)
     facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in _FACTS]
     facts += [calls.method(DELETE_FILE, "contentOffset")(calls.it), scopes.number(calls.it)]
     is_position = calls.method("java.util.Objects", "equals", OBJECT, OBJECT)(
@@ -156,3 +150,28 @@ def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | Positio
 def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:
     """Return Iceberg's set of delete files, which compares them by location and content."""
     return jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.of(java_deletes(table, deletes))
+
+
+def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
+    """Describe equality deletes that another writer than lakecdc adds or may add to a table; None if there are none.
+
+    Such a writer stages its deletes for the partition specs that it knows. If rows move to another one before it
+    commits, they stay beside their replacements, and nothing would stop its commit: only ingestion's fence knows where
+    rows are.
+
+    :param start: the newest snapshot to check.
+    """
+    numbers, snapshot = set[int](), start
+    while True:
+        if int(snapshot.summary.get(_ADDED, 0)) and names.COMMIT_ID not in snapshot.summary:
+            return f"snapshot {snapshot.id} has equality deletes that another writer added"
+        numbers.add(snapshot.sequence_number)
+        parent = table.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+        if parent is None:
+            break
+        snapshot = parent
+    if names.LAYOUT in table.properties or start.summary.get(_TOTAL) == "0":
+        return None
+    if any(delete.sequence_number not in numbers for delete in equality_deletes(table, start.id)):
+        return "the table was not created by lakecdc and has equality deletes of expired snapshots"
+    return None

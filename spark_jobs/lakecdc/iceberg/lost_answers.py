@@ -15,14 +15,14 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
 from lakecdc.contract.secrets import mask
-from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles, forwards
+from lakecdc.iceberg.forwarding import OBJECT, Forwarding, Handles, forwards
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed
-from lakecdc.metadata.effect import is_in_effect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,13 +34,12 @@ log = logging.getLogger(__name__)
 CHECKS, WAIT_SECONDS = 4, 0.5
 _CATALOGS = "org.apache.iceberg.catalog."
 _OPERATIONS, _METADATA = "org.apache.iceberg.TableOperations", "org.apache.iceberg.TableMetadata"
+# fields that every commit changes, or that follow from others
+_DERIVED = {"last-updated-ms", "metadata-log", "snapshot-log"}
 
 
 def verify_commits(spark: SparkSession, catalog: str) -> None:
-    """Make the tables that a session loads from a catalog verify whether commits with an error arrived.
-
-    :param catalog: its name; Spark has opened it.
-    """
+    """Make the tables that a session loads from a catalog, which Spark has opened, verify commits with an error."""
     plugin = spark._jsparkSession.sessionState().catalogManager().catalog(catalog)
     opened = plugin.icebergCatalog()
     if forwards(spark, opened):
@@ -79,8 +78,7 @@ class _Equipped:
     def _judged(self, spark: SparkSession, handles: Handles) -> Any:
         """Return ``(RuntimeException, TableOperations, TableMetadata, TableMetadata)void``."""
         parameters = ("java.lang.RuntimeException", _OPERATIONS, _METADATA, _METADATA)
-        as_list = handles.method("java.util.Arrays", "asList", OBJECTS)
-        as_list = as_list.asCollector(handles.cls(OBJECTS), 4)
+        as_list = handles.as_list(4)
         verdict = handles.after(as_list.asType(as_list.type().generic()), handles.function(_Verdict(spark)))
         return handles.after(verdict.asType(handles.type("java.lang.Throwable", *parameters)), handles.raising())
 
@@ -99,10 +97,7 @@ class _Verdict:
         self._sure = java_class(spark, "org.apache.iceberg.exceptions.CleanableFailure")
 
     def apply(self, arguments: Any) -> Any:
-        """Interpret an error; called by Java with it, the table's operations, and the metadata before and after.
-
-        :return: the exception to throw; None if the commit arrived.
-        """
+        """Return the exception to throw instead of an error, None if the commit arrived; called by Java."""
         error, operations, before, intended = listed(arguments)
         sure = self._sure.isInstance(error)
         for attempt in range(CHECKS):
@@ -134,3 +129,25 @@ class _Verdict:
         """py4j's declaration of the implemented interface."""
 
         implements = ["java.util.function.Function"]
+
+
+def is_in_effect(before: Mapping[str, Any], intended: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Check whether a table has everything that a commit without new snapshots was to change.
+
+    Another commit with the same result counts too, and unrelated changes by others do not matter.
+    """
+    changed = [key for key in {*before, *intended} - _DERIVED if before.get(key) != intended.get(key)]
+    return all(_is_as_intended(key, before.get(key), intended.get(key), current.get(key)) for key in changed)
+
+
+def _is_as_intended(key: str, before: Any, intended: Any, current: Any) -> bool:
+    if key == "snapshots":
+        return not (_ids(before) - _ids(intended)) & _ids(current)
+    if isinstance(before or intended, dict):
+        old, new, now = before or {}, intended or {}, current or {}
+        return all(now.get(name) == new.get(name) for name in {*old, *new} if old.get(name) != new.get(name))
+    return bool(current == intended)
+
+
+def _ids(snapshots: Any) -> set[int]:
+    return {snapshot["snapshot-id"] for snapshot in snapshots or ()}

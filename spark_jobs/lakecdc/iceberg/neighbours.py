@@ -19,10 +19,7 @@ _FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storag
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A table of the catalog.
-
-    :param folders: its location, and further folders of its files.
-    """
+    """A table of the catalog, with its location and further folders of its files."""
 
     name: str
     uuid: str

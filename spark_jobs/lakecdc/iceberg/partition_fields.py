@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit_outcome import conflict_errors
+from lakecdc.iceberg.commit_outcome import conflict_errors, retried
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.jvm import jvm, listed, mapping
-from lakecdc.iceberg.retry import retried
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -57,10 +56,7 @@ def partition_fields(table: IcebergTable) -> dict[int, Fields]:
 
 
 def fields_with_values(table: IcebergTable) -> dict[int, dict[int, int]]:
-    """Return the partition fields whose partitions are named after values of a column, by spec id.
-
-    :return: source column id by field id, for each spec.
-    """
+    """Return the fields with partitions named after values: source column id by field id, by spec id."""
     return {
         int(number): {
             int(field.fieldId()): int(field.sourceId())

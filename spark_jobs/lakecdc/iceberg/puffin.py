@@ -39,10 +39,7 @@ class Blob:
 
 
 class PuffinBuilder:
-    """Builder of one Puffin file of deletion vectors, in memory.
-
-    :param created_by: name and version of the writer, for the footer.
-    """
+    """Builder of one Puffin file of deletion vectors, in memory; the footer has the writer's name and version."""
 
     def __init__(self, created_by: str) -> None:
         self._created_by = created_by
@@ -53,8 +50,7 @@ class PuffinBuilder:
         """Append the deletion vector of one data file.
 
         :param data_file: its location, exactly as the table names it.
-        :param positions: all deleted row positions, at least one.
-        :raises ValueError: there is none, and readers refuse an empty vector.
+        :raises ValueError: there is no position, and readers refuse an empty vector.
         """
         if not positions:
             raise ValueError(f"the deletion vector of {data_file} is empty")

@@ -74,10 +74,7 @@ def _document(table: IcebergTable, metadata: Any) -> dict[str, Any]:
 
 
 class ManifestReader(Generic[T]):
-    """Reader of a table's manifest lists and manifests, each once.
-
-    :param digest: reduces the locations of many files to a few bytes; called in threads.
-    """
+    """Reader of a table's manifest lists and manifests, each once; digests reduce locations, in threads."""
 
     def __init__(self, table: IcebergTable, digest: Callable[[list[str]], T]) -> None:
         self._table, self._io, self._digest = table, table.java.io(), digest
@@ -89,7 +86,6 @@ class ManifestReader(Generic[T]):
 
         What was read only in part, because the caller stopped or a file is missing, is read again.
 
-        :param metadata: its JSON document.
         :raises MissingManifestError: a manifest list or manifest is missing.
         """
         new = [s for s in metadata.get("snapshots", []) if s["snapshot-id"] not in self._snapshots]

@@ -1,16 +1,20 @@
-"""Changes of tags and branches, any number in one commit."""
+"""Tags, branches and consumers: changes of any number in one commit, and snapshots named by users."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.errors import ConflictError, InputError, SpecError
+from lakecdc.contract.fields import parse_moment
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message, mapping
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
+from lakecdc.metadata.consumers import LIMIT, Consumer, check_name, read_consumers
+from lakecdc.metadata.periodic_tags import newest_by
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
@@ -18,20 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ref:
-    """A tag or branch.
-
-    :param max_age_ms: age of its snapshot after which expiry may drop it; None: never.
-    """
+    """A tag or branch, and the age of its snapshot after which expiry may drop it; None: never."""
 
     snapshot_id: int
     kind: Literal["tag", "branch"]
     max_age_ms: int | None = None
 
     def is_over(self, snapshot: Snapshot | None) -> bool:
-        """Check whether expiry may drop it.
-
-        :param snapshot: its own; None if it does not exist, so that its age is not known.
-        """
+        """Check whether expiry may drop it; not if its snapshot does not exist, whose age is not known."""
         return snapshot is not None and self.max_age_ms is not None and _age_ms(snapshot) > self.max_age_ms
 
 
@@ -97,13 +95,7 @@ def put_refs(
     owner: Any = None,
     decided_at: int | None = None,
 ) -> None:
-    """Commit tags and branches once, on the table as loaded or refreshed.
-
-    :param refs: see :func:`change_refs`.
-    :param fast_forward: see :func:`change_refs`.
-    :param owner: Java transaction for the commit; default: none.
-    :param decided_at: see :func:`change_refs`.
-    """
+    """Commit tags and branches once, perhaps in a Java transaction of an owner; see :func:`change_refs`."""
     # this loads the newest metadata, so the refs to compare have to be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
     if decided_at is not None and now[MAIN].snapshot_id != decided_at:
@@ -157,3 +149,59 @@ def _refuse_sideways(table: IcebergTable, name: str, now: Ref | None, ref: Ref) 
             table=table.name,
             hint="Nothing was changed.",
         )
+
+
+def named_snapshot(table: IcebergTable, name: str, use: str = "") -> Snapshot:
+    """Return the snapshot that a name refers to.
+
+    :param name: an id, a tag, a branch, or an ISO-8601 time: the newest snapshot that ``main`` had by then.
+    :param use: continues the error message, such as " for 'x'".
+    :raises InputError: the snapshot does not exist or has expired.
+    """
+    refs = read_refs(table)
+    named = refs[name].snapshot_id if name in refs else int(name) if name.isdecimal() else None
+    if named is None and (moment := _moment(name)):
+        named = newest_by(moments(table.ancestors()), moment)
+    snapshot = None if named is None else table.snapshot(named)
+    if snapshot is None:
+        raise InputError(
+            f"The snapshot {name!r}{use} does not exist.",
+            table=table.name,
+            hint="Use the id of a snapshot that has not expired, a tag, a branch, or an ISO-8601 time.",
+        )
+    return snapshot
+
+
+def moments(snapshots: Iterable[Snapshot]) -> list[tuple[int, int]]:
+    """Return the ids of snapshots with their times, in milliseconds since 1970."""
+    return [(snapshot.id, snapshot.timestamp_ms) for snapshot in snapshots]
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return parse_moment(text, "moment")
+    except SpecError:
+        return None
+
+
+def put_consumer(table: IcebergTable, name: str, snapshot: Snapshot) -> None:
+    """Record that a consumer has read up to a snapshot, which may be before its last one.
+
+    Property and tag change in one commit. A new consumer has the default limit, any other keeps its own.
+
+    :raises InputError: the name is invalid.
+    """
+    present = read_consumers(table.refresh().properties).get(check_name(name, table.name))
+    if present is not None and present.snapshot_id == snapshot.id:
+        return
+    consumer = Consumer(name, snapshot.id, present.limit if present else LIMIT, datetime.now(UTC))
+    tag = Ref(snapshot.id, "tag", ref_age_ms(snapshot, consumer.limit))
+
+    def commit() -> None:
+        transaction = table.java.newTransaction()
+        table.update_properties({consumer.property_name: consumer.encode()}, transaction)
+        put_refs(table, {consumer.tag: tag}, owner=transaction)
+        transaction.commitTransaction()
+
+    retried(table, commit)
+    table.refresh()

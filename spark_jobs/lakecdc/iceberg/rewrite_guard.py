@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.definition import unpartitioned_specs
-from lakecdc.iceberg.fence import stop_at_own
-from lakecdc.iceberg.jvm import iterate, jvm, listed
+from lakecdc.iceberg.definition import has_live_files, unpartitioned_specs
+from lakecdc.iceberg.fence import CommitValidator
+from lakecdc.iceberg.jvm import iterate, jvm, listed, walk
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 
@@ -23,18 +23,15 @@ _POSITIONS = ("added-position-delete-files", "added-dvs")
 
 @dataclass(frozen=True)
 class _NewDelete:
-    """A live equality-delete file that a rewrite has not applied.
-
-    :param records: number of keys.
-    """
+    """A live equality-delete file that a rewrite has not applied; records are keys."""
 
     sequence: int
     spec_id: int
     records: int
 
 
-class EqualityDeleteGuard:
-    """An Iceberg ``SnapshotAncestryValidator`` that keeps equality deletes committed during a rewrite in force.
+class EqualityDeleteGuard(CommitValidator):
+    """Keep equality deletes committed during a rewrite in force.
 
     Rewritten files keep the sequence number they were read at, so that an equality delete of a later commit still
     applies to them. Two things would break that, and Iceberg detects neither:
@@ -46,13 +43,10 @@ class EqualityDeleteGuard:
       new delete for the old one does not find them there. It need not, if its commit says that it deletes the same keys
       in the other spec (``lakecdc.delete-specs``), and all its deletes there are still live.
 
-    Iceberg calls it against the refreshed head on every commit attempt.
-
     :param start: the snapshot the rewritten files were read at.
     :param removed: locations of the data files that the commit removes.
     :param removed_specs: their partition spec ids.
     :param output_spec: spec id of the new files.
-    :ivar mark: the commit's own.
     """
 
     def __init__(
@@ -67,31 +61,25 @@ class EqualityDeleteGuard:
         everywhere = unpartitioned_specs(table)
         self._left_specs = set(removed_specs) - {output_spec} - everywhere
         self._reaching = {output_spec} | everywhere
-        self._message = "an equality delete was committed during the rewrite"
-        self.mark: str | None = None
 
     def validate(self, ancestors: Any) -> bool:
-        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
-        known = _walked(ancestors)
+        """Validate a commit; called by Iceberg."""
+        known = walk(ancestors)
         head = next(known, None)
         if head is None:
             return True
-        stop_at_own(head, self.mark)
+        self.stop_at_own(head)
         deletes = list(_new_equality_deletes(self._table, head, self._start.sequence_number))
         if not deletes:
             return True
         if self._misses_moved_rows(deletes, itertools.chain([head], known)):
-            self._message = "an equality delete was committed meanwhile for a partition spec that its rows have left"
+            self.message = "an equality delete was committed meanwhile for a partition spec that its rows have left"
             return False
         oldest = min(delete.sequence for delete in deletes)
         if self._stays_live(head, oldest):
             return True
-        self._message = f"Iceberg would drop an equality delete of sequence number {oldest} that is still needed"
+        self.message = f"Iceberg would drop an equality delete of sequence number {oldest} that is still needed"
         return False
-
-    def errorMessage(self) -> str:
-        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
-        return self._message
 
     def _misses_moved_rows(self, deletes: Sequence[_NewDelete], ancestors: Iterator[Any]) -> bool:
         leaving = {delete.sequence for delete in deletes if delete.spec_id in self._left_specs}
@@ -120,11 +108,7 @@ class EqualityDeleteGuard:
         )
 
     def _stays_live(self, head: Any, oldest: int) -> bool:
-        """Check whether Iceberg keeps a delete.
-
-        It does if the delete belongs to the table's newest commit, or if a data file of its own or a lower sequence
-        number remains.
-        """
+        """Check whether Iceberg keeps a delete: of the newest commit, or with a data file left that is not newer."""
         if oldest >= int(self._table.java.operations().current().lastSequenceNumber()):
             return True
         io, specs = self._table.java.io(), self._table.java.specs()
@@ -132,36 +116,31 @@ class EqualityDeleteGuard:
         return any(
             file.dataSequenceNumber() <= oldest and str(file.location()) not in self._removed
             for manifest in listed(head.dataManifests(io))
-            if _has_live_files(manifest) and manifest.minSequenceNumber() <= oldest
+            if has_live_files(manifest) and manifest.minSequenceNumber() <= oldest
             for file in iterate(manifests.read(manifest, io, specs))
         )
 
-    class Java:
-        """py4j's declaration of the implemented interface."""
 
-        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
-
-
-class MovedRowsGuard:
-    """An Iceberg ``SnapshotAncestryValidator`` for removals of equality deletes: no rows may have moved to their spec.
+class MovedRowsGuard(CommitValidator):
+    """Validate removals of equality deletes: no rows may have moved to their spec.
 
     Moved rows keep the sequence number they were read at. So a delete that applied to nothing in a spec may apply to
     rows moved there since, and Iceberg does not detect that.
 
     :param start: the snapshot in which the deletes were checked.
     :param specs: ids of their partition specs.
-    :ivar mark: the commit's own.
     """
+
+    message = "rows have moved to another partition spec, where the deletes may apply to them"
 
     def __init__(self, table: IcebergTable, start: Snapshot, specs: Collection[int]) -> None:
         self._table, self._start, self._specs = table, start.id, set(specs)
-        self.mark: str | None = None
         self._checked: set[int] = set()
 
     def validate(self, ancestors: Any) -> bool:
-        """Validate a commit; called by Iceberg with the head's ancestors, newest first."""
-        for snapshot in _walked(ancestors):
-            stop_at_own(snapshot, self.mark)
+        """Validate a commit; called by Iceberg."""
+        for snapshot in walk(ancestors):
+            self.stop_at_own(snapshot)
             number = int(snapshot.snapshotId())
             if number == self._start:
                 return True
@@ -169,10 +148,6 @@ class MovedRowsGuard:
                 return False
             self._checked.add(number)
         return True
-
-    def errorMessage(self) -> str:
-        """Return the reason of a refusal; called by Iceberg after :meth:`validate`."""
-        return "rows have moved to another partition spec, where the deletes may apply to them"
 
     def _moves_rows(self, snapshot: Any) -> bool:
         if str(snapshot.operation()) != "replace":
@@ -182,11 +157,6 @@ class MovedRowsGuard:
             {int(file.specId()) for file in files(io)} for files in (snapshot.removedDataFiles, snapshot.addedDataFiles)
         )
         return bool(added & self._specs and removed - added)
-
-    class Java:
-        """py4j's declaration of the implemented interface."""
-
-        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
 
 def refusal_in_sight(
@@ -201,7 +171,6 @@ def refusal_in_sight(
     """Return why a commit that removes these data files, or deletes rows of them, would be refused now.
 
     :param start: the snapshot they were read at.
-    :param locations: the data files.
     :param own: ids of snapshots that the run has committed itself.
     :param vectors_only: whether position deletes of others are acceptable, unless they are vectors.
     :return: None if nothing prevents it.
@@ -228,26 +197,14 @@ def _may_have(summary: Mapping[str, str], counts: Iterable[str]) -> bool:
     return "total-data-files" not in summary or any(count in summary for count in counts)
 
 
-def _walked(ancestors: Any) -> Iterator[Any]:
-    """Yield the snapshots of a Java ``Iterable``."""
-    iterator = ancestors.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
-
-
 def _new_equality_deletes(table: IcebergTable, head: Any, after: int) -> Iterator[_NewDelete]:
-    """Yield the live equality-delete files above a sequence number."""
     io, specs = table.java.io(), table.java.specs()
     manifests = jvm(table.spark).org.apache.iceberg.ManifestFiles
     for manifest in listed(head.deleteManifests(io)):
         # a manifest is at least as new as the newest file in it
-        if manifest.sequenceNumber() <= after or not _has_live_files(manifest):
+        if manifest.sequenceNumber() <= after or not has_live_files(manifest):
             continue
         for file in iterate(manifests.readDeleteManifest(manifest, io, specs)):
             sequence = int(file.dataSequenceNumber())
             if sequence > after and file.content().toString() == "EQUALITY_DELETES":
                 yield _NewDelete(sequence, int(file.specId()), int(file.recordCount()))
-
-
-def _has_live_files(manifest: Any) -> bool:
-    return bool(manifest.hasAddedFiles() or manifest.hasExistingFiles())

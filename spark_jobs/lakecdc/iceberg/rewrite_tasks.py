@@ -25,11 +25,7 @@ _ALL_IN_ONE = {"split-size": str(2**60), "lookback": "1", "file-open-cost": "0"}
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A data file that was written but not committed.
-
-    :param bytes: file size.
-    :param rows: number of rows.
-    """
+    """A data file that was written but not committed."""
 
     location: str
     bytes: int
@@ -51,28 +47,18 @@ def rewrite_session(spark: SparkSession) -> SparkSession:
 
 
 def read_staged(session: SparkSession, group: str) -> DataFrame:
-    """Read rows of staged scan tasks with deletes applied; in format v3 with the two lineage columns.
-
-    :param group: from :func:`lakecdc.iceberg.staging.staged_tasks`.
-    """
+    """Read rows of staged scan tasks with deletes applied; in format v3 with the two lineage columns."""
     return session.read.format("iceberg").load(group)
 
 
 def read_in_sequence(session: SparkSession, groups: Sequence[str]) -> DataFrame:
-    """Read several groups, each as one Spark partition in the order of its tasks; see :func:`read_staged`.
-
-    :param groups: from :func:`lakecdc.iceberg.staging.staged_tasks`.
-    """
+    """Read several groups, each as one Spark partition in the order of its tasks; see :func:`read_staged`."""
     reader = session.read.format("iceberg").options(**_ALL_IN_ONE)
     return reduce(lambda left, right: left.union(right), [reader.load(group) for group in groups])
 
 
 def plan_tasks(table: IcebergTable, snapshot_id: int, locations: Collection[str]) -> dict[str, Any]:
-    """Return scan tasks of chosen data files, each with its delete files, by location.
-
-    :param snapshot_id: the state to read.
-    :param locations: data files to rewrite.
-    """
+    """Return scan tasks of chosen data files of a snapshot, each with its delete files, by location."""
     calls, view = java_calls(table.spark), jvm(table.spark)
     planned = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles()
     location = calls.method(CONTENT_FILE, "location")(calls.method(FILE_SCAN_TASK, "file")(calls.it))
@@ -100,19 +86,17 @@ def removable_deletes(table: IcebergTable, tasks: Iterable[Any]) -> list[Any]:
             if delete.content().toString() != "POSITION_DELETES":
                 continue
             referenced = util.referencedDataFile(delete)
-            if referenced is not None and _text(referenced) == location:
+            if referenced is not None and str(referenced) == location:
                 # one Puffin file has many vectors, so its location alone does not identify one
                 removable[str(delete.location()), delete.contentOffset()] = delete
     return list(removable.values())
 
 
 def output_tasks(table: IcebergTable, files: Sequence[Any]) -> list[Any]:
-    """Build scan tasks that read staged data files before the commit.
+    """Build scan tasks that read staged Java ``DataFile`` objects before the commit.
 
     Iceberg's reader omits row lineage for files without a first row id, which the commit assigns. The copies read here
     have one, and a sequence number, so high that inherited values are distinct from those in the file.
-
-    :param files: Java ``DataFile`` objects as staged.
     """
     builder, tasks = TaskBuilder(table), []
     for file in files:
@@ -128,7 +112,3 @@ def output_tasks(table: IcebergTable, files: Sequence[Any]) -> list[Any]:
 def staged_file(file: Any) -> StagedFile:
     """Return the facts of a staged Java ``DataFile``."""
     return StagedFile(str(file.location()), int(file.fileSizeInBytes()), int(file.recordCount()))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value.toString())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, OBJECT, java_calls
+from lakecdc.iceberg.definition import live_spec_ids
 from lakecdc.iceberg.jvm import java_class, java_list, jvm, listed, mapping
 
 if TYPE_CHECKING:
@@ -32,11 +33,7 @@ class TaskBuilder:
         self._specs: dict[int, str] = {}
 
     def task(self, data_file: Any, deletes: Iterable[Any] = ()) -> Any:
-        """Build a task that reads a data file as if only these delete files applied.
-
-        :param data_file: Java ``DataFile``.
-        :param deletes: Java ``DeleteFile`` objects, committed or not; or a Java collection of them.
-        """
+        """Build a task that reads a Java ``DataFile`` as if only these delete files applied, committed or not."""
         # copied in the JVM: one call, however many deletes apply
         array = self._iterables.toArray(java_list(self._table.spark, deletes), self._delete_file_class)
         return self._view.org.apache.iceberg.BaseFileScanTask(
@@ -44,10 +41,7 @@ class TaskBuilder:
         )
 
     def with_deletes(self, deletes: JavaFunction | None = None) -> JavaFunction:
-        """Return a function that rebuilds a scan task with other deletes.
-
-        :param deletes: maps the task to a Java ``Iterable`` of ``DeleteFile``; default: none.
-        """
+        """Return a function that rebuilds a scan task with deletes by a function of the task; default: none."""
         calls, view = java_calls(self._table.spark), self._view
         specs = view.java.util.HashMap()
         for spec_id in listed(self._table.java.specs().keySet()):
@@ -84,10 +78,7 @@ class TaskBuilder:
 
 
 def read_staged(table: IcebergTable, group: str) -> DataFrame:
-    """Read rows of staged tasks, with the metadata columns ``_file``, ``_pos`` and ``_deleted`` available.
-
-    :param group: from :func:`lakecdc.iceberg.staging.staged_tasks`.
-    """
+    """Read rows of staged tasks, with the metadata columns ``_file``, ``_pos`` and ``_deleted`` available."""
     rows = table.spark.read.format("iceberg").load(group)
     relation = rows._jdf.queryExecution().analyzed()
     columns = relation.output()
@@ -161,10 +152,7 @@ def specs_by_dropped_columns(table: IcebergTable) -> frozenset[int]:
 def specs_losing_partitions(table: IcebergTable, snapshot_id: int) -> frozenset[int]:
     """Return those of these specs with data files in a snapshot; see :func:`specs_by_dropped_columns`."""
     lost = specs_by_dropped_columns(table)
-    if not lost:
-        return lost
-    manifests = listed(table.java.snapshot(snapshot_id).dataManifests(table.java.io()))
-    return lost & {int(m.partitionSpecId()) for m in manifests if m.hasAddedFiles() or m.hasExistingFiles()}
+    return lost & live_spec_ids(table, table.java.snapshot(snapshot_id)) if lost else lost
 
 
 def unreadable_types(table: IcebergTable) -> dict[str, str]:

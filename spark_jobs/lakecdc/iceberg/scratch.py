@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
-from lakecdc.iceberg.commit import RowChanges, commit_to_branch, set_properties
+from lakecdc.iceberg.commit import RowChanges, commit_to_branch, move_tag
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.lease import give_back, keep_renewed, put
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
 from lakecdc.sql import quoted_column
@@ -34,16 +34,24 @@ class HeadMovedError(ConflictError):
 def branch(
     table: IcebergTable, base: Snapshot, prefix: str = names.MERGE_BRANCH_PREFIX, lease: Lease | None = None
 ) -> Iterator[str]:
-    """Yield a branch that starts at a snapshot; it is always removed in the end.
+    """Yield the name of a branch that starts at a snapshot; it is always removed in the end.
 
     :param base: main's head, if the branch will become the table's state.
     :param prefix: of its name.
     :param lease: taken with the branch and released with it.
-    :return: its name.
     :raises LeaseHeldError: another run holds the lease.
     """
     name = f"{prefix}{base.id}_{uuid.uuid4().hex[:8]}"
-    retried(table, lambda: _create(table, name, base, lease))
+
+    def create() -> None:
+        transaction = table.java.newTransaction()
+        if lease is not None:
+            put(table, transaction, lease, base)
+        manage = transaction.manageSnapshots().createBranch(name, base.id)
+        manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
+        transaction.commitTransaction()
+
+    retried(table, create)
     table.refresh()
     try:
         with keep_renewed(table, lease):
@@ -79,14 +87,12 @@ def publish(
 
     def move(transaction: Any) -> None:
         manage = transaction.manageSnapshots().fastForwardBranch(MAIN, name)
-        tip = transaction.table().snapshot(name).snapshotId()
-        if names.POSITIONS in summary:
-            is_tagged = names.POSITIONS_TAG in _refs(transaction.table())
-            manage = (manage.replaceTag if is_tagged else manage.createTag)(names.POSITIONS_TAG, tip)
         for stale in _scratch(transaction.table()):
             manage = manage.removeBranch(stale)
         manage.commit()
-        set_properties(transaction, properties)
+        if names.POSITIONS in summary:
+            move_tag(transaction, names.POSITIONS_TAG)
+        table.update_properties(properties, transaction)
 
     table.refresh()
     head = table.head()
@@ -104,49 +110,34 @@ def publish(
 
 
 def remove(table: IcebergTable, branch_names: Iterable[str], lease: Lease | None = None) -> None:
-    """Remove existing branches.
-
-    :param lease: released with them.
-    """
+    """Remove existing branches, and release a lease with them."""
     branches = list(branch_names)
+
+    def commit() -> None:
+        there = [name for name in branches if name in _refs(table.java)]
+        transaction = table.java.newTransaction()
+        if there:
+            manage = transaction.manageSnapshots()
+            for name in there:
+                manage = manage.removeBranch(name)
+            manage.commit()
+        if lease is not None:
+            give_back(table, transaction, lease)
+        transaction.commitTransaction()
+
     table.refresh()
-    retried(table, lambda: _remove(table, branches, lease))
+    retried(table, commit)
     table.refresh()
 
 
 def remove_stale(table: IcebergTable) -> list[str]:
-    """Remove scratch branches that can no longer be published because main has moved.
-
-    :return: their names.
-    """
+    """Remove scratch branches that can no longer be published because main has moved; return their names."""
     head = table.head()
     current = f"{names.MERGE_BRANCH_PREFIX}{head.id if head else None}_"
     stale = [name for name in _scratch(table.java) if not name.startswith(current)]
     if stale:
         remove(table, stale)
     return stale
-
-
-def _create(table: IcebergTable, name: str, base: Snapshot, lease: Lease | None) -> None:
-    transaction = table.java.newTransaction()
-    if lease is not None:
-        put(table, transaction, lease, base)
-    manage = transaction.manageSnapshots().createBranch(name, base.id)
-    manage.setMaxRefAgeMs(name, _MAX_AGE_MS).commit()
-    transaction.commitTransaction()
-
-
-def _remove(table: IcebergTable, branch_names: Sequence[str], lease: Lease | None) -> None:
-    there = [name for name in branch_names if name in _refs(table.java)]
-    transaction = table.java.newTransaction()
-    if there:
-        manage = transaction.manageSnapshots()
-        for name in there:
-            manage = manage.removeBranch(name)
-        manage.commit()
-    if lease is not None:
-        give_back(table, transaction, lease)
-    transaction.commitTransaction()
 
 
 def _scratch(java: Any) -> list[str]:

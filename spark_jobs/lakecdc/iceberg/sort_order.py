@@ -1,23 +1,23 @@
-"""A table's sort order as Spark expressions."""
+"""Sort orders as Spark expressions: a table's own, and the clustering that its sorts record in a property."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.rewriting import Curve
-from lakecdc.iceberg.definition import column_path
+from lakecdc.iceberg.definition import apply_transform, column_path
 from lakecdc.iceberg.jvm import listed
-from lakecdc.sql import quoted
+from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from lakecdc.iceberg.table import IcebergTable
 
-_FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 #: transforms that keep the order of the column's values
 _MONOTONIC = {"identity", "truncate", "year", "month", "day", "hour"}
 
@@ -29,13 +29,13 @@ class SortField:
     :param column: full name of the source column.
     :param transform: Iceberg's text of the transform, such as ``identity`` or ``bucket[16]``.
     :param value: the column as Spark SQL.
-    :param function: Spark SQL of the transform up to the value; empty for ``identity``.
+    :param catalog: has the transform as a function.
     """
 
     column: str
     transform: str
     value: str
-    function: str = ""
+    catalog: str
     descending: bool = False
     nulls_first: bool = True
 
@@ -51,7 +51,7 @@ class SortField:
 
     def of(self, value: str) -> str:
         """Apply the transform to another value, as Spark SQL."""
-        return f"{self.function}{value})" if self.function else value
+        return apply_transform(self.catalog, self.transform, value)
 
     def spark_column(self) -> Column:
         """Return the field as a sort column."""
@@ -101,7 +101,7 @@ def table_order(table: IcebergTable) -> SortOrder:
                 column,
                 transform,
                 column_path(table, column),
-                _function(table, transform),
+                table.catalog,
                 str(field.direction().toString()).upper() == "DESC",
                 str(field.nullOrder().toString()).upper() == "NULLS FIRST",
             )
@@ -112,7 +112,6 @@ def table_order(table: IcebergTable) -> SortOrder:
 def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "linear") -> SortOrder:
     """Build an ascending order by columns, with the id of the table's own order if that is the same.
 
-    :param curve: combination of the columns.
     :raises InputError: one of the columns does not exist.
     """
     for column in columns:
@@ -123,14 +122,78 @@ def column_order(table: IcebergTable, columns: Sequence[str], curve: Curve = "li
                 table=table.name,
                 hint=f"Use columns of {', '.join(table.column_names)}.",
             )
-    order = SortOrder(tuple(SortField(c, "identity", column_path(table, c)) for c in columns), curve=curve)
-    own = table_order(table)
+    fields = (SortField(c, "identity", column_path(table, c), table.catalog) for c in columns)
+    order, own = SortOrder(tuple(fields), curve=curve), table_order(table)
     return own if own.curve == order.curve and own.fields == order.fields else order
 
 
-def _function(table: IcebergTable, transform: str) -> str:
-    name, _, argument = transform.partition("[")
-    if name == "identity":
-        return ""
-    arguments = f"{argument.rstrip(']')}, " if argument else ""
-    return f"{quoted(table.catalog)}.system.{_FUNCTIONS.get(name, name)}({arguments}"
+def clustering(table: IcebergTable) -> SortOrder:
+    """Return the order that every rewrite applies to a table's rows; without fields if there is none.
+
+    That is the order of the last sort, unless the table's sort order has changed since; or else its sort order or
+    identifier fields.
+    """
+    own, recorded = table_order(table), _recorded(table)
+    columns = _columns(table, recorded, own)
+    if columns:
+        return column_order(table, columns, recorded.get("curve", "linear"))
+    if own.fields or not table.identifier_columns:
+        return own
+    return column_order(table, table.identifier_columns)
+
+
+def sorted_snapshots(table: IcebergTable, order: SortOrder) -> set[int]:
+    """Return the snapshots whose files were sorted by an order, from the table's record and its ancestors."""
+    return _snapshots_ordered_by(table, order, names.SORTED_BY)
+
+
+def snapshots_with_sorted_rows(table: IcebergTable, order: SortOrder) -> set[int]:
+    """Return sorted snapshots and those of compactions, whose rows are sorted only within each file."""
+    return _snapshots_ordered_by(table, order, names.SORTED_BY, names.ROWS_SORTED_BY)
+
+
+def depth_reached(table: IcebergTable, order: SortOrder) -> float | None:
+    """Return the overlap depth after the last sort by an order; None if there was none, or it was cut short."""
+    recorded = _recorded(table)
+    return recorded.get("depth") if recorded.get("order") == order.describe() else None
+
+
+def record_sorted(table: IcebergTable, order: SortOrder, snapshots: Collection[int], depth: float | None) -> None:
+    """Record in the table what it is sorted by; skip the commit if nothing changed.
+
+    :param snapshots: those whose files are sorted and still live.
+    :param depth: overlap depth reached; None if sorting was cut short.
+    """
+    own = table_order(table)
+    is_own = (order.fields, order.curve) == (own.fields, own.curve)
+    fields = None if is_own else [table.field_id(f.column) for f in order.fields]
+    note = {
+        "order": order.describe(),
+        # field ids, so that the record survives a renamed column
+        "fields": fields,
+        "curve": order.curve,
+        "table_order": own.id,
+        "snapshots": sorted(map(str, snapshots)),
+        "depth": depth,
+    }
+    if note != _recorded(table):
+        table.update_properties({names.SORTED_LAYOUT: json.dumps(note)})
+
+
+def _snapshots_ordered_by(table: IcebergTable, order: SortOrder, *entries: str) -> set[int]:
+    description, recorded = order.describe(), _recorded(table)
+    ids = {s.id for s in table.ancestors() if description in (s.summary.get(entry) for entry in entries)}
+    return ids | {int(i) for i in recorded.get("snapshots", ()) if recorded.get("order") == description}
+
+
+def _recorded(table: IcebergTable) -> dict[str, Any]:
+    text = table.properties.get(names.SORTED_LAYOUT)
+    return json.loads(text) if text else {}
+
+
+def _columns(table: IcebergTable, recorded: dict[str, Any], own: SortOrder) -> list[str]:
+    """Return the columns of a record that is still valid: the table's own order is unchanged, no column was dropped."""
+    if not recorded.get("fields") or recorded["table_order"] != own.id:
+        return []
+    columns = [table.java.schema().findColumnName(i) for i in recorded["fields"]]
+    return [] if None in columns else columns

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, UnsupportedError
-from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm
+from lakecdc.iceberg.jvm import java_causes, java_class_name, java_list, java_message, jvm
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lakecdc.iceberg.table import IcebergTable
 
 # Java's and Iceberg's exceptions
@@ -19,11 +21,7 @@ _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as its storage describes it.
-
-    :param location: with scheme and authority.
-    :param modified_ms: modification time, in milliseconds since 1970.
-    """
+    """A file as its storage describes it, with scheme and authority, and the time in milliseconds since 1970."""
 
     location: str
     bytes: int
@@ -67,10 +65,7 @@ class FileIoStorage:
         return {location: file for location in locations for file in self.walk(location) if file.location == location}
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete files, ignoring missing ones.
-
-        :return: number of files that could not be deleted.
-        """
+        """Delete files, ignoring missing ones; return the number that could not be deleted."""
         try:
             self._io.deleteFiles(java_list(self._table.spark, locations))
         except Exception as error:
@@ -81,10 +76,7 @@ class FileIoStorage:
 
 
 def move(table: IcebergTable, source: str, target: str) -> bool:
-    """Move a file of a Hadoop or local file system.
-
-    :return: whether it was moved; it is not if it is gone or its target exists.
-    """
+    """Move a file of a Hadoop or local file system; return false if it is gone or its target exists."""
     view = jvm(table.spark)
     before, after = view.org.apache.hadoop.fs.Path(source), view.org.apache.hadoop.fs.Path(target)
     system = before.getFileSystem(table.spark._jsc.hadoopConfiguration())
@@ -104,9 +96,8 @@ def delete_folder(table: IcebergTable, folder: str) -> None:
 
 
 def read_bytes(table: IcebergTable, location: str, size: int | None = None) -> bytes:
-    """Read a file's content.
+    """Read a file's content, at most ``size`` bytes.
 
-    :param size: maximum number of bytes.
     :raises VanishedError: the file does not exist.
     """
     with vanished_errors(table), closing(table.java.io().newInputFile(location).newStream()) as stream:
@@ -121,7 +112,7 @@ def write_bytes(table: IcebergTable, location: str, content: bytes) -> None:
 
 @contextmanager
 def vanished_errors(table: IcebergTable) -> Iterator[None]:
-    """Read or list files that others may delete, and raise a missing one as vanished.
+    """Read or list files that others may delete.
 
     :raises VanishedError: one is gone.
     """
@@ -135,11 +126,19 @@ def vanished_errors(table: IcebergTable) -> Iterator[None]:
 
 
 def _is_missing(error: Exception) -> bool:
-    java = getattr(error, "java_exception", None)
-    # some of Iceberg's file systems wrap it
-    while java is not None:
-        # Hadoop reads local permissions with a command, and reports its output
-        if str(java.getClass().getSimpleName()) in _MISSING or "No such file or directory" in str(java.getMessage()):
-            return True
-        java = java.getCause()
-    return False
+    # some of Iceberg's file systems wrap it; Hadoop reads local permissions with a command, and reports its output
+    return java_class_name(error) is not None and any(
+        str(cause.getClass().getSimpleName()) in _MISSING or "No such file or directory" in str(cause.getMessage())
+        for cause in java_causes(error)
+    )
+
+
+def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
+    """Read at most the first ``size`` bytes of a file outside of tables; its URI is encoded as Spark lists it."""
+    view = jvm(spark)
+    path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))
+    stream = path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)
+    try:
+        return bytes(stream.readNBytes(size))
+    finally:
+        stream.close()

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_deletes
+from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, nearest_carrier
-from lakecdc.sql import quoted
+from lakecdc.sql import literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,12 +24,7 @@ _MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisExcepti
 
 @dataclass(frozen=True)
 class Field:
-    """A top-level column.
-
-    :param id: Iceberg field id.
-    :param type: Iceberg's own name of the type, such as ``long`` or ``decimal(12, 2)``.
-    :param required: whether it is NOT NULL.
-    """
+    """A top-level column, with Iceberg's own name of its type, such as ``long`` or ``decimal(12, 2)``."""
 
     id: int
     name: str
@@ -37,18 +33,11 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """Facts of one snapshot.
+class Snapshot(SnapshotFacts):
+    """Facts of one snapshot."""
 
-    :param operation: append, overwrite, delete or replace.
-    """
-
-    id: int
     parent_id: int | None
     sequence_number: int
-    timestamp_ms: int
-    operation: str | None
-    summary: dict[str, str]
 
     @property
     def rows(self) -> int | None:
@@ -74,8 +63,6 @@ class Snapshot:
 class IcebergTable:
     """One table of one catalog.
 
-    :param spark: the session.
-    :param catalog: the catalog's name.
     :param name: ``namespace.name``.
     :ivar lease: token of the lease that this run holds (see :mod:`lakecdc.iceberg.lease`); None if it holds none.
     :raises InputError: the table does not exist.
@@ -190,8 +177,7 @@ class IcebergTable:
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
         """Return the newest snapshot of a branch; None for an empty table or an unknown branch."""
-        java = self.java.snapshot(branch)
-        return self._snapshot(java) if java is not None else None
+        return self._snapshot(self.java.snapshot(branch))
 
     def has_branch(self, name: str) -> bool:
         """Check whether a branch exists; tags do not count."""
@@ -200,8 +186,7 @@ class IcebergTable:
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot by id; None once it has expired."""
-        java = self.java.snapshot(snapshot_id)
-        return self._snapshot(java) if java is not None else None
+        return self._snapshot(self.java.snapshot(snapshot_id))
 
     def ancestors(self, branch: str = MAIN) -> Iterator[Snapshot]:
         """Yield the snapshots of a branch from its head towards the root, as far as metadata still has them."""
@@ -217,46 +202,33 @@ class IcebergTable:
             ancestor = self.snapshot(ancestor.parent_id) if ancestor.parent_id is not None else None
 
     def metadata(self, kind: str, snapshot_id: int | None = None) -> DataFrame:
-        """Read a metadata table such as ``files``, ``entries`` or ``position_deletes``.
-
-        :param kind: its name.
-        :param snapshot_id: state to read; default: the current one.
-        """
+        """Read a metadata table such as ``files`` or ``entries``, by default of the current state."""
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
 
     def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Read rows of the table with Iceberg's own reader.
-
-        :param snapshot_id: state to read; default: the current one.
-        :param columns: SQL select list.
-        :param where: SQL condition.
-        """
+        """Read rows with Iceberg's own reader, by default of the current state, by SQL select list and condition."""
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
 
-    def update_properties(self, changes: dict[str, str | None]) -> None:
-        """Set table properties, or remove those with None, in one metadata commit."""
-        update = self.java.updateProperties()
+    def update_properties(self, changes: Mapping[str, str | None], transaction: Any = None) -> None:
+        """Set table properties, or remove those with None, in one metadata commit or in a Java transaction."""
+        if not changes:
+            return
+        update = (transaction or self.java).updateProperties()
         for key, value in changes.items():
             update = update.remove(key) if value is None else update.set(key, value)
         update.commit()
 
-    def _snapshot(self, java: Any) -> Snapshot:
+    def _snapshot(self, java: Any) -> Snapshot | None:
+        if java is None:
+            return None
         # one call instead of one per summary entry
         return Snapshot.of(json.loads(jvm(self.spark).org.apache.iceberg.SnapshotParser.toJson(java)))
 
 
-def facts_of(snapshot: Snapshot) -> SnapshotFacts:
-    """Convert a snapshot to the form of :mod:`lakecdc.metadata`."""
-    return SnapshotFacts(snapshot.id, snapshot.timestamp_ms, snapshot.operation, snapshot.summary)
-
-
 def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
-    """Find the nearest snapshot with a source position.
-
-    :param snapshots: a snapshot and its ancestors, newest first.
-    """
+    """Find the nearest snapshot with a source position among a snapshot and its ancestors, newest first."""
     return nearest_carrier((each.id, each.summary) for each in snapshots)
 
 
@@ -290,3 +262,55 @@ def _unloadable(name: str, error: Exception) -> SourceUnavailableError:
 def _type(schema: Any, column: dict[str, Any]) -> str:
     kind = column["type"]
     return kind if isinstance(kind, str) else str(schema.findType(column["id"]).toString())
+
+
+class Branch(IcebergTable):
+    """A table as one of its branches shows it: head, ancestors and rows are the branch's, the columns are current."""
+
+    def __init__(self, table: IcebergTable, branch: str) -> None:
+        super().__init__(table.spark, table.catalog, table.name)
+        self._branch = branch
+        self.refresh()
+
+    def head(self, branch: str | None = None) -> Snapshot | None:
+        """Return the newest snapshot of the branch, or of another one."""
+        return super().head(branch or self._branch)
+
+    def ancestors(self, branch: str | None = None) -> Iterator[Snapshot]:
+        """Yield the snapshots of the branch, or of another one, from its head towards the root."""
+        return super().ancestors(branch or self._branch)
+
+    def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
+        """Read rows of the branch; see :meth:`IcebergTable.read`."""
+        if snapshot_id is not None:
+            return super().read(snapshot_id, columns, where)
+        at = literal(self._branch)
+        return self.spark.sql(f"SELECT {columns} FROM {self.sql_name} VERSION AS OF {at} WHERE {where}")
+
+
+def count_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
+    """Count the rows that meet a SQL condition with named parameters."""
+    row = table.spark.sql(f"SELECT count(*) FROM {table.sql_name} WHERE {where}", dict(values)).first()
+    assert row is not None
+    return int(row[0])
+
+
+def delete_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:
+    """Delete the rows that meet a condition in one commit, and return their number; see :func:`count_rows`.
+
+    :raises ConflictError: another writer removed or added such rows meanwhile; none was deleted.
+    """
+    count = count_rows(table, where, values)
+    if not count:
+        return 0
+    try:
+        table.spark.sql(f"DELETE FROM {table.sql_name} WHERE {where}", dict(values))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        raise ConflictError(
+            "Another writer changed the same rows meanwhile; none was deleted.",
+            table=table.name,
+            hint="Run the job again.",
+        ) from error
+    return count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.commit_outcome import conflict_errors
@@ -17,27 +16,16 @@ if TYPE_CHECKING:
 _SKETCH, _DISTINCT = "apache-datasketches-theta-v1", "ndv"
 
 
-@dataclass(frozen=True)
-class ColumnStatistics:
-    """Column statistics of one snapshot.
-
-    :param distinct: estimated number of distinct values, by column name.
-    """
-
-    snapshot_id: int
-    distinct: dict[str, int]
-
-
-def column_statistics(table: IcebergTable) -> dict[int, ColumnStatistics]:
-    """Return the column statistics by snapshot."""
-    schema, by_snapshot = table.java.schema(), {}
+def column_statistics(table: IcebergTable) -> dict[int, dict[str, int]]:
+    """Return the estimated number of distinct values of columns, by snapshot and column name."""
+    schema, by_snapshot = table.java.schema(), dict[int, dict[str, int]]()
     for file in listed(table.java.statisticsFiles()):
         distinct = {}
         for blob in listed(file.blobMetadata()):
             names = [schema.findColumnName(i) for i in listed(blob.fields())]
             if blob.type() == _SKETCH and len(names) == 1 and names[0] is not None:
                 distinct[str(names[0])] = int(mapping(blob.properties()).get(_DISTINCT, 0))
-        by_snapshot[int(file.snapshotId())] = ColumnStatistics(int(file.snapshotId()), distinct)
+        by_snapshot[int(file.snapshotId())] = distinct
     return by_snapshot
 
 
@@ -72,10 +60,9 @@ def compute_partitions(table: IcebergTable, snapshot_id: int) -> None:
 
 
 def remove_statistics(table: IcebergTable, is_meant: Callable[[str], bool]) -> list[str]:
-    """Remove statistics files from the metadata; the files stay.
+    """Remove statistics files from the metadata and return their locations; the files stay.
 
     :param is_meant: selects files by location.
-    :return: the locations of removed files.
     :raises ConflictError: other writers won at every attempt that the table allows.
     """
     columns, partitions = (

@@ -29,7 +29,7 @@ def is_wider(old: str, new: str) -> bool:
 def holds(column: str, source: str) -> bool:
     """Check whether a column can stay unchanged for values of a source type, which it stores exactly or rejects.
 
-    :param column: its type; one that no source reports, such as a struct, was chosen by users and stays.
+    A column of a type that no source reports, such as a struct, was chosen by users and stays.
     """
     is_plain = column in _SIMPLE or _DECIMAL.fullmatch(column)
     if column in (source, "string") or not is_plain or is_wider(source, column):

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.stages import described
-from lakecdc.iceberg.threads import in_session
+from lakecdc.iceberg.threads import described, in_session
 from lakecdc.ingest.discovery import expanded
 from lakecdc.ingest.sources import open_source
 from lakecdc.ingest.table_feed import TableFeed, open_feed

@@ -22,7 +22,7 @@ from lakecdc.ingest.tables import columns_outside_key
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lakecdc.iceberg.branch import Branch
+    from lakecdc.iceberg.table import Branch
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.fold import FoldStats

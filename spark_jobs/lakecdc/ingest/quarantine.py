@@ -19,8 +19,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.row_deletes import count_rows, delete_rows
-from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.iceberg.table import IcebergTable, count_rows, delete_rows, open_if_there
 from lakecdc.ingest.batch import Batch, Rejected
 from lakecdc.ingest.engine.kept_rows import kept_json
 from lakecdc.ingest.erased import withhold_erased

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import CompactDataFilesOptions
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
-from lakecdc.iceberg.clustering import clustering, snapshots_with_sorted_rows
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.iceberg.sort_order import clustering, snapshots_with_sorted_rows
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.expiring import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, missing_files, would_expire
+from lakecdc.iceberg.expiry import Expiry, delete_unreachable, expire, missing_files, would_expire
 from lakecdc.iceberg.history import down_to, read_history
 from lakecdc.iceberg.refs import Ref
 from lakecdc.iceberg.table import carrier_of
@@ -178,9 +178,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
     failpoints.reach("after_expiry")
     after = read_history(table)
     _refuse_if_needed_has_gone(table, before, after)
-    deleted = (
-        Deleted() if before.snapshots.keys() <= after.snapshots.keys() else delete_unreachable(table, before, after)
-    )
+    deleted = delete_unreachable(table, before, after)
     _verify(table, plans[-1].carrier)
     head, new_head = before.ancestors()[:1], table.refresh().head()
     return TableReport(
@@ -189,7 +187,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
         _unreadable(plans[-1].counts),
         snapshot_before=str(head[0].id) if head else None,
         snapshot_after=str(new_head.id) if new_head else None,
-        metrics=plans[-1].counts | deleted.metrics() | {"seconds": round(time.monotonic() - started, 3)},
+        metrics=plans[-1].counts | deleted | {"seconds": round(time.monotonic() - started, 3)},
     )
 
 

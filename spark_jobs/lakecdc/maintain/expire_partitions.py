@@ -15,8 +15,8 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import remove_files
 from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.expressions import rows_below
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
-from lakecdc.iceberg.row_filters import rows_below
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.maintain.file_times import file_times, time_partitions

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakecdc.contract.rewriting import SpaceFillingCurve
-from lakecdc.metadata.file_facts import FileFacts
-from lakecdc.metadata.order import linear_depth
+from lakecdc.metadata.file_facts import FileFacts, linear_depth
 from lakecdc.metadata.overlap import (
     Box,
     KeyRange,

@@ -7,8 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.definition import unpartitioned_specs
-from lakecdc.metadata.file_facts import Partitions, by_partition
-from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
+from lakecdc.metadata.file_facts import PATH_ID, Content, LiveFile, Partitions, by_partition
 from lakecdc.metadata.overlap import ColumnBounds
 from lakecdc.sql import quoted_column
 

@@ -16,19 +16,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.iceberg.sort_order import column_order
-from lakecdc.iceberg.table import facts_of
+from lakecdc.iceberg.sort_order import clustering, column_order
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
-from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
+from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, by_partition, keyed_rows
 from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.metadata.last_write import standing
-from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.report import TableReport
     from lakecdc.iceberg.sort_order import SortField, SortOrder
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.live_files import LiveFile
+    from lakecdc.metadata.file_facts import LiveFile
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +94,7 @@ def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
         _measured[table.uuid, head.id] = _table_health(table, head, files, order)
     past = read_history(table)
     measured = replace(_measured[table.uuid, head.id], snapshots=len(past.snapshots))
-    return {**measured.facts(), **standing(map(facts_of, past.ancestors()), past.properties, datetime.now(UTC))}
+    return {**measured.facts(), **standing(past.ancestors(), past.properties, datetime.now(UTC))}
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.definition import current_spec_id, transformed, unpartitioned_specs
-from lakecdc.iceberg.delete_writers import foreign_deletes
+from lakecdc.iceberg.live_deletes import foreign_deletes
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
 from lakecdc.maintain.moving import Destination, group_moving_files
 from lakecdc.maintain.selection import apart

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import LakecdcError, UnsupportedError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RebucketOptions
-from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id
-from lakecdc.iceberg.delete_writers import foreign_deletes
+from lakecdc.iceberg.live_deletes import foreign_deletes
 from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.iceberg.sort_order import clustering
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.moving import one_bucket
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of

@@ -11,8 +11,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.expiring import RollbackTablesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.lease import await_free
-from lakecdc.iceberg.named_snapshots import named_snapshot
-from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
+from lakecdc.iceberg.refs import Ref, change_refs, named_snapshot, read_refs, ref_age_ms
 from lakecdc.iceberg.table import MAIN, carrier_of
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history, state_beside

@@ -13,9 +13,8 @@ from typing import Any
 from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions
 from lakecdc.maintain.geometry import Geometry, Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
-from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, keyed_rows
 from lakecdc.metadata.file_sizes import output_count
-from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 

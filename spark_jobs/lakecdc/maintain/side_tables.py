@@ -16,9 +16,8 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there
+from lakecdc.iceberg.table import IcebergTable, carrier_of, count_rows, delete_rows, exists, open_if_there
 from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of

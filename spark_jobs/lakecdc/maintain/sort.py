@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import SortDataFilesOptions, check_curve
-from lakecdc.iceberg.clustering import clustering, depth_reached, record_sorted, sorted_snapshots
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.iceberg.sort_order import SortOrder, column_order
+from lakecdc.iceberg.sort_order import (
+    SortOrder,
+    clustering,
+    column_order,
+    depth_reached,
+    record_sorted,
+    sorted_snapshots,
+)
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
-from lakecdc.metadata.file_facts import Partitions
-from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows
+from lakecdc.metadata.file_facts import UNSORTED, Partitions, average_depth, in_order, keyed_rows
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, keep_renewed, new_lease, put
 from lakecdc.iceberg.refs import read_refs, ref_age_ms
-from lakecdc.iceberg.retry import retried
 from lakecdc.metadata.names import JOB_TAG_PREFIX
 
 if TYPE_CHECKING:

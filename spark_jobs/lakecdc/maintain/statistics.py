@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import ComputeStatisticsOptions
-from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
+from lakecdc.iceberg.sort_order import clustering
 from lakecdc.iceberg.table_statistics import (
     column_statistics,
     compute_columns,
@@ -41,7 +41,7 @@ def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snapshot) -> TableReport:
     ancestors, columns = list(table.ancestors()), _columns(table, options)
-    known = {id for id, statistics in column_statistics(table).items() if set(columns) <= set(statistics.distinct)}
+    known = {id for id, statistics in column_statistics(table).items() if set(columns) <= set(statistics)}
     rows = head.rows or 0
     limit = options.min_changed_ratio * rows
     changed = {"columns": changed_rows(ancestors, known) if columns else 0.0}
@@ -59,9 +59,8 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
             compute_columns(table, head.id, columns)
         if "partitions" in stale:
             compute_partitions(table, head.id)
-    statistics = column_statistics(table).get(head.id)
     metrics |= {
-        "distinct_values": statistics.distinct if statistics else {},
+        "distinct_values": column_statistics(table).get(head.id, {}),
         "seconds": round(time.monotonic() - started, 3),
     }
     return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(head.id), metrics=metrics)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.expiring import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.named_snapshots import moments, named_snapshot
-from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
+from lakecdc.iceberg.refs import Ref, change_refs, moments, named_snapshot, read_refs, ref_age_ms
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
 

@@ -27,11 +27,7 @@ _LIKE_OTHERS = 1.0
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a job on one table.
-
-    :param guessed: core-seconds before any correction.
-    :param taken: core-seconds measured.
-    """
+    """One run of a job on one table: core-seconds guessed before any correction, and taken."""
 
     job: str
     table: str
@@ -53,29 +49,19 @@ class Curve:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Correction of guesses.
-
-    :param by_job: curve of each job that has run.
-    :param by_table: factor of a table relative to the job's curve, by job and table.
-    """
+    """Correction of guesses: curves by job, and factors of tables relative to them by job and table."""
 
     by_job: Mapping[str, Curve] = field(default_factory=dict)
     by_table: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def corrected(self, job: str, table: str, guessed: float) -> float:
-        """Predict the cost of a job in core-seconds.
-
-        :param guessed: see :class:`lakecdc.metadata.work.Work`.
-        """
+        """Predict the cost of a job in core-seconds from a guess (:class:`lakecdc.metadata.work.Work`)."""
         curve = self.by_job.get(job, Curve())
         return round(curve.at(guessed) * self.by_table.get((job, table), 1.0), 3)
 
 
 def calibrated(runs: Iterable[Run]) -> Calibration:
-    """Learn the correction by medians, which ignore disturbed runs and tables that have just grown.
-
-    :param runs: newest first.
-    """
+    """Learn the correction by medians, which ignore disturbed runs and tables that have just grown."""
     by_job: dict[str, list[Run]] = defaultdict(list)
     by_table: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:

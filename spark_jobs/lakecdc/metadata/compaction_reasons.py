@@ -58,7 +58,7 @@ def reasons(
 
     :param target: target bytes per file.
     :param large: bytes above which a file is split.
-    :param unfiltered: locations of files to rewrite because they lack Bloom filters.
+    :param unfiltered: locations of files that lack Bloom filters.
     """
     small = frozenset(f.location for f in files if f.bytes < target * options.small_file_ratio)
     dirty = frozenset(f.location for f in files if f.deleted and f.delete_ratio >= options.delete_ratio)
@@ -75,11 +75,7 @@ def reasons(
 
 
 def none_speaks(options: CompactDataFilesOptions, target: int, large: float) -> str:
-    """Explain in the report why nothing is compacted.
-
-    :param target: target bytes per file.
-    :param large: bytes above which a file is split.
-    """
+    """Explain in the report why nothing is compacted."""
     return (
         f"no partition has {options.min_input_files} files below {options.small_file_ratio:g} of {target} bytes, "
         f"enough small ones to fill a file, a file above {large:.0f} bytes, "

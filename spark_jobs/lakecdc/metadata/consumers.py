@@ -76,9 +76,9 @@ class Consumer:
 
 
 def check_name(name: str, table: str) -> str:
-    """Return a valid consumer name.
+    """Return a valid consumer name, which can be part of a property and a tag.
 
-    :raises InputError: it cannot be part of a property and a tag.
+    :raises InputError: it cannot.
     """
     if not _NAME.fullmatch(name):
         raise InputError(

@@ -1,15 +1,26 @@
-"""Delete debt: the cost for readers of changes that were written as delete files."""
+"""Delete debt: the cost for readers of changes written as delete files, and which of it can or need not be paid."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Literal
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.metadata import totals
+from lakecdc.metadata.file_facts import Content, LiveFile
 
 #: totals that writers may omit (Iceberg specification, appendix F, optional snapshot summary fields)
 _TOTALS = ("total-delete-files", "total-equality-deletes", "total-position-deletes")
+#: ``unreadable``: Iceberg's readers fail on such a key; ``floating``: engines disagree on when two values are equal
+Doubt = Literal["unreadable", "floating"]
+_PRIMITIVE = re.compile(r"^(?!struct|list|map|variant|geometry|geography)")
+_FLOATING = ("float", "double")
+#: reason in the report if nothing is rewritten
+NOTHING = "There are no equality deletes, and no position deletes to merge."
 
 
 @dataclass(frozen=True)
@@ -63,9 +74,8 @@ class DebtLimits:
 
 
 def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
-    """Compute a branch's debt from its snapshot summaries alone: one metadata file, no manifest is opened.
+    """Compute a branch's debt from its snapshot summaries alone, from its head towards the root.
 
-    :param summaries: from the branch's head towards the root.
     :return: None if they are incomplete: a writer omitted the totals, or a snapshot that added existing equality
         deletes has expired.
     """
@@ -80,3 +90,36 @@ def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
     return DeleteDebt(
         equality_files, counts.equality_deletes, counts.delete_files - equality_files, counts.position_deletes
     )
+
+
+def doubt(kind: str | None) -> Doubt | None:
+    """Return why an equality delete by a column of a type (None: not top-level) cannot surely be converted, or None."""
+    if kind is None or not _PRIMITIVE.match(kind):
+        return "unreadable"
+    return "floating" if kind in _FLOATING else None
+
+
+def are_settled(files: Iterable[LiveFile], format_version: int, options: RewriteDeleteFilesOptions) -> bool:
+    """Check from metadata alone whether ``rewrite_delete_files`` would leave all delete files unchanged.
+
+    Each has rows, names one data file, may apply to it, and cannot be merged with others: those that the job's survey
+    (``lakecdc.maintain.delete_files.survey``) leaves. Position deletes of a whole partition never count as settled,
+    although the survey leaves some.
+
+    :param files: all live files of the snapshot.
+    """
+    known = list(files)
+    deletes = [file for file in known if file.content is not Content.DATA]
+    if any(file.content is Content.EQUALITY_DELETES for file in deletes):
+        return False
+    if options.position_deletes == "keep":
+        return True
+    written = {file.location: file.sequence for file in known if file.content is Content.DATA}
+    beside = Counter(file.location for file in deletes)
+    for file in deletes:
+        if file.location is None or not file.rows or written.get(file.location, file.sequence + 1) > file.sequence:
+            return False
+        several = beside[file.location] >= options.min_input_files
+        if file.content is Content.POSITION_DELETES and (format_version >= 3 or several):
+            return False
+    return True

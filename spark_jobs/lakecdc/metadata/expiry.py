@@ -23,9 +23,8 @@ def cutoff_ms(options: ExpireSnapshotsOptions, now: float) -> int:
 def old_enough(snapshots: Mapping[int, int], retained: Collection[int], cutoff: int) -> list[int]:
     """Return the snapshots that may expire by age, ignoring who needs them.
 
-    :param snapshots: of the table: milliseconds since 1970 by id.
-    :param retained: those of tags and branches, and the last ones of each branch that stay whatever their age.
-    :param cutoff: see :func:`cutoff_ms`.
+    :param snapshots: milliseconds since 1970 by id.
+    :param retained: those of refs, and the last ones of each branch that stay whatever their age.
     """
     return [snapshot for snapshot, moment in snapshots.items() if moment < cutoff and snapshot not in retained]
 
@@ -38,7 +37,6 @@ def none_can_go(cutoff: int) -> str:
 def row_cutoff(options: ExpirePartitionsOptions, now: datetime) -> datetime | None:
     """Return the time before which rows expire; None if no age is given.
 
-    :param now: with a zone.
     :raises SpecError: ``older_than`` is not a valid time.
     """
     if options.older_than is not None:
@@ -50,10 +48,7 @@ def row_cutoff(options: ExpirePartitionsOptions, now: datetime) -> datetime | No
 
 
 def no_row_can_go(cutoff: str) -> str:
-    """Explain in the report why no row expires.
-
-    :param cutoff: ISO-8601 time.
-    """
+    """Explain in the report why no row expires; the cutoff is an ISO-8601 time."""
     return f"no row is from before {cutoff}"
 
 

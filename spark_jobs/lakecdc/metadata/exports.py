@@ -26,9 +26,6 @@ def exported_snapshot(position: Position | None, table: str, uuid: str, destinat
     """Return the id of the last exported snapshot; None if there is none.
 
     :param position: of the destination.
-    :param table: the source, ``namespace.name``.
-    :param uuid: of the source.
-    :param destination: its name in the message.
     :raises InputError: it was written from another source.
     """
     if position is None:

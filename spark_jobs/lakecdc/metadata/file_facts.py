@@ -1,4 +1,4 @@
-"""Facts about data files from metadata: size, deleted rows, position in the sort order."""
+"""Live files of a snapshot as manifests list them, and facts about its data files: deleted rows, place in the order."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ import bisect
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, cast
 
-from lakecdc.metadata.live_files import Content, LiveFile
-from lakecdc.metadata.overlap import Box, KeyRange, column_range, lexicographic_ends
+from lakecdc.contract.rewriting import SortDataFilesOptions
+from lakecdc.metadata.overlap import Box, ColumnBounds, KeyRange, column_range, lexicographic_ends, overlap_depth
+
+#: reason in the report for a table without a sort order
+UNSORTED = (
+    "the table has neither a sort order nor identifier fields; "
+    "set options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
+)
+#: field id of ``file_path`` in position-delete files (Iceberg specification, reserved field ids)
+PATH_ID = 2147483546
 
 
 @dataclass(frozen=True)
 class FileFacts:
     """One live data file.
 
-    :param spec_id: its partition spec.
     :param partition: its partition tuple as text; with the spec id it identifies its partition.
-    :param bytes: file size.
     :param data_bytes: size of its columns, without footer and indexes.
     :param rows: rows in it, including deleted ones.
     :param deleted: rows deleted by position deletes and deletion vectors of this file.
     :param lower: its lowest key in the measured order, None if unknown.
-    :param upper: its highest key.
     :param keyless: the columns of the order are null in every row.
     :param added_by: snapshot that added the file.
     :param sequence: data sequence number.
@@ -116,5 +122,61 @@ def _facts(file: LiveFile, scope: tuple[int, str], deleted: int, equality_delete
 
 
 def _above(numbers: Sequence[int] | None, sequence: int) -> int:
-    """Count the sorted sequence numbers above one."""
     return len(numbers) - bisect.bisect_right(numbers, sequence) if numbers else 0
+
+
+def in_order(options: SortDataFilesOptions) -> str:
+    """Explain in the report why a table whose files are in order is not sorted."""
+    return f"no partition's files overlap deeper than {options.min_overlap_depth:g}"
+
+
+def linear_depth(files: Sequence[FileFacts]) -> float:
+    """Return the overlap depth of a partition's files in a linear order; files without keys do not count."""
+    return overlap_depth([file.key_range for file in files if not file.keyless])
+
+
+def keyed_rows(files: Sequence[FileFacts]) -> int:
+    """Count the rows of a partition's files with keys in the order."""
+    return sum(file.rows for file in files if not file.keyless)
+
+
+def average_depth(depths: Sequence[tuple[float, int]]) -> float:
+    """Average the overlap depth of partitions, weighted by rows."""
+    rows = sum(weight for _, weight in depths)
+    return round(sum(depth * weight for depth, weight in depths) / rows, 2) if rows else 1.0
+
+
+class Content(StrEnum):
+    """Kinds of live files."""
+
+    DATA = "data files"
+    EQUALITY_DELETES = "equality deletes"
+    POSITION_DELETES = "position deletes"
+    DELETION_VECTOR = "deletion vectors"
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """One live file of a snapshot as its manifest lists it.
+
+    :param scope: partition spec and values; None for equality deletes that apply everywhere.
+    :param bytes: its size; for a deletion vector that of its Puffin file.
+    :param sequence: data sequence number.
+    :param location: for a data file its own; for position deletes that of the one data file they refer to, if known;
+        deletion vectors always refer to one.
+    :param puffin: location of a deletion vector's Puffin file, which may contain those of other data files.
+    :param data_bytes: size of a data file's columns, without footer and indexes; 0 if unknown.
+    :param added_by: the snapshot that added it.
+    :param bounds: of a data file's requested columns.
+    """
+
+    content: Content
+    scope: Hashable
+    bytes: int
+    rows: int
+    sequence: int
+    location: str | None = None
+    puffin: str | None = None
+    data_bytes: int = 0
+    added_by: int = 0
+    bounds: tuple[ColumnBounds, ...] = ()

@@ -16,31 +16,19 @@ _TARGETS = ((16 * 1024**3, 128 * 1024**2), (1024**4, 256 * 1024**2))
 
 
 def written_file_bytes(properties: Mapping[str, str]) -> int:
-    """Return the size at which writers start another data file.
-
-    :param properties: the table's.
-    """
+    """Return the size at which writers start another data file, by the table's properties."""
     return int(properties.get(_PROPERTY, _DEFAULT))
 
 
 def target_file_bytes(properties: Mapping[str, str], table_bytes: int) -> int:
-    """Return the target bytes per data file: the table's property, or else by the table's size.
-
-    :param properties: the table's.
-    :param table_bytes: of all its files.
-    """
+    """Return the target bytes per data file: the table's property, or else by the size of all its files."""
     if _PROPERTY in properties:
         return written_file_bytes(properties)
     return next((target for below, target in _TARGETS if table_bytes < below), _DEFAULT)
 
 
 def output_count(live_bytes: float, target: int, small_file_ratio: float) -> int:
-    """Compute a number of files near the target size, none of which counts as small again.
-
-    :param live_bytes: estimated bytes of data to write.
-    :param target: target bytes per file.
-    :param small_file_ratio: share of the target below which a file is small.
-    """
+    """Compute a number of files near the target size, none of which counts as small again."""
     nearest = math.floor(live_bytes / target + 0.5)
     without_small = math.floor(live_bytes / (target * max(small_file_ratio, SMALL_FILE_RATIO) * _MARGIN))
     return max(1, min(nearest, without_small))

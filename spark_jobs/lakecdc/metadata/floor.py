@@ -1,18 +1,20 @@
-"""The floor of a table with expired rows: rows below it are not ingested again.
+"""Removed rows: the floor of expired ones, and the last erasure, as table properties; erasures in summaries too.
 
-The job that removes the rows records it as a property, in the same commit. It never moves back. A row without a value
-in the column is not below it.
+Rows below the floor are not ingested again. The job that removes them records it in the same commit. It never moves
+back. A row without a value in the column is not below it. Ingestion checks both properties: a batch that started before
+an erasure is not committed after it. Exports use the summary, because their last read snapshot is gone.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lakecdc.contract.errors import InputError
-from lakecdc.metadata.names import EXPIRED_BELOW
+from lakecdc.metadata import names
 
 #: Iceberg types of a floor's column
 TIMES = ("date", "timestamp", "timestamptz")
@@ -40,10 +42,9 @@ class Floor:
 def read_floor(properties: Mapping[str, str], table: str | None = None) -> Floor | None:
     """Read a table's floor; return None if nothing has expired.
 
-    :param table: its name, for the message.
     :raises InputError: the property was changed to an invalid value.
     """
-    text = properties.get(EXPIRED_BELOW)
+    text = properties.get(names.EXPIRED_BELOW)
     if text is None:
         return None
     try:
@@ -54,19 +55,52 @@ def read_floor(properties: Mapping[str, str], table: str | None = None) -> Floor
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"Invalid table property {EXPIRED_BELOW!r}: {text!r}.",
+            f"Invalid table property {names.EXPIRED_BELOW!r}: {text!r}.",
             table=table,
             hint="Restore its former value; without the property, expired rows may return.",
         ) from error
 
 
 def text_of(moment: datetime, kind: str) -> str:
-    """Format a time as text that Iceberg and Spark read as a value of a type.
-
-    :param moment: with a zone.
-    :param kind: one of :data:`TIMES`.
-    """
+    """Format a time with a zone as text that Iceberg and Spark read as a value of one of :data:`TIMES`."""
     utc = moment.astimezone(UTC)
     if kind == "date":
         return utc.date().isoformat()
     return utc.isoformat() if kind == "timestamptz" else utc.replace(tzinfo=None).isoformat()
+
+
+def erasure_begun(key_digest: str) -> dict[str, str]:
+    """Return the unique property of an erasure that has started; the digest reveals none of the keys."""
+    return {names.ERASED: json.dumps({"id": uuid.uuid4().hex, "unfinished": key_digest})}
+
+
+def erasure_ended() -> dict[str, str]:
+    """Return the property of a proven erasure."""
+    return {names.ERASED: json.dumps({"id": uuid.uuid4().hex})}
+
+
+def unfinished_erasure(properties: Mapping[str, str]) -> str | None:
+    """Return the key digest of an unfinished erasure; None if there is none."""
+    digest: str | None = json.loads(properties.get(names.ERASED, "{}")).get("unfinished")
+    return digest
+
+
+@dataclass(frozen=True)
+class ErasedAfter:
+    """Note of an erasing snapshot on earlier ones that differ by erased rows alone, and on the number of these."""
+
+    snapshots: tuple[int, ...]
+    rows: int
+
+    def encode(self) -> dict[str, str]:
+        """Return the entry of its summary."""
+        return {names.ERASED_AFTER: json.dumps({"snapshots": self.snapshots, "rows": self.rows})}
+
+
+def erased_after(summary: Mapping[str, str]) -> ErasedAfter | None:
+    """Read the note from a summary; return None if the snapshot erased nothing."""
+    text = summary.get(names.ERASED_AFTER)
+    if text is None:
+        return None
+    note = json.loads(text)
+    return ErasedAfter(tuple(note["snapshots"]), note["rows"])

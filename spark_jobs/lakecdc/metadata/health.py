@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from lakecdc.metadata.live_files import Content, LiveFile
+from lakecdc.metadata.file_facts import Content, LiveFile
 
 #: number of live files above which only jobs measure a table, whose tasks read its manifests in parallel
 MOST_FILES_OF_A_WORKER = 100_000
@@ -37,7 +37,6 @@ _WORTH = 0.5
 class TableHealth:
     """Layout of a table as its readers see it.
 
-    :param target_file_bytes: target size of data files.
     :param files_by_size: data files of each size class: ``tiny`` below an eighth of the target, ``small`` below three
         quarters, ``fit`` below 1.8, and ``large``.
     :param files_needed: number of data files of the target size for the same data, counted by partition.
@@ -106,10 +105,7 @@ def lost_points(health: TableHealth) -> dict[str, float]:
 
 
 def worst_losses(lost: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return the losses worth showing, most points first.
-
-    :param lost: points by reason.
-    """
+    """Return the losses worth showing, most points first."""
     return sorted(((what, points) for what, points in lost.items() if points >= _WORTH), key=lambda each: -each[1])
 
 
@@ -214,10 +210,6 @@ def _delete_file_reads(kinds: Mapping[Content, Sequence[LiveFile]]) -> dict[Cont
                 reads[kind] += 1
             else:
                 numbers = everywhere if file.scope is None else by_scope.get(file.scope, [])
-                reads[kind] += _older(numbers, file.sequence, kind is not Content.EQUALITY_DELETES)
+                count = bisect.bisect_left if kind is Content.EQUALITY_DELETES else bisect.bisect_right
+                reads[kind] += count(numbers, file.sequence)
     return reads
-
-
-def _older(numbers: Sequence[int], sequence: int, or_equal: bool) -> int:
-    """Count the sorted sequence numbers that a delete file applies to."""
-    return bisect.bisect_right(numbers, sequence) if or_equal else bisect.bisect_left(numbers, sequence)

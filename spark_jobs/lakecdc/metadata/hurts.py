@@ -16,14 +16,14 @@ _ABOVE = 5.0
 
 @dataclass(frozen=True)
 class Alerts:
-    """When somebody is told of a table that hurts, and how. Whoever stands as its owner is named.
+    """When and how to send alerts about unhealthy tables; the owner of a table is named.
 
-    :param score_below: tell of a table whose score is below this.
-    :param unpaid_runs: tell of a table whose work a job has left undone for so many runs of a DAG, one after another.
+    :param score_below: alert about a table whose score is below this.
+    :param unpaid_runs: alert about a table whose work a job left undone in this many consecutive runs of a DAG.
     :param notifier: import path of an Airflow notifier, such as
-        ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``; default: the log and an XCom alone.
-    :param arguments: of the notifier; Airflow fills in its templated ones, in which ``{{ hurts }}`` is what there is to
-        tell.
+        ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``; default: only the log and an XCom.
+    :param arguments: of the notifier; Airflow renders its templated ones, where ``{{ hurts }}`` is the text of the
+        alerts.
     """
 
     score_below: float | None = None
@@ -52,11 +52,7 @@ class Alerts:
 
 @dataclass(frozen=True)
 class News:
-    """Messages of an alert.
-
-    :param began: a line for each table and reason that started with this run.
-    :param over: a line for each that ended.
-    """
+    """Messages of an alert: a line for each table and reason that started with this run, and for each that ended."""
 
     began: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
@@ -107,7 +103,6 @@ def unpaid_debts(
     :param undone: reasons by job and table.
     :param paid: jobs and tables whose work is done, or where there is none.
     :param runs: number of consecutive earlier runs that left the work undone, by job and table.
-    :param limit: number of runs.
     :param owners: contact by table.
     :return: the news, and the updated numbers of runs; pairs that are neither undone nor paid do not change.
     """

@@ -1,7 +1,8 @@
-"""Last write of a table from snapshot summaries, not counting maintenance."""
+"""Last write of a table and rows after its earlier runs, from snapshot summaries."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -11,21 +12,20 @@ from lakecdc.metadata import names
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.policy import KEEPING
 from lakecdc.metadata.positions import current_position, nearest_carrier
+from lakecdc.metadata.totals import from_summary
 
 #: jobs that add rows; our other jobs change no rows, except that some remove old ones
 _WRITING = ("ingest", "export_changes", "scd2")
 _KEEPING = {*KEEPING, "rebucket"}
+# summary entry of Iceberg: the application that created the snapshot
+_APPLICATION = "app-id"
 
 
 @dataclass(frozen=True)
 class SnapshotFacts:
-    """Facts of a snapshot.
+    """Facts of a snapshot, with its commit time in milliseconds since 1970."""
 
-    :param timestamp_ms: its commit time, milliseconds since 1970.
-    :param operation: append, overwrite, delete or replace.
-    """
-
-    snapshot_id: int
+    id: int
     timestamp_ms: int
     operation: str | None
     summary: Mapping[str, str]
@@ -61,26 +61,16 @@ class LastWrite:
     position: dict[str, Any] | None
 
     def facts(self, now: datetime) -> dict[str, Any]:
-        """Return the write as JSON, with the table's lag.
-
-        :param now: with a zone.
-        """
+        """Return the write as JSON, with the table's lag."""
         return {**asdict(self), "source_lag_seconds": self.source_lag_seconds(now)}
 
     def source_lag_seconds(self, now: datetime) -> float | None:
-        """Return the lag behind the source; None if it is not known.
-
-        :param now: with a zone.
-        """
+        """Return the lag behind the source; None if it is not known."""
         return source_lag_seconds(self.source_time, now)
 
 
 def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
-    """Compute a table's lag behind its source; return None if it is not known.
-
-    :param source_time: time at the source up to which the table has every change, ISO-8601, UTC without a zone.
-    :param now: with a zone.
-    """
+    """Compute a table's lag by the time at the source (UTC) up to which it has every change; None if unknown."""
     if source_time is None:
         return None
     moment = datetime.fromisoformat(source_time)
@@ -89,12 +79,7 @@ def source_lag_seconds(source_time: str | None, now: datetime) -> float | None:
 
 
 def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """Describe a branch's last write and maintenance and its lag, as JSON.
-
-    :param snapshots: of the branch, from its head towards the root.
-    :param properties: the table's.
-    :param now: with a zone.
-    """
+    """Describe a branch's last write, maintenance and lag as JSON; its snapshots are newest first."""
     known = list(snapshots)
     written = last_write(known, properties)
     maintained = next((each for each in known if each.is_maintenance), None)
@@ -109,20 +94,62 @@ def standing(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str], 
 def last_write(snapshots: Iterable[SnapshotFacts], properties: Mapping[str, str]) -> LastWrite | None:
     """Find the newest snapshot of a branch that is not maintenance, and the table's position.
 
-    :param snapshots: of the branch, from its head towards the root.
-    :param properties: the table's.
     :return: None if nothing was ever written, or expiry left only maintenance.
     """
     known: Sequence[SnapshotFacts] = list(snapshots)
     newest = next((snapshot for snapshot in known if not snapshot.is_maintenance), None)
     if newest is None:
         return None
-    carrier = nearest_carrier((snapshot.snapshot_id, snapshot.summary) for snapshot in known)
+    carrier = nearest_carrier((snapshot.id, snapshot.summary) for snapshot in known)
     position = current_position(carrier, properties)
     return LastWrite(
-        snapshot_id=str(newest.snapshot_id),
+        snapshot_id=str(newest.id),
         written_at=iso(newest.timestamp_ms),
         job=newest.summary.get(names.JOB),
         source_time=position.read_through if position else None,
         position={"source": position.source, "identity": position.identity, **position.offsets} if position else None,
     )
+
+
+@dataclass(frozen=True)
+class EarlierRows:
+    """The average number of rows after earlier runs.
+
+    Equality deletes do not tell how many rows they matched, so this is a range.
+
+    :param fewest: if each equality delete had matched a row.
+    :param most: if none had.
+    """
+
+    runs: int
+    fewest: float
+    most: float
+
+    def change(self, rows: int) -> float:
+        """Return the minimum share by which a number of rows differs; infinite if there were none before."""
+        nearest = min(max(rows, self.fewest), self.most)
+        if rows == nearest:
+            return 0.0
+        return abs(rows - nearest) / nearest if nearest else float("inf")
+
+
+def earlier_rows(snapshots: Iterable[SnapshotFacts], last: int) -> EarlierRows | None:
+    """Average the rows after the last runs that wrote to a branch, without the newest one; None if there was none.
+
+    Consecutive snapshots of one application are one run, of which the last one counts.
+
+    :param snapshots: of the branch, from its head towards the root.
+    :param last: number of runs.
+    """
+    writes = (snapshot for snapshot in snapshots if not snapshot.is_maintenance)
+    runs = (next(snapshots_of_run) for _, snapshots_of_run in itertools.groupby(writes, _run))
+    counts = [from_summary(run.summary) for run in itertools.islice(runs, 1, last + 1)]
+    if not counts:
+        return None
+    most = [max(count.records - count.position_deletes, 0) for count in counts]
+    fewest = [max(rows - count.equality_deletes, 0) for rows, count in zip(most, counts, strict=True)]
+    return EarlierRows(len(counts), sum(fewest) / len(counts), sum(most) / len(counts))
+
+
+def _run(snapshot: SnapshotFacts) -> object:
+    return snapshot.summary.get(_APPLICATION, snapshot.id)

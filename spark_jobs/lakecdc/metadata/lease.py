@@ -25,7 +25,6 @@ class Lease:
     """Content of the property.
 
     :param token: unique to this holder, never reused.
-    :param holder: for display.
     :param until_ms: end of the lease unless renewed, milliseconds since 1970, by its holder's clock.
     :param term_ms: its duration unless renewed; 0: as long as one of ours.
     """
@@ -63,10 +62,7 @@ class Lease:
 
 
 def read_lease(properties: Mapping[str, str]) -> Lease | None:
-    """Read the lease from a table's properties; an unreadable one counts as over.
-
-    :return: None if there is none.
-    """
+    """Read the lease from a table's properties; None if there is none. An unreadable one counts as over."""
     text = properties.get(LEASE)
     if text is None:
         return None

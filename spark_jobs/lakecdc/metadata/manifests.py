@@ -15,12 +15,7 @@ _PROPERTY, _DEFAULT = "commit.manifest.target-size-bytes", 8 * 1024**2
 
 @dataclass(frozen=True)
 class Manifest:
-    """One manifest of a snapshot.
-
-    :param bytes: its size.
-    :param deletes: whether it lists delete files.
-    :param files: number of live files according to the manifest list.
-    """
+    """One manifest of a snapshot, of delete files or not, with its number of live files by the manifest list."""
 
     path: str
     spec_id: int
@@ -30,18 +25,12 @@ class Manifest:
 
 
 def manifest_target_bytes(properties: Mapping[str, str]) -> int:
-    """Return Iceberg's target size of a manifest.
-
-    :param properties: the table's.
-    """
+    """Return Iceberg's target size of a manifest, by the table's properties."""
     return int(properties.get(_PROPERTY, _DEFAULT))
 
 
 def refusal(current: Sequence[Manifest], options: RewriteManifestsOptions, target: int) -> str | None:
-    """Return why the manifests need no rewrite; None if they do.
-
-    :param target: Iceberg's target bytes per manifest.
-    """
+    """Return why the manifests need no rewrite, by Iceberg's target bytes per manifest; None if they do."""
     if len(current) < options.min_manifests:
         return f"{len(current)} manifests are fewer than {options.min_manifests}"
     average = sum(m.bytes for m in current) / max(1, len(current))
@@ -60,10 +49,7 @@ def worthwhile_specs(current: Sequence[Manifest], target: int) -> list[int]:
 
 
 def planned_manifests(current: Sequence[Manifest], specs: Collection[int], target: int) -> int:
-    """Return the number of manifests after a rewrite of some specs.
-
-    :param target: Iceberg's target bytes per manifest.
-    """
+    """Return the number of manifests after a rewrite of some specs."""
     return sum(
         math.ceil(sum(bytes_) / target) if spec in specs else len(bytes_)
         for (spec, _), bytes_ in _sizes(current).items()
@@ -78,10 +64,7 @@ def _sizes(current: Sequence[Manifest]) -> dict[tuple[int, bool], list[int]]:
 
 
 def manifest_counts(current: Sequence[Manifest], moment: str) -> dict[str, int]:
-    """Return numbers of a table's manifests for the report.
-
-    :param moment: ``before`` or ``after``.
-    """
+    """Return numbers of a table's manifests ``before`` or ``after``, for the report."""
     return {
         f"manifests_{moment}": len(current),
         f"delete_manifests_{moment}": sum(m.deletes for m in current),

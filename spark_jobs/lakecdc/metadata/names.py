@@ -91,45 +91,32 @@ HEALTH = f"{LAKE_NAMESPACE}.health"
 
 
 def is_lake_table(table: str) -> bool:
-    """Check whether a table belongs to the lake as a whole.
-
-    :param table: ``namespace.name``.
-    """
+    """Check whether a table, ``namespace.name``, belongs to the lake as a whole."""
     return table.lower().startswith(f"{LAKE_NAMESPACE}.")
 
 
 def is_side_table(table: str) -> bool:
-    """Check whether a table has the name of one of lakecdc's own, beside a target or of the lake as a whole.
-
-    :param table: ``namespace.name``.
-    """
+    """Check whether a table has the name of one of lakecdc's own, beside a target or of the lake as a whole."""
     return is_lake_table(table) or table.lower().endswith(
         (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX, f".{QUARANTINE}", f".{PARKED}")
     )
 
 
 def target_of(table: str) -> str:
-    """Return the target of a side table, or any other table's own name.
-
-    :param table: ``namespace.name``.
-    """
+    """Return the target of a side table, or any other table's own name."""
     for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX):
         table = table.removesuffix(suffix)
     return table
 
 
 def parked_of(table: str) -> str:
-    """Return the table that keeps the parked log of a target.
-
-    :param table: the target, ``namespace.name``.
-    """
+    """Return the table that keeps the parked log of a target."""
     return f"{table.rpartition('.')[0]}.{PARKED}"
 
 
 def quarantine_of(table: str, named: str | None = None) -> str:
     """Return the quarantine of a target.
 
-    :param table: the target, ``namespace.name``.
     :param named: the option ``quarantine_table``; ``{namespace}`` and ``{table}`` in it are the target's.
     """
     namespace, _, name = table.rpartition(".")
@@ -140,8 +127,6 @@ def side_tables(table: str) -> tuple[str, ...]:
     """Return the tables that ingestion may create beside a target; none of them need exist.
 
     Its history table is not included, because the target names it, nor is a quarantine of another name.
-
-    :param table: the target, ``namespace.name``.
     """
     own = (f"{table}{suffix}" for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX))
     return *own, quarantine_of(table), parked_of(table)

@@ -35,12 +35,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Range of a data file in an order.
-
-    :param lower: lowest key; None together with ``upper`` means that the bounds are unknown and the file may contain
-        any.
-    :param rows: rows in the file.
-    """
+    """Range of a data file in an order; ends that are None are unknown, so that the file may contain any key."""
 
     lower: Any
     upper: Any
@@ -83,8 +78,7 @@ def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
 def lies_behind(upper: Any, lower: Any) -> bool:
     """Check whether all rows of a file come after those of another, beyond the shared ends of neighbours.
 
-    :param upper: end of the first file, from :func:`lexicographic_ends`.
-    :param lower: beginning of the second one.
+    These are the end of the first file and the beginning of the second one, by :func:`lexicographic_ends`.
     """
     for left, right in zip(upper, lower, strict=False):
         if left == _BELOW_ALL or right == _ABOVE_ALL:
@@ -109,8 +103,6 @@ def overlap_depth(ranges: Sequence[KeyRange]) -> float:
     The ends of the ranges cut the order into pieces; a file's rows are assumed to be spread evenly over its pieces,
     because only the order of keys is known, not their distance. Ends that files merely share do not count, because
     neighbours of a sorted table often share them. (After the overlap depth of apache/iceberg #17504, weighted by rows.)
-
-    :param ranges: the data files of one partition.
     """
     known = [r for r in ranges if r.known]
     everywhere = len(ranges) - len(known)
@@ -132,10 +124,7 @@ def overlap_depth(ranges: Sequence[KeyRange]) -> float:
 
 
 def overlapping_groups(ranges: Sequence[KeyRange]) -> list[list[int]]:
-    """Group the indexes of files that overlap directly or through others; omit files without overlap.
-
-    :param ranges: the data files of one partition.
-    """
+    """Group the indexes of files that overlap directly or through others; omit files without overlap."""
     everything = list(range(len(ranges)))
     if any(not r.known for r in ranges):
         return [everything] if len(ranges) > 1 else []
@@ -152,13 +141,11 @@ def overlapping_groups(ranges: Sequence[KeyRange]) -> list[list[int]]:
 
 
 def runs_between(chosen: Sequence[KeyRange], others: Sequence[KeyRange]) -> list[list[int]]:
-    """Cut files to be merged wherever other files have keys between them.
+    """Cut files to be merged wherever other files of the partition have keys between them.
 
     The disjoint output files of one run then overlap no key of another file that was clear of the run before, so the
     merge never deepens the overlap.
 
-    :param chosen: files to be merged.
-    :param others: the other files of the partition.
     :return: indexes of the files of each run, by lowest value.
     """
     # a file without bounds may contain any key, so there is no gap
@@ -189,8 +176,6 @@ def box_depth(boxes: Sequence[Box]) -> float:
     divided by that of a grid: with n files in d columns any value of a column is in at least n^(1-1/d) files if all
     columns are served alike. So 1 is the best for a curve, as for a linear order, and files in random order have
     n^(1/d).
-
-    :param boxes: ranges of all columns, for each data file of one partition.
     """
     columns = len(boxes[0]) if boxes else 0
     if not columns:
@@ -200,10 +185,7 @@ def box_depth(boxes: Sequence[Box]) -> float:
 
 
 def boxes_joined(boxes: Sequence[Box]) -> list[list[int]]:
-    """Group the indexes of files whose boxes overlap in all columns, directly or through others; include single ones.
-
-    :param boxes: ranges of all columns, for each data file of one partition.
-    """
+    """Group the indexes of files whose boxes overlap in all columns, directly or through others; keep single ones."""
     everything = list(range(len(boxes)))
     if any(not r.known for box in boxes for r in box):
         return [everything]

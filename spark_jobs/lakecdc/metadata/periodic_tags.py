@@ -37,10 +37,7 @@ def periodic_tags(
 
 
 def newest_by(ancestors: Iterable[tuple[int, int]], moment: datetime) -> int | None:
-    """Return the newest snapshot before a time.
-
-    :param ancestors: newest first: id, and milliseconds since 1970.
-    """
+    """Return the newest snapshot before a time; ancestors are as for :func:`periodic_tags`."""
     return next((snapshot for snapshot, at in ancestors if at < moment.timestamp() * 1000), None)
 
 

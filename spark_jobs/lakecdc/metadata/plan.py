@@ -58,11 +58,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """Chosen and skipped actions.
-
-    :param chosen: in the order of choice.
-    :param budget_core_seconds: maximum total cost; None is no limit.
-    """
+    """Chosen actions, in the order of choice, and skipped ones; no budget means no limit."""
 
     chosen: tuple[Action, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -126,11 +122,7 @@ def choose(
 
 
 def _most_gained(ranked: Sequence[Action], budget: float) -> list[Action]:
-    """Choose what fits in turn, or the same with one of the skipped actions first if that gains more.
-
-    :param ranked: most worthwhile first.
-    :return: in their order.
-    """
+    """Choose what fits in turn, or the same with one of the skipped actions first if that gains more."""
     best = first = _in_turn(ranked, budget)
     others = [each for each in _without(ranked, first) if (each.core_seconds or 0.0) <= budget]
     for ahead in others[:_TRIED]:

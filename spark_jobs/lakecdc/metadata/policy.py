@@ -58,17 +58,18 @@ _WILD = "*?["
 
 @dataclass(frozen=True)
 class TablePolicy:
-    """What holds for the tables that a pattern matches. What it leaves out, they inherit from wider patterns.
+    """Rules for the tables that a pattern matches; fields that are not set are inherited from wider patterns.
 
-    :param allow: jobs that may be done to tables which only a pattern has found; ``*`` is all of them.
-    :param approve: jobs whose findings a person is asked about before anything goes, of ``expire_partitions`` and
-        ``remove_orphan_files``; those of wider patterns too.
-    :param options: options by job, before those that the configuration gives to all tables.
-    :param window: time of day, in the zone of ``schedules``, in which the tables may be worked on.
-    :param reads: how often they are read, other tables being 1, at most 1000; what spares much-read tables goes first.
-    :param max_wait: seconds for which work may be put off because others are worth more.
-    :param min_score: of a table's health; below it, the work that it gains most by is put off no longer.
-    :param owner: whom to ask.
+    :param allow: jobs allowed on tables that only a pattern matches; ``*`` means all of them.
+    :param approve: jobs whose findings need approval before anything is removed: ``expire_partitions`` and
+        ``remove_orphan_files``; those of wider patterns are added.
+    :param options: options by job, which override those that the configuration gives to all tables.
+    :param window: time of day, in the zone of ``schedules``, in which jobs may work on the tables.
+    :param reads: how often they are read, relative to 1 for other tables, at most 1000; work on frequently read tables
+        goes first.
+    :param max_wait: seconds for which work may be postponed in favour of more worthwhile work.
+    :param min_score: health below which the most beneficial work is no longer postponed.
+    :param owner: contact for the tables.
     """
 
     allow: tuple[str, ...] | None = None
@@ -109,16 +110,15 @@ class TablePolicy:
 class Governed:
     """Effective policy of one table.
 
-    :param jobs: allowed jobs.
     :param team_jobs: the only jobs that its own property allows; None if it names none.
     :param approve: jobs that require approval.
     :param own_options: options by job with precedence over those of all tables.
+    :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
+    :param min_row_age: the same for rows.
     :param windows: times of day in which work is allowed, all at once.
     :param reads: how often it is read, relative to 1 for other tables; None if not set.
     :param max_wait: seconds that work may be postponed in favour of more worthwhile work.
     :param min_score: health below which the most beneficial work is no longer postponed.
-    :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
-    :param min_row_age: the same for rows.
     """
 
     jobs: frozenset[str]
@@ -138,11 +138,7 @@ class Governed:
         return job in GOVERNED and self.team_jobs is not None and job not in self.team_jobs
 
     def options(self, job: str, given: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-        """Return the options of a job for this table.
-
-        :param given: those of all tables.
-        :param now: with a zone.
-        """
+        """Return the options of a job for this table, merged into those of all tables."""
         merged = {**given, **self.own_options.get(job, {})}
         try:
             return merged | _raised_age(job, OPTIONS[job](**merged), self.kept_for(job), now)
@@ -183,7 +179,6 @@ def permitted(
 
     :param options: of the job, with the configured protection for the table, if any.
     :param properties: of the table and its owners, by ``namespace.name``.
-    :param now: with a zone.
     :return: the options, with the longest retention that any of these require.
     :raises UnsupportedError: one of them does not allow the job, or not yet.
     :raises SpecError: a property ``lakecdc.policy.…`` cannot be read.
@@ -209,7 +204,6 @@ def permitted(
 
 
 def _refuse_unapproved(job: str, options: JobOptions, table: str, who: str) -> None:
-    """Refuse a job without an approved list."""
     if getattr(options, "approved", None) is None:
         raise _not_permitted(table, f"{who} requires approval of what {job} removes, and it has not been approved.")
 
@@ -241,7 +235,6 @@ def matching(entries: Iterable[str], tables: Iterable[str]) -> list[str]:
     """Return the tables that a list of names and patterns matches, in the order of the tables.
 
     :param entries: ``namespace.name``, patterns of it with ``*`` and ``?``, and exclusions with a leading ``!``.
-    :param tables: existing tables.
     """
     known = list(entries)
     included = [entry for entry in known if not entry.startswith("!")]
@@ -282,7 +275,6 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
 def tightened(governed: Governed, table: str, properties: Mapping[str, str]) -> Governed:
     """Tighten a policy by the table's own properties.
 
-    :param properties: the table's.
     :raises SpecError: a property is unknown or invalid.
     """
     own = {name: value for name, value in properties.items() if name.startswith(OWN)}
@@ -321,24 +313,12 @@ def _approve(governed: Governed, value: str) -> Governed:
     return replace(governed, approve=governed.approve | {*TablePolicy(approve=_listed(value)).approve})
 
 
-def _min_snapshot_age(governed: Governed, value: str) -> Governed:
-    return replace(governed, min_snapshot_age=_seconds(value))
-
-
-def _min_row_age(governed: Governed, value: str) -> Governed:
-    return replace(governed, min_row_age=_seconds(value))
-
-
-def _reads(governed: Governed, value: str) -> Governed:
-    return replace(governed, reads=TablePolicy(reads=float(value)).reads or 0.0)
-
-
 _PROPERTIES: dict[str, Callable[[Governed, str], Governed]] = {
     ALLOW: _allow,
     APPROVE: _approve,
-    MIN_SNAPSHOT_AGE: _min_snapshot_age,
-    MIN_ROW_AGE: _min_row_age,
-    READS: _reads,
+    MIN_SNAPSHOT_AGE: lambda governed, value: replace(governed, min_snapshot_age=_seconds(value)),
+    MIN_ROW_AGE: lambda governed, value: replace(governed, min_row_age=_seconds(value)),
+    READS: lambda governed, value: replace(governed, reads=TablePolicy(reads=float(value)).reads or 0.0),
 }
 
 

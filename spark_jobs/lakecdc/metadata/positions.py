@@ -1,15 +1,16 @@
-"""Source positions as stored in snapshot summaries."""
+"""Source positions in snapshot summaries and properties, and the link of a history table to its table's position."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata import names
+from lakecdc.metadata.names import SIDE_OF
 
 #: every retained summary is part of metadata.json, so positions must stay small (bytes)
 MAX_BYTES = 8 * 1024
@@ -43,14 +44,8 @@ class Position:
         :raises InputError: it does not fit into a summary.
         """
         document: dict[str, Any] = {"source": self.source, "identity": self.identity, "offsets": self.offsets}
-        if self.read_through:
-            document["read_through"] = self.read_through
-        if self.high_order:
-            document["high_order"] = self.high_order
-        if self.truncate_order:
-            document["truncate_order"] = self.truncate_order
-        if self.storage:
-            document["storage"] = self.storage
+        optional = ("read_through", "high_order", "truncate_order", "storage")
+        document |= {name: value for name in optional if (value := getattr(self, name))}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         if len(text.encode()) > MAX_BYTES:
             raise InputError(
@@ -60,10 +55,7 @@ class Position:
         return text
 
     def idle_until(self, moment: datetime) -> Position:
-        """Return the same place after a quiet stretch.
-
-        :param moment: at the source, up to which it had no change.
-        """
+        """Return the same place after a quiet stretch up to a moment at the source."""
         through = moment.astimezone(UTC).isoformat(timespec="microseconds")
         return replace(self, read_through=max(self.read_through or through, through))
 
@@ -87,12 +79,7 @@ def decode(text: str) -> Position:
 
 @dataclass(frozen=True)
 class Carrier:
-    """The nearest ancestor of a branch head with a position.
-
-    :param snapshot_id: its snapshot.
-    :param text: the position exactly as stored, for comparison.
-    :param before: ids of the snapshots that carried it before.
-    """
+    """The nearest ancestor of a branch head with a position, exactly as stored, and ids of its carriers before."""
 
     snapshot_id: int
     text: str
@@ -124,10 +111,7 @@ def nearest_carrier(ancestors: Iterable[tuple[int, Mapping[str, str]]]) -> Carri
 
 
 def carried_before(summary: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ids of snapshots that carried a snapshot's position before it.
-
-    :param summary: its own.
-    """
+    """Return the ids of snapshots that carried a snapshot's position before it."""
     return tuple(filter(None, summary.get(names.CARRIED_BEFORE, "").split(",")))
 
 
@@ -137,13 +121,10 @@ def encode_idle(carrier_snapshot_id: int, position: Position) -> str:
 
 
 def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> Position | None:
-    """Return a table's position, including a quiet period after its carrier.
+    """Return a table's position, including a quiet period after the nearest carrier of its branch.
 
     An idle position counts only while the carrier that it extends is still the nearest one: after a rollback the table
     no longer has the changes before it.
-
-    :param carrier: the nearest carrier of the branch.
-    :param properties: the table's properties.
     """
     if carrier is None:
         return None
@@ -151,13 +132,42 @@ def current_position(carrier: Carrier | None, properties: Mapping[str, str]) -> 
 
 
 def idle_position(properties: Mapping[str, str], after: Carrier | None = None) -> Position | None:
-    """Return the idle position; None if there is none.
-
-    :param properties: the table's properties.
-    :param after: the carrier that it has to extend; default: any, including a rolled-back one.
-    """
+    """Return the idle position that extends a carrier, by default any; None if there is none."""
     idle = properties.get(names.IDLE_POSITION)
     document = json.loads(idle) if idle else None
     if document is None or (after and document["after_snapshot"] != str(after.snapshot_id)):
         return None
     return decode(json.dumps(document["position"]))
+
+
+@dataclass(frozen=True)
+class SideOf:
+    """Note in the summary of a history table's batch about the state of its table.
+
+    A batch is committed to the history table first. While the table is still at that state, it has not applied the
+    batch.
+
+    :param table: its UUID.
+    :param after: id of the snapshot with its position before the batch; None if it was never fed.
+    :param full_load: the batch has all rows of the table; later parts of a load are normal batches.
+    :param mark: highest order key in the history table before it.
+    """
+
+    table: str
+    after: str | None
+    full_load: bool
+    mark: str | None
+
+    def encode(self) -> dict[str, str]:
+        """Encode the note as a summary entry."""
+        return {SIDE_OF: json.dumps(asdict(self), sort_keys=True)}
+
+    def is_ahead_of(self, table_uuid: str, carrier: Carrier | None) -> bool:
+        """Check whether a table, with the carrier of its position, has not applied the batch."""
+        return self.table == table_uuid and self.after in (carrier.ids if carrier else (None,))
+
+
+def read_side_of(summary: Mapping[str, str]) -> SideOf | None:
+    """Read the note from a summary; return None if it has none."""
+    text = summary.get(SIDE_OF)
+    return SideOf(**json.loads(text)) if text else None

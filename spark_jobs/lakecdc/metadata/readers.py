@@ -10,17 +10,44 @@ from dataclasses import dataclass
 
 #: when the entries below were checked
 CHECKED = "2026-11"
-_OLAKE = "https://github.com/datazip-inc/olake-docs/pull/490"
 _TRIED = "executed in this project's tests"
+_ATHENA = "https://docs.aws.amazon.com/athena/latest/ug/querying-iceberg.html"
+_BIGQUERY = "https://cloud.google.com/bigquery/docs/iceberg-external-tables"
+_BIGQUERY_V3 = "https://docs.cloud.google.com/lakehouse/docs/use-iceberg-v3-binary-deletion-vectors"
+_CLICKHOUSE = (
+    "https://github.com/ClickHouse/ClickHouse/blob/master/docs/en/engines/table-engines/integrations/iceberg.md"
+)
+_CLICKHOUSE_DELETES = "https://github.com/ClickHouse/ClickHouse/pull/83094"
+_DATABRICKS = "https://docs.databricks.com/aws/en/iceberg/iceberg-v3"
+_OLAKE, _OLAKE_DATABRICKS = (f"https://github.com/datazip-inc/olake-docs/pull/{number}" for number in (490, 518))
+_PYICEBERG = "https://github.com/apache/iceberg-python/issues/1210"
+_REDSHIFT = "https://docs.aws.amazon.com/redshift/latest/dg/iceberg-v3-features.html"
+_SNOWFLAKE = (
+    "https://docs.snowflake.com/en/user-guide/tables-iceberg-v3-specification-support",
+    "https://docs.snowflake.com/release-notes/2025/other/"
+    "2025-10-17-position-row-level-deletes-externally-managed-iceberg-ga",
+    "https://github.com/airbytehq/airbyte/pull/82750",
+    "https://github.com/MaterializeInc/materialize/pull/38458",
+)
+_STARROCKS = "https://github.com/StarRocks/starrocks/pull/37419"
+_STARROCKS_V3 = "https://github.com/StarRocks/starrocks/issues/73947"
+_TRINO, _TRINO_V3 = (
+    "https://trino.io/docs/current/connector/iceberg.html",
+    "https://github.com/trinodb/trino/pull/27788",
+)
+_SINCE_2026 = "Deletion vectors since 2026; older versions refuse them."
+_UNAPPLIED = "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again."
+_MIXED = "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not."
+_STALE = "Error 091968; a table that was registered before its first equality delete goes stale without an error."
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Read capabilities of one engine.
+    """Read capabilities of one engine; None where nothing is known.
 
     :param name: the engine, with the first version that they apply to.
     :param max_format_version: highest Iceberg format version.
-    :param equality_deletes: whether it applies equality-delete files; None if not known, as with the others.
+    :param equality_deletes: whether it applies equality-delete files.
     :param position_deletes: whether it applies position-delete files (format version 2).
     :param deletion_vectors: whether it applies deletion vectors (format version 3).
     :param sources: where that is stated.
@@ -36,115 +63,29 @@ class Reader:
     note: str = ""
 
 
+# format version, then equality deletes, position deletes, deletion vectors
 READERS: tuple[Reader, ...] = (
-    Reader(
-        "Amazon Athena",
-        2,
-        True,
-        True,
-        False,
-        ("https://docs.aws.amazon.com/athena/latest/ug/querying-iceberg.html", _OLAKE),
-    ),
-    Reader(
-        "Amazon Redshift",
-        3,
-        None,
-        True,
-        True,
-        ("https://docs.aws.amazon.com/redshift/latest/dg/iceberg-v3-features.html",),
-    ),
+    Reader("Amazon Athena", 2, True, True, False, (_ATHENA, _OLAKE)),
+    Reader("Amazon Redshift", 3, None, True, True, (_REDSHIFT,)),
     Reader("Apache Spark with Iceberg 1.12", 3, True, True, True, (_TRIED,)),
+    Reader("ClickHouse 25.8", 2, True, True, False, (_CLICKHOUSE, _CLICKHOUSE_DELETES)),
+    Reader("Databricks Runtime 18", 3, False, False, True, (_DATABRICKS, _OLAKE_DATABRICKS, _OLAKE), _UNAPPLIED),
+    Reader("DuckDB 1.5", 3, True, True, True, (_TRIED,), _MIXED),
+    Reader("Google BigQuery", 3, None, True, True, (_BIGQUERY, _BIGQUERY_V3), "Deletion vectors are a preview."),
+    Reader("PyIceberg 0.12", 3, False, True, True, (_TRIED, _PYICEBERG)),
+    Reader("Snowflake", 3, False, True, True, _SNOWFLAKE, _STALE),
+    Reader("StarRocks", 2, True, True, None, (_STARROCKS, _STARROCKS_V3)),
     Reader(
-        "ClickHouse 25.8",
-        2,
-        True,
-        True,
-        False,
-        (
-            "https://github.com/ClickHouse/ClickHouse/blob/master/docs/en/engines/table-engines/integrations/iceberg.md",
-            "https://github.com/ClickHouse/ClickHouse/pull/83094",
-        ),
-    ),
-    Reader(
-        "Databricks Runtime 18",
-        3,
-        False,
-        False,
-        True,
-        (
-            "https://docs.databricks.com/aws/en/iceberg/iceberg-v3",
-            "https://github.com/datazip-inc/olake-docs/pull/518",
-            _OLAKE,
-        ),
-        "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again.",
-    ),
-    Reader(
-        "DuckDB 1.5",
-        3,
-        True,
-        True,
-        True,
-        (_TRIED,),
-        "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not.",
-    ),
-    Reader(
-        "Google BigQuery",
-        3,
-        None,
-        True,
-        True,
-        (
-            "https://cloud.google.com/bigquery/docs/iceberg-external-tables",
-            "https://docs.cloud.google.com/lakehouse/docs/use-iceberg-v3-binary-deletion-vectors",
-        ),
-        "Deletion vectors are a preview.",
-    ),
-    Reader("PyIceberg 0.12", 3, False, True, True, (_TRIED, "https://github.com/apache/iceberg-python/issues/1210")),
-    Reader(
-        "Snowflake",
-        3,
-        False,
-        True,
-        True,
-        (
-            "https://docs.snowflake.com/en/user-guide/tables-iceberg-v3-specification-support",
-            "https://docs.snowflake.com/release-notes/2025/other/"
-            "2025-10-17-position-row-level-deletes-externally-managed-iceberg-ga",
-            "https://github.com/airbytehq/airbyte/pull/82750",
-            "https://github.com/MaterializeInc/materialize/pull/38458",
-        ),
-        "Error 091968; a table that was registered before its first equality delete goes stale without an error.",
-    ),
-    Reader(
-        "StarRocks",
-        2,
-        True,
-        True,
-        None,
-        ("https://github.com/StarRocks/starrocks/pull/37419", "https://github.com/StarRocks/starrocks/issues/73947"),
-    ),
-    Reader(
-        "Trino",
-        3,
-        True,
-        True,
-        True,
-        ("https://trino.io/docs/current/connector/iceberg.html", "https://github.com/trinodb/trino/pull/27788"),
-        "Deletion vectors since 2026; older versions refuse them.",
+        "Trino", 3, True, True, True, (_TRINO, _TRINO_V3), "Deletion vectors since 2026; older versions refuse them."
     ),
 )
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:
-    """Check whether an engine can read a table.
+    """Check whether an engine can read a table with numbers of deletes, in files or rows; None if it is not known.
 
     In format version 3 position deletes count as deletion vectors, including position-delete files of an upgraded table
     until ``rewrite_delete_files`` converts them.
-
-    :param format_version: of the table.
-    :param equality_deletes: number of them, in files or rows.
-    :param position_deletes: number of them, in files or rows.
-    :return: None if it is not known.
     """
     if format_version > reader.max_format_version:
         return False

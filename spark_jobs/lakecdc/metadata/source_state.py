@@ -1,4 +1,4 @@
-"""What is known of a job's source before Spark is started; a program tells it the worker that has started it."""
+"""What is known of a job's source before Spark is started, as a probe reports it to the worker."""
 
 from __future__ import annotations
 
@@ -51,19 +51,13 @@ class SourceState:
 
 
 def may_be_idle(spec: JobSpec, positions: Mapping[str, Position]) -> bool:
-    """Tell whether a run has nothing to do but what its source has new.
-
-    :param positions: of the targets that have been fed.
-    """
+    """Check whether a run has nothing to do but what its source has new, by the positions of fed targets."""
     reloads = getattr(spec.options, "reload", ())
     return not spec.options.dry_run and not reloads and all(target.table in positions for target in spec.targets)
 
 
 def state_unless_unknown(look: Callable[P, SourceState], *arguments: P.args, **more: P.kwargs) -> SourceState:
-    """Look for changes; a source whose changes cannot be judged is left to the job, which says what is wrong.
-
-    :param look: proves that there is nothing new.
-    """
+    """Look for changes; leave a source whose changes cannot be judged to the job, which reports what is wrong."""
     try:
         return look(*arguments, **more)
     except Exception as error:

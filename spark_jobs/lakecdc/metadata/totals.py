@@ -13,7 +13,6 @@ SMALL_FILE_RATIO = 0.75
 class Totals:
     """Totals of a snapshot.
 
-    :param data_files: live data files.
     :param delete_files: live delete files of every kind.
     :param equality_deletes: rows in equality-delete files.
     :param position_deletes: rows in position-delete files and deletion vectors.
@@ -31,35 +30,21 @@ class Totals:
     def numbers(self) -> dict[str, int]:
         """Return the counts for reports."""
         counts = asdict(self)
-        return {**{name: value for name, value in counts.items() if name != "records"}, "rows": counts["records"]}
+        counts["rows"] = counts.pop("records")
+        return counts
 
 
 def from_summary(summary: Mapping[str, str]) -> Totals:
-    """Read the totals of a snapshot summary (Iceberg specification, appendix F, optional snapshot summary fields).
-
-    :param summary: the head's summary; missing totals count as 0.
-    """
-
-    def total(name: str) -> int:
-        return _number(summary, f"total-{name}")
-
-    return Totals(
-        data_files=total("data-files"),
-        delete_files=total("delete-files"),
-        equality_deletes=total("equality-deletes"),
-        position_deletes=total("position-deletes"),
-        records=total("records"),
-        bytes=total("files-size"),
-    )
+    """Read the totals of a snapshot summary, 0 where missing (Iceberg specification, appendix F, optional fields)."""
+    names = ("data-files", "delete-files", "equality-deletes", "position-deletes", "records", "files-size")
+    return Totals(*(_number(summary, f"total-{name}") for name in names))
 
 
 def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
-    """Count live equality-delete files from snapshot summaries alone.
+    """Count live equality-delete files from a branch's snapshot summaries, from its head towards the root.
 
     Summaries have no total of them, so added and removed ones are counted back to a snapshot without equality deletes.
     If expiry has removed part of the way, all live delete files count.
-
-    :param summaries: summaries of a branch, from its head towards the root.
     """
     known = list(summaries)
     counted = counted_back(known)
@@ -67,10 +52,7 @@ def equality_delete_files(summaries: Iterable[Mapping[str, str]]) -> int:
 
 
 def counted_back(summaries: Sequence[Mapping[str, str]]) -> int | None:
-    """Count live equality-delete files; return None if the remaining summaries are not enough.
-
-    :param summaries: summaries of a branch, from its head towards the root.
-    """
+    """Count live equality-delete files; return None if the remaining summaries are not enough."""
     count = 0
     for summary in summaries:
         if not _number(summary, "total-equality-deletes"):

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.health import POSITION_COST, VECTOR_COST, TableHealth
 from lakecdc.metadata.manifests import Manifest
@@ -28,13 +27,18 @@ _PER_FILE, _PER_COMPACTED_BYTE, _PER_SORTED_BYTE = 0.0014, 1.2e-7, 1.4e-7
 _PER_MANIFEST, _PER_SNAPSHOT = 0.005, 0.012
 # manifests are small and are only read to plan a scan
 _OF_A_MANIFEST = 0.1
+#: maximum number of delete rows, which the exact engine holds in the memory of each task
+EXACT_DELETE_RECORDS = 200_000
+#: maximum number of pairs of data and delete file, because each pair is shipped to a task and opened there
+EXACT_PAIRS = 100_000
+#: maximum number of rows to read, because a join reads a row in a tenth of the time
+EXACT_DATA_RECORDS = 2_000_000
 
 
 @dataclass(frozen=True)
 class Work:
     """Work of a job on one table.
 
-    :param reason: why it is needed.
     :param benefit: number of files that a read of the whole table, or of one key, opens less afterwards; a delete file
         counts once per data file that it applies to, by its cost there.
     :param core_seconds: estimated CPU seconds of its tasks.
@@ -52,10 +56,7 @@ class Work:
 
 
 def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_version: int) -> Work:
-    """Estimate rewriting delete files: each data file with deletes keeps one delete file or vector.
-
-    :param files: facts of all data files.
-    """
+    """Estimate rewriting delete files: each of all data files with deletes keeps one delete file or vector."""
     touched = [file for file in files if file.equality_deletes or file.deleted]
     left = len(touched) * (VECTOR_COST if format_version >= 3 else POSITION_COST)
     count = health.equality_delete_files + health.position_delete_files + health.deletion_vectors
@@ -95,11 +96,7 @@ def of_compaction(chosen: Sequence[FileFacts], target_file_bytes: int) -> Work:
 
 
 def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth: float) -> Work:
-    """Estimate sorting the files of partitions until a key is in one of them.
-
-    :param partitions: those to sort, each with the overlap depth of its files.
-    :param depth: of the whole table.
-    """
+    """Estimate sorting the files of partitions, each with its overlap depth, until a key is in one of them."""
     size = sum(file.bytes for _, files in partitions for file in files)
     count = sum(len(files) for _, files in partitions)
     deepest = max(each for each, _ in partitions)
@@ -112,10 +109,7 @@ def of_sorting(partitions: Collection[tuple[float, Sequence[FileFacts]]], depth:
 
 
 def of_manifests(current: Sequence[Manifest], planned: int) -> Work:
-    """Estimate rewriting manifests.
-
-    :param planned: number of manifests afterwards.
-    """
+    """Estimate rewriting manifests to a planned number."""
     return Work(
         f"{len(current)} manifests would be {planned}",
         round(_OF_A_MANIFEST * (len(current) - planned), 2),
@@ -125,18 +119,12 @@ def of_manifests(current: Sequence[Manifest], planned: int) -> Work:
 
 
 def of_expiry(snapshots: int) -> Work:
-    """Estimate expiring snapshots: readers gain nothing, storage does.
-
-    :param snapshots: number of snapshots that are old enough.
-    """
+    """Estimate expiring snapshots that are old enough: readers gain nothing, storage does."""
     return Work(f"{snapshots} snapshots are old enough", 0.0, _rounded(_START_EXPIRY + _PER_SNAPSHOT * snapshots), 0)
 
 
 def of_tags(refs: int) -> Work:
-    """Estimate creating and dropping tags of days and months.
-
-    :param refs: number of tags.
-    """
+    """Estimate creating and dropping tags of days and months."""
     return Work(f"{refs} tags of past days and months to create or drop", 0.0, _START, 0)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.past import RestoreMomentOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.threads import described
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
 from lakecdc.moments.restored import Shown, note_of, restore, restored_before, rows_of

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.branch import Branch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.refs import Ref, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import Branch, carrier_of
 from lakecdc.ingest.api import Batch, Staged, cleaned_for, onto_past, table_columns
 from lakecdc.metadata import names
 from lakecdc.moments.stretch import micros

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
-from lakecdc.iceberg.row_deletes import count_rows
-from lakecdc.iceberg.table import carrier_of, facts_of
+from lakecdc.iceberg.table import carrier_of, count_rows
 from lakecdc.ingest.api import kafka_progress, parking, quarantine
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
-from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position
-from lakecdc.metadata.side_of import read_side_of
+from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position, read_side_of
 from lakecdc.model.order import time_of
 
 if TYPE_CHECKING:
@@ -351,7 +349,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 def _adds_no_event(snapshot: Snapshot) -> bool:
     """Check whether a snapshot has exactly the events of its parent."""
-    return facts_of(snapshot).is_maintenance and names.MOMENT not in snapshot.summary
+    return snapshot.is_maintenance and names.MOMENT not in snapshot.summary
 
 
 def _micros(moment: datetime) -> int:

@@ -10,7 +10,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
+from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest.api import Commit, Staged, clustered, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
@@ -108,5 +108,5 @@ class MomentTable:
 def _last_written(table: IcebergTable) -> Snapshot | None:
     """Return the newest snapshot that is not maintenance."""
     # a moment counts as maintenance on the branch that shows it
-    changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not facts_of(each).is_maintenance)
+    changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not each.is_maintenance)
     return next(changes, None)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.threads import described
 from lakecdc.ingest.api import Source, expanded, open_source
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.runtime import PROGRESS
-from lakecdc.iceberg.stages import description_of
+from lakecdc.iceberg.threads import description_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -139,8 +139,8 @@ def each_table(do: TableWork) -> Work:
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
         from lakecdc.iceberg.core_time import CoreTime
-        from lakecdc.iceberg.stages import described
         from lakecdc.iceberg.table import IcebergTable, exists
+        from lakecdc.iceberg.threads import described
         from lakecdc.maintain.numbers import with_numbers
         from lakecdc.maintain.protected import apply_policy
 

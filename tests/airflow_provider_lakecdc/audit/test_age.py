@@ -14,7 +14,7 @@ from airflow_provider_lakecdc.governance.assessment import Assessment, Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
 from airflow_provider_lakecdc.lake.assess_table import Idle, OpenTable, Undecided, assess_job
-from airflow_provider_lakecdc.lake.oldest_day import oldest_day
+from airflow_provider_lakecdc.lake.live_files import oldest_day
 from airflow_provider_lakecdc.operators.plan import tasks_of
 from lakecdc.contract.expiring import ExpirePartitionsOptions
 from lakecdc.metadata import names

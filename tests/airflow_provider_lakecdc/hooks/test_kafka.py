@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_lakecdc.exceptions import JobBadInputError
-from airflow_provider_lakecdc.hooks.secrets import SecretEnvironment
+from airflow_provider_lakecdc.hooks.connections import SecretEnvironment
 from airflow_provider_lakecdc.hooks.source import kafka_address
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.sources.kafka import KafkaSource

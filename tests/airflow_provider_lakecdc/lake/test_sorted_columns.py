@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from airflow_provider_lakecdc.lake.sorted_columns import sorted_columns
+from airflow_provider_lakecdc.lake.tables import sorted_columns
 from lakecdc.contract.rewriting import SortDataFilesOptions
 from lakecdc.metadata import names
 

@@ -22,7 +22,7 @@ from openlineage.client.uuid import generate_new_uuid
 from airflow_provider_lakecdc.exceptions import LakecdcJobError
 from airflow_provider_lakecdc.governance import source_precheck
 from airflow_provider_lakecdc.governance.precheck import FirstLook
-from airflow_provider_lakecdc.observe.lineage_sources import place_name, source_names
+from airflow_provider_lakecdc.observe.lineage import place_name, source_names
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
 from airflow_provider_lakecdc.operators.check_tables import CheckTablesOperator
 from airflow_provider_lakecdc.operators.compact_data_files import CompactDataFilesOperator

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_lakecdc.page import app
 from airflow_provider_lakecdc.page.app import create_app, router
-from airflow_provider_lakecdc.page.task import Task
+from airflow_provider_lakecdc.page.history import Task
 from airflow_provider_lakecdc.submit.failures import one_line
 from tests.airflow_provider_lakecdc.conftest import CATALOG_SECRET, connection
 from tests.airflow_provider_lakecdc.page.conftest import Browser

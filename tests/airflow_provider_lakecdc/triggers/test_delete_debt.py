@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.types import DoubleType, IntegerType, NestedField, StringType, StructType
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.limits import Side
 from airflow_provider_lakecdc.triggers.delete_debt import DeleteDebtTrigger
+from airflow_provider_lakecdc.triggers.polling import Side
 from lakecdc.metadata.debt import DeleteDebt
 from tests.airflow_provider_lakecdc.tables import FedTable
 

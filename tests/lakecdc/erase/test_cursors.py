@@ -10,8 +10,7 @@ import pytest
 from lakecdc.erase.cursors import cursor_entries, order_without, position_without
 from lakecdc.erase.mentions import Mentions
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, encode_idle
-from lakecdc.metadata.side_of import SideOf
+from lakecdc.metadata.positions import Position, SideOf, encode_idle
 from lakecdc.model.order import order_key
 
 SIGNED = 1 << 63

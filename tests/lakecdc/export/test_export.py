@@ -16,8 +16,7 @@ from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import parse
 from lakecdc.contract.report import TableReport
 from lakecdc.export.job import export_changes
-from lakecdc.iceberg.consumers import put_consumer
-from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.refs import put_consumer, read_refs
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots

@@ -10,9 +10,9 @@ import pytest
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.expressions import row_filter
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import java_class_name
-from lakecdc.iceberg.row_filters import row_filter
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.metadata import names
 from tests.conftest import Lake

@@ -14,11 +14,11 @@ from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import Catalog
 from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
+from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.lease import LeaseHeldError, LeaseLostError, is_held, new_lease, put, renew
 from lakecdc.iceberg.refs import now_ms, read_refs
-from lakecdc.iceberg.retry import retried
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.start_tag import start_tag

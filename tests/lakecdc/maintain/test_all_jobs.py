@@ -27,8 +27,8 @@ from pyiceberg.types import LongType
 from airflow_provider_lakecdc.governance.precheck import look
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
-from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.partition_fields import Fields, PartitionField, partition_fields
+from lakecdc.iceberg.sort_order import clustering
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files.job import rewrite_delete_files

@@ -19,7 +19,7 @@ from tests.lakecdc.maintain.support import append, create, fill, metadata_locati
 def snapshot(number: int, operation: str = "append", **summary: int) -> Snapshot:
     """A snapshot with this summary."""
     told = {key.replace("_", "-"): str(value) for key, value in summary.items()}
-    return Snapshot(number, number - 1, number, number, operation, told)
+    return Snapshot(number, number, operation, told, number - 1, number)
 
 
 def test_rewrites_change_no_rows() -> None:

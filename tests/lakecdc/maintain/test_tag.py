@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 2, 1, 0, tzinfo=UTC)
 def snapshots(*moments: str) -> list[Snapshot]:
     """Ancestors of a head, newest first, numbered by their order in time."""
     times = [datetime.fromisoformat(moment).replace(tzinfo=UTC) for moment in moments]
-    made = [Snapshot(n, None, n, int(t.timestamp() * 1000), "append", {}) for n, t in enumerate(times)]
+    made = [Snapshot(n, int(t.timestamp() * 1000), "append", {}, None, n) for n, t in enumerate(times)]
     return made[::-1]
 
 

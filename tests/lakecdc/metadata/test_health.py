@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakecdc.metadata.file_facts import Content, LiveFile
 from lakecdc.metadata.health import TableHealth, measured
-from lakecdc.metadata.live_files import Content, LiveFile
 
 TARGET = 1000
 

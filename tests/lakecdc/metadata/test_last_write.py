@@ -1,11 +1,14 @@
-"""The last write of a branch."""
+"""The last write of a branch, and the rows after earlier runs."""
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime
 
+import pytest
+
 from lakecdc.metadata import names
-from lakecdc.metadata.last_write import SnapshotFacts, last_write
+from lakecdc.metadata.last_write import EarlierRows, SnapshotFacts, earlier_rows, last_write
 from lakecdc.metadata.positions import Position, encode_idle
 
 POSITION = Position("postgres", "c1", {"lsn": "0/9"}, "2026-01-01T05:00:00+00:00")
@@ -15,6 +18,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 COMPACTED = SnapshotFacts(3, 1_767_250_800_000, "replace", {})
 CONVERTED = SnapshotFacts(4, 1_767_250_900_000, "delete", {names.JOB: "rewrite_delete_files"})
 FOREIGN = SnapshotFacts(5, 1_767_250_900_123, "delete", {})
+_IDS = itertools.count(1)
 
 
 def test_there_is_none_of_an_empty_table_or_of_nothing_but_maintenance() -> None:
@@ -55,3 +59,47 @@ def test_a_quiet_run_moves_the_source_time_on() -> None:
     found = last_write([COMPACTED, FED], {names.IDLE_POSITION: encode_idle(2, later)})
     assert found is not None
     assert (found.written_at, found.source_time) == ("2026-01-01T06:00:00.000+00:00", "2026-01-01T07:00:00+00:00")
+
+
+def snapshot(run: str | None, records: int, job: str | None = "ingest", **totals: int) -> SnapshotFacts:
+    counts = {"records": records, **{name.replace("_", "-"): count for name, count in totals.items()}}
+    summary = {f"total-{name}": str(count) for name, count in counts.items()}
+    if run:
+        summary["app-id"] = run
+    if job:
+        summary["lakecdc.job"] = job
+    return SnapshotFacts(next(_IDS), 0, "overwrite", summary)
+
+
+def test_runs_are_compared_not_their_batches_nor_maintenance() -> None:
+    history = [
+        snapshot("now", 999),
+        snapshot("compaction", 1, job="compact_data_files"),
+        snapshot("c", 130),
+        snapshot("c", 7),
+        snapshot("b", 120),
+        snapshot(None, 110, job=None),
+        snapshot("too old", 5000),
+    ]
+    assert earlier_rows(history, 3) == EarlierRows(3, 120, 120)
+    assert earlier_rows(history[:2], 3) is None
+
+
+def test_maintenance_between_batches_of_one_run_makes_no_two_of_it() -> None:
+    history = [snapshot("now", 1), snapshot("c", 130), snapshot("m", 1, job="sort_data_files"), snapshot("c", 7)]
+    assert earlier_rows(history, 3) == EarlierRows(1, 130, 130)
+
+
+def test_deleted_rows_do_not_count_as_far_as_deletes_tell() -> None:
+    history = [snapshot("now", 1), snapshot("c", 100, position_deletes=10, equality_deletes=30)]
+    found = earlier_rows(history, 3)
+    assert found == EarlierRows(1, 60, 90)
+
+
+@pytest.mark.parametrize(("rows", "change"), [(30, 0.5), (60, 0.0), (75, 0.0), (90, 0.0), (135, 0.5)])
+def test_the_change_is_the_least_that_there_may_be(rows: int, change: float) -> None:
+    assert EarlierRows(1, 60, 90).change(rows) == change
+
+
+def test_rows_after_none_are_any_change() -> None:
+    assert (EarlierRows(1, 0, 0).change(1), EarlierRows(1, 0, 0).change(0)) == (float("inf"), 0.0)

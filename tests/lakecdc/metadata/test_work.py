@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lakecdc.metadata.file_facts import by_partition
+from lakecdc.metadata.file_facts import Content, LiveFile, by_partition
 from lakecdc.metadata.health import measured
-from lakecdc.metadata.live_files import Content, LiveFile
 from lakecdc.metadata.work import Work, of_delete_files
 
 SCOPE = (0, "{}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakecdc.iceberg.stages import described
+from lakecdc.iceberg.threads import described
 from lakecdc.runtime.progress import ProgressLog, log_long_stages
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
-    from lakecdc.metadata.positions import Position
-    from lakecdc.metadata.side_of import SideOf
+    from lakecdc.metadata.positions import Position, SideOf
 
 _OPS = "rcud"
 _EXAMPLES = {"u": "an update", "d": "a delete"}

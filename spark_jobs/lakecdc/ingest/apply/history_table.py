@@ -22,8 +22,7 @@ from lakecdc.ingest.audit import AuditError
 from lakecdc.ingest.erased import without_erased
 from lakecdc.ingest.floor import without_expired
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Carrier, Position
-from lakecdc.metadata.side_of import SideOf, read_side_of
+from lakecdc.metadata.positions import Carrier, Position, SideOf, read_side_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

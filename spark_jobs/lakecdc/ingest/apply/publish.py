@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.commit import RowChanges, append_changes
-from lakecdc.iceberg.row_filters import every_row, row_filter
+from lakecdc.iceberg.expressions import every_row, row_filter
 from lakecdc.iceberg.staging import discard
 from lakecdc.ingest.audit import AuditError
 from lakecdc.metadata import names

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.iceberg import IcebergSource
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.named_snapshots import named_snapshot
+from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.current_rows import SourceRows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.files import read_head
+from lakecdc.iceberg.stored_files import read_head
 from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
 from lakecdc.ingest.formats.debezium_avro import refusal
 from lakecdc.ingest.formats.messages import from_values

@@ -31,8 +31,8 @@ from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
+from lakecdc.metadata.debt import NOTHING
 from lakecdc.metadata.readers import readable_by
-from lakecdc.metadata.settled_deletes import NOTHING
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
 from lakecdc.writer.deletes import Target, count_only, writer_of

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.file_tasks import pairs_with, planned_without
 from lakecdc.iceberg.live_deletes import EqualityDelete
-from lakecdc.iceberg.pairs import pairs_with, planned_without
 from lakecdc.iceberg.scan import dropped_beyond_readers, field_types, specs_losing_partitions
 from lakecdc.maintain.delete_files.rowless import rowless
-from lakecdc.metadata.equality_keys import doubt
+from lakecdc.metadata.debt import doubt
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import FileTask

@@ -15,7 +15,7 @@ from lakecdc.iceberg import file_tasks
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.scan import column_names
 from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
-from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
+from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable

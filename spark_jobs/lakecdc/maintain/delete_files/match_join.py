@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from lakecdc.iceberg.bloom_filter import might_contain
+from lakecdc.iceberg.expressions import might_contain
 from lakecdc.iceberg.file_tasks import java_tasks
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks

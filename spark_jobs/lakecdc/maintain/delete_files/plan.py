@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg.file_io import new_folder, reaches
-from lakecdc.iceberg.file_tasks import FileTask, planned_tasks
+from lakecdc.iceberg.file_tasks import FileTask, pairs_with, planned_tasks
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
-from lakecdc.iceberg.pairs import pairs_with
 from lakecdc.iceberg.scan import unreadable_types
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.metadata.live_files import PATH_ID
+from lakecdc.metadata.file_facts import PATH_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,9 +17,9 @@ from lakecdc.contract.spec import Catalog, parse_spec
 from lakecdc.iceberg import manifests, refs, scratch
 from lakecdc.iceberg.commit import RowChanges, append_changes, remove_files
 from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.expressions import row_filter
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
-from lakecdc.iceberg.row_filters import row_filter
 from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import column_statistics, partition_statistics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.metadata.settled_deletes import NOTHING
+from lakecdc.metadata.debt import NOTHING
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import (
     ENGINES,

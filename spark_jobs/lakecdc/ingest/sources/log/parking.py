@@ -17,8 +17,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.row_deletes import delete_rows
-from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.iceberg.table import IcebergTable, delete_rows, exists
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import parked_of
 from lakecdc.model.positions import log_position, lsn_text

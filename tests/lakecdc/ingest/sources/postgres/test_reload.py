@@ -7,7 +7,7 @@ import pytest
 from lakecdc.contract.errors import InputError
 from lakecdc.erase.keys import key_text
 from lakecdc.ingest.erased import remember_erased
-from lakecdc.metadata.erasure import erasure_ended
+from lakecdc.metadata.floor import erasure_ended
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 

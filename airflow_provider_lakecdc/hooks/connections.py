@@ -1,4 +1,4 @@
-"""Secrets of Airflow connections for jobs: references in the spec, values only in the environment."""
+"""Airflow connections for jobs: lookup, and secrets as references in the spec with values only in the environment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_provider_lakecdc.exceptions import JobBadInputError
 from lakecdc.contract.secrets import is_reference, is_secret
 
 PREFIX = "LAKECDC_SECRET_"
@@ -15,19 +19,13 @@ _SWITCHES = {"true", "false", ""}
 
 @dataclass
 class SecretEnvironment:
-    """Environment variables with the secrets of a job.
-
-    :param scope: distinguishes secrets of different connections, such as the connection id.
-    """
+    """Environment variables with the secrets of a job; the scope, such as a connection id, keeps them apart."""
 
     scope: str
     values: dict[str, str] = field(default_factory=dict, repr=False)
 
     def refer(self, key: str, value: str) -> dict[str, str]:
-        """Store a value and return its reference for the spec.
-
-        :param key: name of the property, used in the variable's name.
-        """
+        """Store a value and return its reference for the spec; the property's key is part of the variable's name."""
         readable = re.sub(r"\W+", "_", f"{self.scope}_{key}", flags=re.ASCII).upper()
         # the hash distinguishes a.b and a_b
         digest = hashlib.sha256(f"{self.scope}\n{key}".encode()).hexdigest()[:12].upper()
@@ -36,10 +34,7 @@ class SecretEnvironment:
         return {"env": name}
 
     def refer_if_secret(self, key: str, value: Any) -> Any:
-        """Return ``value`` or, if it is secret, a reference to it.
-
-        :param key: name of the property; secrets are recognized by it and by passwords in the value.
-        """
+        """Return ``value`` or, if its key or a password in it makes it secret, a reference to it."""
         if is_reference(value) or not is_secret(key, str(value)):
             return value
         return self.refer(key, str(value))
@@ -61,3 +56,29 @@ class SecretEnvironment:
     def _maskable(self) -> list[str]:
         # masking "false" would make logs unreadable
         return [value for value in self.values.values() if value.lower() not in _SWITCHES]
+
+
+def find_connection(conn_id: str, purpose: str, example: str) -> Connection:
+    """Look up a connection; purpose and JSON example are for the error.
+
+    :raises JobBadInputError: it does not exist.
+    """
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise _missing(conn_id, purpose, example) from error
+
+
+async def afind_connection(conn_id: str, purpose: str, example: str) -> Connection:
+    """Do the same as :func:`find_connection` in a trigger."""
+    try:
+        return await BaseHook.aget_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise _missing(conn_id, purpose, example) from error
+
+
+def _missing(conn_id: str, purpose: str, example: str) -> JobBadInputError:
+    return JobBadInputError(
+        f"Connection {conn_id!r} {purpose} does not exist.",
+        hint=f"Create it, such as by an environment variable: AIRFLOW_CONN_{conn_id.upper()}='{example}'.",
+    )

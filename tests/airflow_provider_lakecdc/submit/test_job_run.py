@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_lakecdc.submit.progress import PROGRESS_KEY, ProgressForwarder
+from airflow_provider_lakecdc.submit.job_run import PROGRESS_KEY, ProgressForwarder
 
 PROGRESS = "progress of "
 

@@ -9,17 +9,11 @@ PREFIX = "lakehouse"
 
 
 def link(page: str, **arguments: str | int | None) -> str:
-    """Return the address of a page, relative to the other pages.
-
-    :param arguments: query parameters; None values are left out.
-    """
+    """Return the address of a page, relative to the other pages; query parameters that are None are left out."""
     query = urlencode({name: value for name, value in arguments.items() if value is not None})
     return f"{page}?{query}" if query else page
 
 
 def link_from_airflow(page: str, **arguments: str | int | None) -> str:
-    """Return the address of a page, relative to Airflow's own page.
-
-    :param arguments: as for :func:`link`.
-    """
+    """Return the address of a page, relative to Airflow's own page; see :func:`link`."""
     return f"{PREFIX}/{link(page, **arguments)}"

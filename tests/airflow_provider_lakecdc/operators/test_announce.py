@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_lakecdc.governance.announcements import unannounced_write
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection, get_catalog
+from airflow_provider_lakecdc.operators.announce import unannounced_write
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import FedTable
 

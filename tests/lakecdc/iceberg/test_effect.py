@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.metadata.effect import is_in_effect
+from lakecdc.iceberg.lost_answers import is_in_effect
 
 TAG = {"snapshot-id": 1, "type": "tag"}
 BEFORE: dict[str, Any] = {

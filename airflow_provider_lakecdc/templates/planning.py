@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_lakecdc import templates
 from airflow_provider_lakecdc.operators.assess_tables import AssessTablesOperator
 from airflow_provider_lakecdc.operators.plan import PlanOperator
+from airflow_provider_lakecdc.templates import hourly_governance_dag, nightly_governance_dag, weekly_governance_dag
 from lakecdc.contract.errors import InputError
 from lakecdc.metadata.policy import matching
 
@@ -21,20 +21,14 @@ if TYPE_CHECKING:
 
 #: governance DAGs by their names on the command line and the page
 DAGS: Mapping[str, Callable[[LakeConfig], DAG]] = {
-    "hourly": templates.hourly_governance_dag,
-    "nightly": templates.nightly_governance_dag,
-    "weekly": templates.weekly_governance_dag,
+    "hourly": hourly_governance_dag,
+    "nightly": nightly_governance_dag,
+    "weekly": weekly_governance_dag,
 }
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The plan of a run.
-
-    :param assessment: what the DAG's tables need.
-    :param plan: the chosen work.
-    """
-
     dag_id: str
     assessment: Assessment
     plan: Plan
