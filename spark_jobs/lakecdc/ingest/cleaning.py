@@ -40,7 +40,7 @@ _MOST_MICROS = 253_402_214_400_000_000
 _RAW = "_lakecdc_raw"
 
 
-def cleaned_for(table: IcebergTable, batch: Batch) -> Batch:
+def clean_for_table(table: IcebergTable, batch: Batch) -> Batch:
     """Hold a batch against what has expired or was erased of the table that it goes into, and clean it."""
     return cleaned(table.spark, held_against(batch, table))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
-from lakecdc.ingest.sources.jdbc.dialects import source_name
+from lakecdc.ingest.probe_api import jdbc_table_name
 from lakecdc.probes.preflight import open_jdbc
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _list_tables(session: Session, dialect: str, tables: list[str]) -> str:
 
 
 def _table(target: Target, dialect: str, tables: Sequence[str]) -> str:
-    name = ".".join(source_name(target, dialect))
+    name = jdbc_table_name(target, dialect)
     known = {*tables} if dialect == "postgresql" else {table.casefold() for table in tables}
     if (name if dialect == "postgresql" else name.casefold()) not in known:
         remedy = 'Set "source_table" of its target to "schema.table", in the letter case that the database stores.'

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
+from lakecdc.ingest.probe_api import has_read_files
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 
 if TYPE_CHECKING:
@@ -47,13 +48,9 @@ def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] 
 
 def _compare_files(source: FilesSource, positions: Mapping[str, Position]) -> SourceState:
     """Prove that every target has read every file, as far as its position names the files itself."""
-    from lakecdc.ingest.sources.file_memory import fingerprint, recent
-
-    files = {fingerprint(name) for path in source.paths for name in _files(path)}
+    files = {name for path in source.paths for name in _files(path)}
     # an empty folder may be another one than Spark's
-    is_idle = bool(files) and all(
-        position.source == "files" and files <= recent(position) for position in positions.values()
-    )
+    is_idle = bool(files) and all(has_read_files(position, files) for position in positions.values())
     return SourceState(idle=positions if is_idle else None)
 
 

@@ -12,7 +12,6 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -22,10 +21,8 @@ from lakecdc.contract.refusals import is_refusal
 from lakecdc.contract.secrets import mask, resolve
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.contract.spec import RECONCILE, Catalog, JobSpec, loads, parse_spec
+from lakecdc.contract.spec import Catalog, JobSpec, loads, parse_spec
+from lakecdc.ingest.probe_api import check_start
 from lakecdc.metadata.positions import Position, decode
 from lakecdc.metadata.source_state import SourceState
 from lakecdc.probes import local_files
@@ -72,40 +69,8 @@ def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceStat
         return local_files.check(spec, source, positions)
     if isinstance(source, JdbcSource):
         check_jdbc(source)
-    elif isinstance(source, PostgresSource):
-        return _check_postgres(spec, source, positions)
-    elif isinstance(source, MysqlSource):
-        return _check_mysql(spec, source, positions)
-    elif isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import preflight as kafka
-
-        return kafka.check(spec, source, positions)
-    return SourceState()
-
-
-def _check_postgres(spec: JobSpec, source: PostgresSource, positions: Mapping[str, Position] | None) -> SourceState:
-    from lakecdc.ingest.sources.postgres import connect as postgres
-
-    where = postgres.address(source)
-    with closing(postgres.connect(where)) as session:
-        if spec.job == RECONCILE:
-            return SourceState()
-        # needs Spark's Python, which a login does not
-        from lakecdc.ingest.sources.postgres import preflight
-
-        return preflight.check(session, where, spec, source, positions)
-
-
-def _check_mysql(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> SourceState:
-    from lakecdc.ingest.sources.mysql import connect as mysql
-
-    where = mysql.address(source)
-    with closing(mysql.connect(where)) as session:
-        if spec.job == RECONCILE:
-            return SourceState()
-        from lakecdc.ingest.sources.mysql import preflight
-
-        return preflight.check(session, where, spec, positions)
+        return SourceState()
+    return check_start(spec, positions)
 
 
 def _check_catalog(catalog: Catalog) -> None:

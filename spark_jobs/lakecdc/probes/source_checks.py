@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.findings import Finding, tried
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.contract.spec import loads, parse_spec
+from lakecdc.ingest.probe_api import start_findings
 from lakecdc.metadata.positions import decode
-from lakecdc.probes import local_files
+from lakecdc.probes import jdbc_checks, local_files
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -47,25 +45,13 @@ def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterato
     :param positions: of tables that were fed; None if unknown.
     """
     source = spec.source
-    if isinstance(source, PostgresSource):
-        from lakecdc.ingest.sources.postgres import checks as postgres
-
-        yield from postgres.findings(spec, source, positions)
-    elif isinstance(source, MysqlSource):
-        from lakecdc.ingest.sources.mysql import checks as mysql
-
-        yield from mysql.findings(spec, source, positions)
-    elif isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import checks as kafka
-
-        yield from kafka.findings(spec, source)
-    elif isinstance(source, FilesSource):
+    if isinstance(source, FilesSource):
         for path in source.paths:
             yield tried("source files", _path, path)
     elif isinstance(source, JdbcSource):
-        from lakecdc.probes import jdbc_checks as jdbc
-
-        yield from jdbc.findings(spec, source)
+        yield from jdbc_checks.findings(spec, source)
+    else:
+        yield from start_findings(spec, positions)
 
 
 def _path(path: str) -> str:

@@ -64,7 +64,7 @@ class KeyCondition:
 
     def text(self, number: int) -> str:
         """Return the value of a number as text that databases read too, in UTC."""
-        return value_text(number, self.kind)
+        return key_value_text(number, self.kind)
 
     def in_spark(self) -> str:
         """Return Spark SQL for the ranges, including the gaps between them if they are many."""
@@ -76,7 +76,7 @@ class KeyCondition:
         return f"CAST('{self.text(number)}' AS {self.kind})"
 
 
-def number_of(column: str, kind: str) -> str | None:
+def key_number(column: str, kind: str) -> str | None:
     """Return SQL of an order-preserving number for a value; None if its type has none."""
     name = quoted_column(column)
     if kind in _INTEGERS or _SHORT_DECIMAL.fullmatch(kind):
@@ -87,7 +87,7 @@ def number_of(column: str, kind: str) -> str | None:
     return f"unix_micros(CAST({name} AS timestamp))" if kind in ("timestamp", "timestamp_ntz") else None
 
 
-def value_text(number: int, kind: str) -> str:
+def key_value_text(number: int, kind: str) -> str:
     """Convert a number to its value as text; times are in UTC."""
     if kind == "date":
         return f"{(_FIRST + timedelta(days=number)).date()}"

@@ -193,19 +193,23 @@ def chain(chapters: Mapping[str, Chapter], newest: str) -> list[str]:
     return found
 
 
-def replaced(chapters: Mapping[str, Chapter], current: str, stood_on: Iterable[str]) -> set[str]:
-    """Chapters that nobody follows and no run can come to follow, since the table stands on a chain in their place.
+def replaced_chapters(
+    chapters: Mapping[str, Chapter], current: Position | None, positions: Iterable[Position | None]
+) -> set[str]:
+    """Return the chapters that no run follows or can come to follow, since the table's chain has replaced theirs.
 
-    A run that began before that chain stands on one of them, and the table's position refuses its commit. A chapter
-    that goes on from the present chain, or is to take its place, may be of a run that is about to commit: it stays.
+    A run that began before the replacement continues from one of them, and the table's position refuses its commit. A
+    chapter that continues or replaces the present chain may be of a run that is about to commit: it stays.
 
-    :param current: newest chapter that the newest snapshot with a position names.
-    :param stood_on: newest chapters that all positions name which the table can have, that one included.
-    :raises KeyError: if a chapter is not there that is on a chain.
+    :param chapters: read before the positions, see :func:`chapter_links`.
+    :param current: position of the newest snapshot with one.
+    :param positions: all positions that the table can have.
+    :raises KeyError: a chapter of a chain is missing.
     """
-    live = {name for newest in {current, *stood_on} for name in chain(chapters, newest)}
+    newest = _newest_chapter(current)
+    live = {name for each in {newest, *map(_newest_chapter, positions)} for name in chain(chapters, each)}
     found: set[str] = set()
-    left = [chapters[name].instead for name in chain(chapters, current)]
+    left = [chapters[name].instead for name in chain(chapters, newest)]
     while left:
         name = left.pop()
         # what an earlier run has removed has taken with it what it took the place of
@@ -219,15 +223,14 @@ def replaced(chapters: Mapping[str, Chapter], current: str, stood_on: Iterable[s
     return found
 
 
-def links(beside: IcebergTable) -> dict[str, Chapter]:
-    """Every chapter of a table, without its files."""
+def chapter_links(beside: IcebergTable) -> dict[str, Chapter]:
+    """Read all chapters without their files."""
     instead = "instead" if "instead" in beside.column_names else "CAST(null AS string)"
     rows = beside.spark.table(beside.sql_name).selectExpr("chapter", "previous", f"{instead} AS instead").distinct()
     return {row["chapter"]: Chapter(row["previous"], instead=row["instead"] or "") for row in rows.collect()}
 
 
-def newest_chapter(position: Position | None) -> str:
-    """Return the newest chapter that a position names; empty if none."""
+def _newest_chapter(position: Position | None) -> str:
     return str(position.offsets.get("chapter", "")) if position and position.source == "files" else ""
 
 

@@ -15,11 +15,12 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from lakecdc.ingest.sources.kafka.cluster import Place, Range
 from lakecdc.metadata.positions import MAX_BYTES, Position
-from lakecdc.model.order import highest
+from lakecdc.model.order import highest, time_of
 
 SOURCE = "kafka"
 # room for the parts of a position beside the offsets: identity, read-through, highest order key
@@ -110,6 +111,15 @@ def decode(position: Position) -> Progress:
     progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"))
     marks = _unpack(progress, offsets["marks"]) if "marks" in offsets else {}
     return replace(progress, marks=marks)
+
+
+def unread_partitions(position: Position, moment: datetime) -> list[str]:
+    """Return ``topic/partition`` of those not known to have been read past a moment; none for another source."""
+    if position.source != SOURCE:
+        return []
+    progress, milliseconds = decode(position), moment.timestamp() * 1000
+    marks = [(place, progress.marks.get(place)) for place in sorted(progress.next)]
+    return ["{}/{}".format(*place) for place, mark in marks if mark is None or time_of(mark) <= milliseconds]
 
 
 def _pack(progress: Progress) -> str:
