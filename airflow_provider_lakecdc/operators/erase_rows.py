@@ -27,8 +27,8 @@ class EraseRowsOperator(LakecdcJobOperator):
     :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
         ``lakecdc-day-*``.
     :param drop_consumers: consumers that may lose their position, as names or patterns.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options: :class:`lakecdc.contract.approval.ApprovableOptions`,
-        :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
+        :class:`lakecdc.contract.protection.ApprovableOptions`, :class:`lakecdc.contract.job_options.JobOptions`.
     """
 
     job_name: ClassVar[str] = "erase_rows"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Cleaning
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column

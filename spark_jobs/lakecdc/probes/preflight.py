@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError, is_refusal
 from lakecdc.contract.secrets import mask, resolve
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.feeding import ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable

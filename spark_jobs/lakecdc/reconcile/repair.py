@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
-from lakecdc.contract.feeding import IngestOptions
-from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.ingest.api import LoadedTable, feed_tables
 from lakecdc.model.order import order_key

@@ -95,7 +95,11 @@ def dismissal(**rest: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("rest", "told"),
-    [({"because": " "}, "no reason"), ({"seen_before": "yesterday"}, "no ISO-8601 moment"), ({"rule": "x"}, "'rules'")],
+    [
+        ({"because": " "}, "no reason"),
+        ({"seen_before": "yesterday"}, "not an ISO-8601 time"),
+        ({"rule": "x"}, "'rules'"),
+    ],
 )
 def test_a_dismissal_says_what_and_why(lake: Lake, rest: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError, match=told):

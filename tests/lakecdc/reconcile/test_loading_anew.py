@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.feeding import IngestOptions
-from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.reconcile import repair

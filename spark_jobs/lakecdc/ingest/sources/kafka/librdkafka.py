@@ -10,8 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from lakecdc.contract.errors import InputError, SourceUnavailableError
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import InputError, SourceUnavailableError, is_refusal
 from lakecdc.contract.secrets import mask
 from lakecdc.ingest.sources.kafka.cluster import Place, Topic
 
