@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.target import Target
@@ -72,7 +72,7 @@ def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int
     found = topology.survey(_cluster(source), source)
     left: dict[str, int] = {}
     for table, position in positions.items():
-        names = [name for name in _progress(source, position, table).topics if source.wants(name)]
+        names = [name for name in progress.resume(position, table).topics if source.wants(name)]
         next_ = _expected(source, found, Target(table), names, position).next
         left[table] = sum(max(0, found.ends[place] - offset) for place, offset in next_.items() if place[0] in names)
     return left
@@ -85,17 +85,11 @@ def _cluster(source: KafkaSource) -> LibrdkafkaCluster:
     return LibrdkafkaCluster({**settings, "bootstrap.servers": source.bootstrap_servers})
 
 
-def _progress(source: KafkaSource, position: Position, table: str) -> progress.Progress:
-    if position.source != source.type:
-        raise InputError(f"It was fed from a source of type {position.source!r}.", table=table)
-    return progress.decode(position)
-
-
 def _expected(
     source: KafkaSource, found: Topology, target: Target, topics: list[str], position: Position
 ) -> progress.Progress:
     """Return the progress that a run would start with."""
-    before = _progress(source, position, target.table)
+    before = progress.resume(position, target.table)
     return topology.extended(topology.checked(before, topics, found, source, target), topics, found, first=False)
 
 
