@@ -22,7 +22,7 @@ from lakecdc.ingest.sources.kafka.cluster import Place, Range, Reader
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, is_keyed_by, mean_bytes
 from lakecdc.ingest.sources.kafka.topology import Topology
-from lakecdc.ingest.sources.message_batches import known_of, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
@@ -57,7 +57,7 @@ class Feed:
     record_bytes: float | None = None
 
 
-class KafkaIngest:
+class KafkaIngest(BatchSource):
     """Topics as an ingest source.
 
     :param reader: closed with the source.
@@ -65,10 +65,8 @@ class KafkaIngest:
 
     def __init__(self, spark: SparkSession, spec: JobSpec, reader: Reader) -> None:
         assert isinstance(spec.source, KafkaSource)
-        self.spark, self.spec, self.source = spark, spec, spec.source
-        self.refused: dict[str, Exception] = {}
-        self.given_up: Mapping[str, Exception] = {}
-        self.facts: Mapping[str, object] = {}
+        super().__init__(spark, spec)
+        self.source = spec.source
         self._reader = reader
         self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
@@ -100,7 +98,7 @@ class KafkaIngest:
 
     def finish_round(self) -> None:
         reach("after_round")
-        self.spark.catalog.clearCache()
+        super().finish_round()
 
     def close(self) -> None:
         self._reader.close()
