@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.findings import Finding, tried
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.contract.spec import loads, parse_spec
+from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.probe_api import start_findings
-from lakecdc.metadata.positions import decode
 from lakecdc.probes import jdbc_checks, local_files
+from lakecdc.probes.preflight import read_question
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -30,10 +30,8 @@ def main() -> int:
 
     :return: 0, whatever the result.
     """
-    question = loads(sys.stdin.read())
-    texts = question["positions"]
-    positions = None if texts is None else {table: decode(text) for table, text in texts.items()}
-    results = list(findings(parse_spec(question["spec"]), positions))
+    document, positions = read_question()
+    results = list(findings(parse_spec(document), positions))
     print(json.dumps([finding.facts() for finding in results]))
     return 0
 

@@ -15,12 +15,12 @@ from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import EVENT_LOG, SPARK_UI, source_packages
+from lakecdc.contract.secrets import mask
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.row_values import without_values
 from lakecdc.runtime import documents
 from lakecdc.runtime.executors import check_executors
-from lakecdc.runtime.logs import log_handler
 from lakecdc.runtime.progress import ProgressLog, log_long_stages
 from lakecdc.runtime.session import open_session
 
@@ -61,6 +61,21 @@ TABLE_WORK = {
     "export_changes": "lakecdc.export.job:export_changes",
     "check_tables": "lakecdc.maintain.check:check_tables",
 }
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formatter that masks secrets in whole lines, since other libraries' messages contain passwords in URLs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record and mask secrets."""
+        return mask(super().format(record))
+
+
+def log_handler() -> logging.Handler:
+    """Create the handler of a job's log, on standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
 
 
 def work_of(job: str) -> Work:

@@ -57,7 +57,6 @@ class Mysql:
             self.server = servers.read_server(self.session)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         with asking(self.where, _DOING):
             source_table = read_table(self.session, target, self.source, self.server.mariadb)
         columns = target_columns(source_table, described(source_table), source_table.key)
@@ -70,7 +69,7 @@ class Mysql:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`."""
+    """A source table."""
 
     database: Mysql
     table: SourceTable
@@ -78,18 +77,15 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the key columns."""
         return self.table.key
 
     @property
     def ordered(self) -> dict[str, str]:
-        """Return the ordered columns, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         own = {c.name: c.named.type.spark for c in self.table.columns if c.named.type and c.base in snapshot.ORDERED}
         return {c.name: c.type for c in self.columns if own.get(c.name) == c.type}
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
@@ -103,7 +99,6 @@ class Table:
         return nullcontext()
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
             feed, time = self._feed(session, target, position), servers.now(session)
@@ -159,7 +154,6 @@ class Table:
             return snapshot.chunks(session, self.table, self.database.source.chunk_rows)
 
     def now(self) -> datetime:
-        """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with closing(connect(self.database.where)) as session, asking(self.database.where, _DOING):
             return servers.now(session)
 

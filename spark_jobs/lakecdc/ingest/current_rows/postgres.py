@@ -53,7 +53,6 @@ class Postgres:
         self.types = TypeCatalog(self.session, source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         with asking(self.where):
             source_table = read_table(self.session, target)
             columns = target_columns(target, source_table.key, source_table.columns, self.types)
@@ -67,7 +66,7 @@ class Postgres:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`."""
+    """A source table."""
 
     database: Postgres
     table: SourceTable
@@ -76,12 +75,10 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the key columns."""
         return self.table.key
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
             yield SourceRows(all_fitting(self._read(condition, taken, 0).judged))
 
@@ -93,14 +90,12 @@ class Table:
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
-        """Lock the slot against ingestion, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         with closing(connect(self.database.where)) as session:
             with asking(self.database.where):
                 slots.lock(session, self.database.source.slot, max_wait)
             yield
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, spec = self.database, self.table.target
         with asking(database.where):
             check_position(target.name, position, slots.identity(database.session), database.where.place)
@@ -136,7 +131,6 @@ class Table:
         ]
 
     def now(self) -> datetime:
-        """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where):
             row = self.database.session.execute("SELECT clock_timestamp()").fetchone()
         assert row is not None
