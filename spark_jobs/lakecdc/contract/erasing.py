@@ -50,10 +50,7 @@ class EraseRowsOptions(ApprovableOptions, JobOptions):
         check_quarantine_table(self.quarantine_table)
 
     def refuse_key_in_condition(self, key: Sequence[str], table: str) -> None:
-        """Refuse a condition on a key column, because it would put key values into the spec.
-
-        :raises SpecError: naming the column.
-        """
+        """Raise a :class:`SpecError` if the condition uses a key column, since a spec must not contain key values."""
         words = {word.lower() for word in re.findall(r"\w+", self.condition or "")}
         if found := [column for column in key if column.lower() in words]:
             raise SpecError(

@@ -96,9 +96,5 @@ class CommitStateUnknownError(LakecdcError):
 
 
 def is_refusal(text: str, state: str | None = None) -> bool:
-    """Whether a server refused what it was given, such as a wrong password, so that no retry helps.
-
-    :param text: its message.
-    :param state: the SQLSTATE that came with it.
-    """
+    """Whether a server's message or SQLSTATE refuses a wrong login, database or folder: no retry helps."""
     return bool(_STATES.fullmatch(state or "") or _TEXTS.search(text))

@@ -53,10 +53,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def check_zone(name: str, where: str) -> None:
-    """Raise a :class:`SpecError` if a time zone does not exist.
-
-    :param where: path of the value, for the message.
-    """
+    """Raise a :class:`SpecError` if a time zone does not exist; ``where`` is its path in the spec."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
@@ -66,11 +63,7 @@ def check_zone(name: str, where: str) -> None:
 
 
 def parse_moment(text: str, where: str) -> datetime:
-    """Parse an ISO-8601 time; without an offset it is UTC.
-
-    :param where: path of the value, for the message.
-    :raises SpecError: it is not such a time.
-    """
+    """Parse an ISO-8601 time, in UTC without an offset; ``where`` is its path in the spec, for the error."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -82,11 +75,7 @@ def parse_moment(text: str, where: str) -> datetime:
 
 
 def check_least(options: object, where: str, **least: float) -> None:
-    """Raise a :class:`SpecError` for an option below its lowest value.
-
-    :param where: path of the options, for the message.
-    :param least: lowest values by option.
-    """
+    """Raise a :class:`SpecError` for an option below its lowest value; ``where`` is the path of the options."""
     for name, lowest in least.items():
         value = getattr(options, name)
         if not value >= lowest:
@@ -94,10 +83,7 @@ def check_least(options: object, where: str, **least: float) -> None:
 
 
 def coerce(hint: Any, value: Any, where: str) -> Any:
-    """Check a value against a type annotation, and convert lists to tuples and objects to dataclasses.
-
-    :raises SpecError: the value does not fit.
-    """
+    """Check a value against a type, convert lists to tuples and objects to dataclasses, or raise :class:`SpecError`."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value

@@ -24,10 +24,7 @@ class JobOptions:
 
 
 def check_quarantine_table(named: str | None) -> None:
-    """Check the option ``quarantine_table``.
-
-    :raises SpecError: it has no namespace, or other fields than ``{namespace}`` and ``{table}``.
-    """
+    """Raise a :class:`SpecError` for a name without namespace, or fields but ``{namespace}`` and ``{table}``."""
     try:
         parts = quarantine_of("namespace.table", named).split(".")
     except (KeyError, IndexError, ValueError):

@@ -49,10 +49,7 @@ class RestoreMomentOptions(JobOptions):
         check_quarantine_table(self.quarantine_table)
 
     def restored(self) -> tuple[datetime, str]:
-        """Return the moment in UTC, and the name of its branch.
-
-        :raises SpecError: the options have none.
-        """
+        """Return the moment in UTC and the name of its branch; raise a :class:`SpecError` without a moment."""
         if not self.moment:
             raise SpecError(
                 "options.moment is missing.", hint='Use an ISO-8601 time, such as "2026-01-31T00:03:00+00:00".'

@@ -104,10 +104,7 @@ class ApprovableOptions:
     approved: dict[str, Approved] | None = None
 
     def approval_of(self, table: str) -> Approved | None:
-        """Return the approved list of a table; None if none is required.
-
-        :raises InputError: the table has none.
-        """
+        """Return the approved list of a table, None if none is needed; raise :class:`InputError` if it is missing."""
         if self.approved is None:
             return None
         if table not in self.approved:

@@ -17,10 +17,7 @@ _MOST_CURVED = 8
 
 
 def check_curve(columns: Sequence[str]) -> None:
-    """Reject columns that a space-filling curve does not support.
-
-    :raises SpecError: there are fewer than two or more than eight, or one is repeated.
-    """
+    """Raise a :class:`SpecError` for columns that a space-filling curve does not support."""
     if not 2 <= len(columns) <= _MOST_CURVED or len(set(columns)) < len(columns):
         raise SpecError(
             f"Cannot sort along a curve by the columns {', '.join(columns)}.",

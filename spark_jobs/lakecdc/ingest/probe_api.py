@@ -60,10 +60,7 @@ def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> Sour
 
 
 def start_findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Check in detail what a run checks when it starts, without changing anything; other sources yield nothing.
-
-    :param positions: of tables that were fed; None if unknown.
-    """
+    """Check in detail, without changes, what a run checks when it starts; other sources yield nothing."""
     source = spec.source
     if isinstance(source, PostgresSource):
         from lakecdc.ingest.sources.postgres import checks as postgres
@@ -117,10 +114,7 @@ def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> 
 
 
 def has_read_files(position: Position, names: Set[str]) -> bool:
-    """Check whether a position itself records all of these files as read.
-
-    :param names: URIs as Spark writes them.
-    """
+    """Whether a position itself records all of these files, URIs as Spark writes them, as read."""
     from lakecdc.ingest.sources.file_memory import fingerprint, recent
 
     return position.source == "files" and set(map(fingerprint, names)) <= recent(position)

@@ -116,10 +116,7 @@ class ColumnType:
         return parse
 
     def parser(self) -> Parser:
-        """Return the function that turns a token into the column's value; null stays null.
-
-        :raises KeyError: for a type or encoding that does not exist.
-        """
+        """Return the function that converts a token to the column's value; null stays null."""
         if self.names:
             return _not_null(self._named)
         if self._own_type is not None:

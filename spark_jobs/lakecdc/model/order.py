@@ -39,10 +39,8 @@ def order_key(
     """Return the order key of one event.
 
     :param epoch: 0 to 65535.
-    :param position: unsigned 64-bit.
-    :param ordinal: unsigned 64-bit.
+    :param position: unsigned 64-bit, as ``ordinal`` and ``offset``.
     :param time: milliseconds since 1970.
-    :param offset: unsigned 64-bit.
     """
     return f"{epoch:04x}{position:016x}{ordinal:016x}{rank:x}{time:012x}{offset:016x}"
 
@@ -108,10 +106,7 @@ class Marks:
     high: str | None = None
 
     def first_late(self, lowest: Mapping[str, str]) -> str | None:
-        """Return the lowest order key that is not above the mark of its partition; None without one.
-
-        :param lowest: lowest order key of the events by ``topic/partition``.
-        """
+        """Return the lowest order key, of the lowest by ``topic/partition``, not above the mark there, or None."""
         marks = self.partitions or {}
         return min((low for place, low in lowest.items() if place not in marks or low <= marks[place]), default=None)
 

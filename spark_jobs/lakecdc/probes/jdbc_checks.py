@@ -1,4 +1,4 @@
-"""Checks of a JDBC source that need no driver: the login, and the existence of the source tables."""
+"""Check a JDBC source without a driver: the login, and the existence of the source tables."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ _TABLES_OF_SQLITE = "SELECT name FROM sqlite_master WHERE type IN ('table', 'vie
 
 
 def findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
-    """Check the database and each source table as far as possible without a driver.
-
-    :param source: the spec's.
-    """
+    """Check the database and each source table as far as possible without a driver."""
     opened: list[Session] = []
     yield tried("source", _opened, source, opened)
     for each in opened:

@@ -32,7 +32,6 @@ class UnknownListingError(Exception):
 def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] | None) -> SourceState:
     """Check the folders of the paths, and compare their files with those that the targets have read.
 
-    :param source: the spec's.
     :param positions: of tables that were fed; None if unknown.
     :raises InputError: a folder is missing.
     """
@@ -55,10 +54,7 @@ def _compare_files(source: FilesSource, positions: Mapping[str, Position]) -> So
 
 
 def _files(path: str) -> Iterator[str]:
-    """Yield the URIs of a path's files as Spark writes them.
-
-    :raises UnknownListingError: the path is not a folder or file, or a pattern of names in one folder.
-    """
+    """Yield the URIs of a path's files as Spark writes them, if it is a folder, file, or simple pattern."""
     if not is_local(path):
         raise UnknownListingError
     parts = urlsplit(path)

@@ -36,10 +36,7 @@ _PORTS = {"postgresql": 5432, "mysql": 3306}
 
 
 def main() -> int:
-    """Answer the question on standard input.
-
-    :return: 0, whatever the state of the source.
-    """
+    """Answer the question on standard input; return 0, whatever the state of the source."""
     document, positions = read_question()
     try:
         state = check(parse_spec(document), positions)

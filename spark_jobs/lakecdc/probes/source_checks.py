@@ -1,8 +1,8 @@
-"""Checks of a spec's source without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
+"""Check a spec's source without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
 
-The question is ``{"spec": …, "positions": {table: text}}``, with the positions of tables that were fed, as in snapshot
-summaries; ``null`` if they cannot be read. The output is a JSON list of :class:`lakecdc.contract.findings.Finding`. The
-checks are the functions that a job runs when it starts; nothing is created, moved or locked.
+The question is that of :mod:`lakecdc.probes.preflight`, the output a JSON list of
+:class:`lakecdc.contract.findings.Finding`. The checks are the functions that a job runs when it starts; nothing is
+    created, moved or locked.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Check the source of the spec on standard input.
-
-    :return: 0, whatever the result.
-    """
+    """Check the source of the spec on standard input; return 0, whatever the result."""
     document, positions = read_question()
     results = list(findings(parse_spec(document), positions))
     print(json.dumps([finding.facts() for finding in results]))
@@ -37,11 +34,7 @@ def main() -> int:
 
 
 def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Check a spec's source.
-
-    :param spec: of a job that feeds tables.
-    :param positions: of tables that were fed; None if unknown.
-    """
+    """Check a feeding spec's source; ``positions`` are of tables that were fed, None if unknown."""
     source = spec.source
     if isinstance(source, FilesSource):
         for path in source.paths:

@@ -1,4 +1,4 @@
-"""The ``source`` of an ingest spec: tables of a database, read by a column that rises with every change."""
+"""The ``source`` of an ingest spec: tables of a database, read by a cursor column."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ class Interval:
 
     @property
     def moments(self) -> tuple[datetime, datetime]:
-        """Both ends in UTC.
-
-        :raises SpecError: one is not a time, such as the text that a template leaves without an interval.
-        """
+        """Both ends in UTC; a :class:`SpecError` if one is not a time, such as an empty template."""
         try:
             start, end = (parse_moment(text, "source.interval").astimezone(UTC) for text in (self.start, self.end))
         except SpecError as error:

@@ -130,11 +130,7 @@ class KafkaSource:
         return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:
-        """Return the topics that feed a target.
-
-        :param topics: existing topics that the source reads.
-        :param single: it is the spec's only target.
-        """
+        """Return the topics, of those that exist and are read, that feed a target; ``single`` if it is the only one."""
         if target.table in self.routes:
             return [topic for topic in topics if re.fullmatch(self.routes[target.table], topic)]
         if target.source_tables:
@@ -145,10 +141,7 @@ class KafkaSource:
 
 
 def moment(text: str, where: str) -> datetime:
-    """Parse a time with its zone.
-
-    :raises SpecError: anything else; a missing Airflow interval becomes an empty text or ``None``.
-    """
+    """Parse a time with its zone; raise a :class:`SpecError` for others, such as a missing Airflow interval."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -65,10 +65,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table.
-
-    :param snapshot: the snapshot to read; None if the table has none.
-    """
+    """A source table; ``snapshot`` is None for a table without snapshots."""
 
     table: IcebergTable
     snapshot: int | None

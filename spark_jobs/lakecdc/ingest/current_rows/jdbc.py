@@ -1,7 +1,4 @@
-"""Tables of a database through Spark's JDBC reader. Changes made during the read are recognized by the recheck.
-
-Reloaded rows are ordered by their cursor, as in ingestion.
-"""
+"""Tables of a database through Spark's JDBC reader; the recheck recognizes changes made during the read."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
 class Jdbc:
-    """The database of a JDBC source.
-
-    :raises LakecdcError: it cannot be reached.
-    """
+    """The database of a JDBC source."""
 
     def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
         self.database = Database(spark, source)
@@ -71,10 +65,7 @@ class Jdbc:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table.
-
-    :param known: what is known of the target's table.
-    """
+    """A source table; ``known`` is about the target's table."""
 
     table: SourceTable
     known: Known
@@ -159,9 +150,6 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """Open the source of a spec of type ``jdbc``.
-
-    :raises LakecdcError: the database cannot be reached.
-    """
+    """Open the source of a spec of type ``jdbc``."""
     assert isinstance(spec.source, JdbcSource)
     return Jdbc(spark, spec.source)

@@ -1,9 +1,7 @@
 """Tables of a MySQL or MariaDB server, read by key ranges like full loads.
 
-Its sessions share no snapshot: rows that change during the read differ at first and agree in the recheck.
-
-Reloaded rows are read like those of append-only tables: by one task in one transaction, whose log position is known
-exactly.
+Its sessions share no snapshot: rows that change during the read differ at first and agree in the recheck. Rows are
+reloaded by one task in one transaction, whose log position is known exactly.
 """
 
 from __future__ import annotations
@@ -45,10 +43,7 @@ _DOING = "compare its tables"
 
 
 class Mysql:
-    """The server of a MySQL source.
-
-    :raises LakecdcError: it cannot be reached, or its settings do not allow change data capture.
-    """
+    """The server of a MySQL source."""
 
     def __init__(self, spark: SparkSession, source: MysqlSource) -> None:
         self.spark, self.source, self.where = spark, source, address(source)
@@ -121,10 +116,7 @@ class Table:
         )
 
     def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:
-        """Return the table's feed state with the source's current columns, since the comparison may have taken long.
-
-        :raises LakecdcError: the table cannot be continued from its position.
-        """
+        """Return the table's feed state with the source's current columns, since the comparison may have taken long."""
         database = self.database
         check_identity(target.name, position, database.server, database.where.place)
         at = BinlogPosition.of(position.offsets)
@@ -159,10 +151,7 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    """Open the source of a spec of type ``mysql``.
-
-    :raises LakecdcError: the driver's package is missing, or the server cannot be reached.
-    """
+    """Open the source of a spec of type ``mysql``."""
     assert isinstance(spec.source, MysqlSource)
     check_driver()
     return Mysql(spark, spec.source)

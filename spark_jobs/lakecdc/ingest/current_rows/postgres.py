@@ -1,7 +1,6 @@
 """Tables of a Postgres database, read from one snapshot like full loads, without slot and publication.
 
-Reloaded rows are read from the snapshot of a temporary slot, like those of tables that join later: it tells which
-changes of the log they include.
+Rows are reloaded from the snapshot of a temporary slot, which tells the changes of the log that they include.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ if TYPE_CHECKING:
 
 
 class Postgres:
-    """The database of a Postgres source.
-
-    :raises LakecdcError: it cannot be reached.
-    """
+    """The database of a Postgres source."""
 
     def __init__(self, spark: SparkSession, source: PostgresSource) -> None:
         self.spark, self.source, self.where = spark, source, address(source)
@@ -139,10 +135,7 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    """Open the source of a spec of type ``postgres``.
-
-    :raises LakecdcError: the driver's package is missing, or the database cannot be reached.
-    """
+    """Open the source of a spec of type ``postgres``."""
     assert isinstance(spec.source, PostgresSource)
     check_driver()
     return Postgres(spark, spec.source)

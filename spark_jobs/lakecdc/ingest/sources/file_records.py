@@ -45,10 +45,7 @@ _HEAD_BYTES = (1 << 16, 1 << 24)
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
-    """Return the files of paths and globs, as sorted URIs.
-
-    :raises InputError: a path names nothing that can be read.
-    """
+    """Return the files of paths and globs as sorted URIs; raise an :class:`InputError` if that fails."""
     # it warns of every glob with a page of stack trace
     hush(spark, _SINK_LOOKUP)
     try:
@@ -102,9 +99,9 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
 def stretches(
     spark: SparkSession, numbers: Mapping[str, int], pattern: str, files: Sequence[str] | None = None
 ) -> DataFrame:
-    """Return the parts of files that match a Java regular expression, with the columns and parameters of ``lines``.
+    """Return the parts of files that match a Java regular expression, with the columns of ``lines``.
 
-    A task reads each file whole. A file that is not UTF-8 is one part, with its bytes unchanged.
+    A task reads each file whole. A file that is not UTF-8 is one part, unchanged.
     """
     text = spark.read.text(_paths(files or list(numbers)), wholetext=True)
     found = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
@@ -117,11 +114,7 @@ def stretches(
 def cells_of_files(
     spark: SparkSession, numbers: Mapping[str, int], source: FilesSource, known: Mapping[str, str]
 ) -> Cells:
-    """Return the rows of files, split into columns.
-
-    :param numbers: number of each file of the batch.
-    :param known: types of the table's columns.
-    """
+    """Return the rows of numbered files, split into columns; ``known`` has the types of the table's columns."""
     if source.format == "parquet":
         return _parquet(spark, numbers)
     if source.format == "xml":

@@ -46,21 +46,13 @@ def open_source(spark: SparkSession, spec: JobSpec) -> Files:
 
 @dataclass
 class Queue:
-    """Unread files of a table.
-
-    :param files: their URIs, in reading order.
-    :param taken: how many of them are in the current batch.
-    """
+    """Unread files of a table as URIs in reading order, the first ``taken`` of them in the current batch."""
 
     files: list[str]
     taken: int = 0
 
     def take(self, sizes: Mapping[str, int], most_bytes: int) -> list[str]:
-        """Return the next batch: as many files as fit, at least one.
-
-        :param sizes: bytes by URI, default 0.
-        :param most_bytes: limit of the batch; 0 means none.
-        """
+        """Return the next batch: at least one file, and as many as fit into ``most_bytes``, unless that is 0."""
         total = self.taken = 0
         for name in self.files:
             total += sizes.get(name, 0)
@@ -262,10 +254,7 @@ def row_reading(source: FilesSource) -> RowReading:
 
 
 def sizes(spark: SparkSession, paths: Sequence[str], files: Sequence[str]) -> dict[str, int]:
-    """Return the stored bytes of files by URI.
-
-    :param paths: paths and globs that list them.
-    """
+    """Return the stored bytes of files by URI; ``paths`` are paths and globs that list them."""
     try:
         return {name: os.path.getsize(_local(name)) for name in files}
     except OSError:

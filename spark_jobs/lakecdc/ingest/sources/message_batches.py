@@ -70,11 +70,7 @@ def with_read_through(position: Position, newest: datetime | None) -> Position:
 
 
 def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
-    """Return the batch of one table.
-
-    :param after: position of the source after it.
-    :param facts: the source's numbers for the report.
-    """
+    """Make a batch for a table that ends at ``after``, with the source's numbers for the report."""
     lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
     return Batch(
         target,

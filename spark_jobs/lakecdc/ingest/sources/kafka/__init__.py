@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
-    """Open the Kafka source of an ingest spec.
-
-    :raises InputError: the reader's library is missing.
-    :raises SpecError: a secret reference cannot be resolved.
-    """
+    """Open the Kafka source of an ingest spec; raise an error if its client or a secret is missing."""
     from lakecdc.ingest.sources.kafka.source import KafkaIngest
 
     assert isinstance(spec.source, KafkaSource)

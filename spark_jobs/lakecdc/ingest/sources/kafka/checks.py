@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] | None) -> SourceState:
     """Query the cluster as a run does when it starts.
 
-    :param source: the spec's.
     :param positions: of tables that were fed; None if unknown.
     :raises LakecdcError: no table can be fed from the cluster.
     """
@@ -48,10 +47,7 @@ def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] 
 
 
 def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
-    """List the cluster's topics, as a run does when it starts.
-
-    :param source: the spec's.
-    """
+    """List the cluster's topics, as a run does when it starts."""
     if source.reader == "spark":
         remedy = "A dry run of the job tells: airflow lakecdc run ingest --dry-run."
         yield Finding("source", "warn", f"{source.bootstrap_servers}, which only Java's client can ask", remedy)
@@ -64,11 +60,7 @@ def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
 
 
 def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int]:
-    """Count the messages that each table has not read, including those of new partitions of its topics.
-
-    :param positions: by table.
-    :raises InputError: a position that a run could not continue from.
-    """
+    """Count unread messages by table, with those of new partitions; raise an error for a position of another source."""
     found = topology.survey(_cluster(source), source)
     left: dict[str, int] = {}
     for table, position in positions.items():
@@ -96,10 +88,7 @@ def _expected(
 def _idle_position(
     source: KafkaSource, found: Topology, target: Target, topics: list[str], position: Position
 ) -> Position | None:
-    """Return the target's position after the run if the topics have nothing new for it; else None.
-
-    :raises InputError: it cannot be fed.
-    """
+    """Return the target's position after the run if the topics have nothing new for it; else None."""
     after = _expected(source, found, target, topics, position)
     left = [place for place, offset in after.next.items() if place[0] in topics and found.ends[place] > offset]
     if left or after != progress.decode(position) or found.through is None:

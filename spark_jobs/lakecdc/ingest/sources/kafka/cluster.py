@@ -50,10 +50,7 @@ class Cluster(Protocol):
     """The admin side of a cluster."""
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """Return the existing topics that are wanted.
-
-        :raises SourceUnavailableError: the cluster does not answer or refuses the login.
-        """
+        """Return the wanted topics that exist; raise an error if the cluster does not answer or refuses the login."""
 
     def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
         """Return an offset of each partition.
@@ -65,11 +62,7 @@ class Cluster(Protocol):
 
 
 class Reader(Cluster, Protocol):
-    """A client of a cluster.
-
-    Clients differ in where they run and how they log in. They deliver equal bytes, so that a table may change from one
-    to another.
-    """
+    """A client of a cluster. Clients differ in where they run and how they log in, but deliver equal bytes."""
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
         """Return the messages of ranges, at least one, as a message frame."""

@@ -26,7 +26,6 @@ class LibrdkafkaCluster:
     """The admin side of a cluster by librdkafka.
 
     :param settings: complete client settings in librdkafka's names, secrets resolved.
-    :raises InputError: librdkafka refuses them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:

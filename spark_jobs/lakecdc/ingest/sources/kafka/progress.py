@@ -33,11 +33,7 @@ TOO_MANY = "too many partitions to keep a mark for each"
 
 @dataclass(frozen=True)
 class Followed:
-    """A topic that feeds the table.
-
-    :param id: its topic id; empty with old brokers.
-    :param next: next offset to read, by partition.
-    """
+    """A topic that feeds the table; its id is empty with old brokers, ``next`` the next offset to read by partition."""
 
     id: str
     next: tuple[int, ...]
@@ -73,11 +69,7 @@ class Progress:
         return replace(self, strict=self.strict or reason, marks={})
 
     def read_up_to(self, ends: Mapping[Place, int], orders: Mapping[str, str]) -> Progress:
-        """Return the progress after a batch.
-
-        :param ends: its ends, by partition.
-        :param orders: its highest order keys, by ``topic/partition``.
-        """
+        """Return the progress after a batch with its ends by partition and highest orders by ``topic/partition``."""
         topics = {
             name: replace(t, next=tuple(ends.get((name, p), offset) for p, offset in enumerate(t.next)))
             for name, t in self.topics.items()
@@ -104,10 +96,7 @@ def encode(progress: Progress) -> dict[str, Any]:
 
 
 def resume(position: Position, table: str) -> Progress:
-    """Decode a table's position.
-
-    :raises InputError: it is of another type of source.
-    """
+    """Decode a table's position; raise an :class:`InputError` for that of another type of source."""
     if position.source != SOURCE:
         raise InputError(f"It was fed from a source of type {position.source!r}.", table=table)
     return decode(position)

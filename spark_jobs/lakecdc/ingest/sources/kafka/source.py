@@ -58,10 +58,7 @@ class Feed:
 
 
 class KafkaIngest(BatchSource):
-    """Topics as an ingest source.
-
-    :param reader: closed with the source.
-    """
+    """Topics as an ingest source, which closes the reader."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec, reader: Reader) -> None:
         assert isinstance(spec.source, KafkaSource)
@@ -141,10 +138,7 @@ class KafkaIngest(BatchSource):
         return at_once or bounded(starts, ends, most)
 
     def _repeated(self, feed: Feed, first: bool) -> list[Range]:
-        """Return the ranges of the batch that an interrupted run recorded.
-
-        :raises InputError: the topics do not contain it any more.
-        """
+        """Return the ranges of the batch that an interrupted run recorded, if the topics still contain it."""
         assert feed.goal is not None
         ends, names = feed.goal.next, [name for name in feed.goal.topics if name in feed.names]
         gone = [place for place, end in ends.items() if place[0] in names and self._topology.highs.get(place, 0) < end]

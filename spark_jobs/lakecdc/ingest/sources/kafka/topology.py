@@ -41,10 +41,7 @@ class Topology:
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
-    """Query the cluster.
-
-    :raises SourceUnavailableError: it does not answer.
-    """
+    """Query the cluster."""
     topics, asked = cluster.topics(source.wants), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
     lows, highs = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")
@@ -111,10 +108,7 @@ def checked(
 
 
 def extended(progress: Progress, names: Sequence[str], topology: Topology, *, first: bool) -> Progress:
-    """Return the progress with new topics and partitions, at their beginning.
-
-    :param first: the table is new, so that the source's ``start`` decides where they begin.
-    """
+    """Add new topics and partitions at their beginning; where a new table begins (``first``) the source decides."""
     begin = topology.starts if first else topology.lows
     topics = dict(progress.topics)
     for name in names:
