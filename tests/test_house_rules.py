@@ -20,7 +20,7 @@ LONGEST = 400
 LONGER = {
     "airflow_provider_lakecdc/operators/base.py": 452,
     "spark_jobs/lakecdc/ingest/sources/mysql/decoder.py": 438,
-    "spark_jobs/lakecdc/model/columns.py": 473,
+    "spark_jobs/lakecdc/model/columns.py": 449,
     "tests/airflow_provider_lakecdc/templates/test_dags.py": 494,
     "tests/lakecdc/ingest/sources/mysql/test_rounds.py": 410,
     "tests/lakecdc/ingest/sources/mysql/test_start.py": 408,

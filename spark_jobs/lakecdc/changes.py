@@ -35,13 +35,12 @@ def read(
 ) -> DataFrame:
     """Read the net changes of a table between two snapshots, whatever kind of delete files it has.
 
-    These are the rows that exist in only one of the snapshots, without maintenance and without rows that went and
-    returned. If ``until`` is older than ``since``, as after a rollback, the changes lead back. Files with the same
-    deletes in both snapshots are not read; the others are read at once, and the result is checkpointed by Spark.
+    These are the rows that only one of the snapshots has, without maintenance and rows that went and returned. If
+    ``until`` is older than ``since``, as after a rollback, the changes lead back. Files with equal deletes in both are
+    not read; the result is checkpointed.
 
     :param table: catalog, namespace and name, such as ``lake.shop.orders``.
-    :param since: snapshot id, tag, branch, or ISO-8601 time, whose rows are not returned. None returns all rows as
-        inserts.
+    :param since: snapshot id, tag, branch, or ISO-8601 time, whose rows are not returned; None returns all as inserts.
     :param until: the same; default: the newest snapshot.
     :param key: columns that identify a row; default: the table's identifier fields. Rows with the same key in both
         snapshots become ``update_before`` and ``update_after``; without a key there is only ``insert`` and ``delete``.
@@ -75,10 +74,7 @@ def between(
 
 
 def bound(table: IcebergTable, name: str) -> Snapshot:
-    """Return the snapshot that ``since`` or ``until`` names.
-
-    :raises InputError: it does not exist or has expired; the message names the oldest existing one.
-    """
+    """Return the snapshot that ``since`` or ``until`` names; an error names the oldest existing one."""
     try:
         return named_snapshot(table, name)
     except InputError as error:

@@ -36,8 +36,6 @@ _MOST_SHOWN, _MOST_NAMED, _LONGEST_SHOWN = 10, 3, 500
 class Verdict:
     """Result of a check.
 
-    :param passed: whether it holds.
-    :param summary: the result in a few words.
     :param facts: numbers by name.
     :param sample: keys and checked values of some failing rows, as JSON.
     """
@@ -68,11 +66,9 @@ class Verdict:
 class Checks:
     """Checks of the rows of one table.
 
-    :param table: the table of the rows.
     :param rows: rows to check, with the table's columns.
-    :param checks: the checks.
     :param snapshots: from the rows' snapshot towards the root, for checks of the table's past.
-    :raises InputError: a column does not exist, or Spark refuses an expression; nothing has been read then.
+    :raises InputError: a column does not exist, or Spark refuses an expression; nothing was read.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""Encode values so that Spark groups, compares and sorts them exactly.
-
-Spark treats -0.0 and 0.0 as equal, and does not compare maps and variants at all.
-"""
+"""Encode values so that Spark groups, compares and sorts them exactly: -0.0 and 0.0, maps and variants."""
 
 from __future__ import annotations
 
@@ -24,9 +21,7 @@ def is_exact(kind: DataType) -> bool:
 def exact_value(value: Column, kind: DataType) -> Column:
     """Convert a value to a form that is equal only for equal values, and null only for null.
 
-    The order of a map's entries does not count. For a variant both its text and its type count.
-
-    :param kind: its type.
+    The order of a map's entries does not count. For a variant both text and type count.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType

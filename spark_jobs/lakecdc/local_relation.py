@@ -14,12 +14,11 @@ _HAND = "_hand"
 
 
 def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-    """Convert a list of rows in the driver to a DataFrame.
+    """Convert a list of rows in the driver to a DataFrame; a few ten thousand at most.
 
-    From an Arrow table Spark builds a local relation, whose size it knows; from a list PySpark builds an RDD that
-    Python workers have to unpack, which takes half a second each time and starts workers that may not be needed.
+    Spark knows the size of an Arrow table, but turns a list into an RDD that Python workers have to unpack, half a
+    second each time.
 
-    :param rows: values in the order of the columns; a few ten thousand at most.
     :param schema: names and types, as in ``id bigint, name string``.
     """
     import pyarrow as pa
@@ -37,10 +36,7 @@ def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: s
 
 
 def dealt(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-    """Distribute rows over partitions, two for each core; see :func:`local_relation`.
-
-    :param rows: dealt out in turn, the first of every partition first.
-    """
+    """Distribute rows in turn over partitions, two for each core; see :func:`local_relation`."""
     hands = max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism))
     numbered = [(*row, number % hands) for number, row in enumerate(rows)]
     frame = local_relation(spark, numbered, f"{schema}, {_HAND} int")

@@ -56,10 +56,7 @@ def sql_type(data_type: DataType) -> str:
 
 
 def parsed_type(text: str) -> DataType:
-    """Parse a type in SQL.
-
-    :raises Exception: Spark does not know the type.
-    """
+    """Parse a type in SQL; raise an exception for types that Spark does not know."""
     from pyspark.sql.types import _parse_datatype_string
 
     return _parse_datatype_string(text)

@@ -1,4 +1,4 @@
-"""What has to hold in a table: the checks that a spec or a configuration names."""
+"""Checks that a spec or a configuration declares for a table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from lakecdc.contract.errors import SpecError
 
 @dataclass(frozen=True, kw_only=True)
 class _Check:
-    """What every check takes.
+    """Options of every check.
 
-    :param where: SQL condition of the rows that are looked at; default: all rows.
+    :param where: SQL condition of the rows to check; default: all rows.
     :param severity: ``error`` fails the table, ``warn`` is only reported.
     """
 
@@ -21,7 +21,7 @@ class _Check:
 
     @property
     def title(self) -> str:
-        """The check as reports name it."""
+        """The check's name in reports."""
         return f"{self._name}{f' where {self.where}' if self.where else ''}"
 
     @property
@@ -30,7 +30,7 @@ class _Check:
 
     @property
     def is_of_table(self) -> bool:
-        """Whether it is about more than the rows that are looked at: the table's past, or its last write."""
+        """Whether it needs more than the checked rows: the table's past, or its last write."""
         return False
 
 
@@ -72,10 +72,10 @@ class Unique(_Check):
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedValues(_Check):
-    """A column has one of these values in every row, or null.
+    """A column has one of these values, or null, in every row.
 
     :param column: its name.
-    :param values: JSON values, which are cast to the type of the column.
+    :param values: JSON values, cast to the column's type.
     """
 
     type: Literal["accepted_values"] = "accepted_values"
@@ -112,12 +112,12 @@ class Condition(_Check):
 
 @dataclass(frozen=True, kw_only=True)
 class RowCount(_Check):
-    """The number of rows lies within bounds.
+    """The number of rows is within bounds.
 
     :param min: fewest rows.
     :param max: most rows.
-    :param max_change: share, such as 0.2, by which it may differ from the average after the ``last`` runs that wrote
-        to the table, as far as its snapshots tell; not with ``where``.
+    :param max_change: maximum relative difference, such as 0.2, from the average after the ``last`` runs that wrote to
+        the table, as far as its snapshots go; not with ``where``.
     :param last: number of these runs.
     """
 
@@ -145,7 +145,6 @@ class RowCount(_Check):
 
     @property
     def is_of_table(self) -> bool:
-        """Whether it compares with what the table was."""
         return self.max_change is not None
 
 
@@ -153,8 +152,8 @@ class RowCount(_Check):
 class Freshness(_Check):
     """The newest row, or the last write, is not too old.
 
-    :param column: column of dates or moments whose newest value counts; default: the moment at the source up to which
-        the table holds every change, or where nobody knows it the last commit that was no maintenance.
+    :param column: date or timestamp column whose newest value counts; default: the time at the source up to which the
+        table has all changes, or if unknown, that of the last commit other than maintenance.
     :param max_age: seconds.
     """
 
@@ -174,7 +173,6 @@ class Freshness(_Check):
 
     @property
     def is_of_table(self) -> bool:
-        """Whether it is about the table's last write."""
         return self.column is None
 
 
@@ -186,7 +184,7 @@ class CheckingOptions:
     """Options of jobs that check tables.
 
     :param checks: checks by table.
-    :param report_values: show keys and checked values of some rows that fail in the report.
+    :param report_values: show keys and checked values of some failing rows in the report.
     :param branch: the branch to check.
     """
 

@@ -1,4 +1,4 @@
-"""The options of the job that erases rows."""
+"""Options of ``erase_rows``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lakecdc.contract.approval import ApprovableOptions
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.job_options import JobOptions
-from lakecdc.contract.quarantine_table import check_quarantine_table
+from lakecdc.contract.job_options import JobOptions, check_quarantine_table
+from lakecdc.contract.protection import ApprovableOptions
 
 
 @dataclass(frozen=True)
@@ -46,20 +45,16 @@ class EraseRowsOptions(ApprovableOptions, JobOptions):
         given = [name for name, value in named.items() if value]
         if len(given) > 1:
             raise SpecError(
-                f"options.{' and options.'.join(given)} are given.", hint="Give one: it names whose rows go."
+                f"options.{' and options.'.join(given)} are set together.", hint="Set one to select the rows."
             )
         check_quarantine_table(self.quarantine_table)
 
     def refuse_key_in_condition(self, key: Sequence[str], table: str) -> None:
-        """Refuse a condition on the key, whose values would stand in the spec.
-
-        :param key: its columns.
-        :raises SpecError: it names one of them.
-        """
+        """Raise a :class:`SpecError` if the condition uses a key column, since a spec must not contain key values."""
         words = {word.lower() for word in re.findall(r"\w+", self.condition or "")}
         if found := [column for column in key if column.lower() in words]:
             raise SpecError(
-                f"options.condition is about {found[0]!r}, which is part of the key.",
+                f"options.condition uses {found[0]!r}, which is part of the key.",
                 table=table,
-                hint="Keys come by options.keys_table or options.keys_uri, so that none stands in a spec or a log.",
+                hint="Use options.keys_table or options.keys_uri, so that no spec or log contains keys.",
             )

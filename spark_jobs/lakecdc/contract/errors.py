@@ -1,23 +1,33 @@
-"""The errors of lakecdc. Each says what happened, to which table and what to do, and carries it as attributes too."""
+"""Errors of lakecdc: each says what happened to which table and what to do, also as attributes."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+# SQL standard: invalid authorization specification, invalid catalog name
+_STATES = re.compile(r"28\w{3}|3D000")
+# where no state comes with the message: libpq before a session exists, drivers of catalogs, SASL
+_TEXTS = re.compile(
+    r"password authentication failed|no password supplied|(database|role) \"[^\"]*\" does not exist"
+    r"|Access denied for user|Unknown database|path to '[^']*': '[^']*' does not exist"
+    r"|NotAuthorizedException|SASL authentication error|SaslAuthenticationException",
+    re.IGNORECASE,
+)
+
 
 class LakecdcError(Exception):
-    """Base of every error that lakecdc raises on purpose.
+    """Base of the errors that lakecdc raises on purpose.
 
     :param message: what happened, in one paragraph.
-    :param table: the table it happened to, ``namespace.name``, if there is one.
-    :param hint: what the reader should do now.
+    :param table: ``namespace.name``, if it happened to a table.
+    :param hint: what to do now.
     :param attributes: further facts for programs (ids, positions, names); never a secret.
     """
 
     #: outcome written into the table's report
     outcome = "failed"
-    #: kind of failure the operator tells its user: conflict, bad input, cluster or unknown
+    #: conflict, bad input, cluster or unknown
     failure_class = "unknown"
 
     def __init__(self, message: str, *, table: str | None = None, hint: str | None = None, **attributes: Any) -> None:
@@ -32,34 +42,31 @@ class LakecdcError(Exception):
 
     @property
     def told(self) -> str:
-        """Message and hint, for a place that names the table itself."""
+        """Message and hint, where the table is named already."""
         return f"{self.message} {self.hint}" if self.hint else self.message
 
 
 def about(table: str | None, text: str) -> str:
-    """Return a text about a table that is named in it once.
-
-    :param text: may begin with the table's name.
-    """
+    """Return a text about a table, beginning with its name once."""
     if not table or re.match(rf"{re.escape(table)}(?![\w.])", text):
         return text
     return f"{table}: {text}"
 
 
 class SpecError(LakecdcError):
-    """The job spec itself is wrong: an unknown key, a missing value, a wrong type, a literal secret."""
+    """The job spec is wrong: an unknown key, a missing value, a wrong type, a literal secret."""
 
     failure_class = "bad input"
 
 
 class InputError(LakecdcError):
-    """The spec is well formed but what it names cannot be used: no such table, no key, a lost slot, an unknown type."""
+    """The spec names something that cannot be used: no such table, no key, a lost slot, an unknown type."""
 
     failure_class = "bad input"
 
 
 class UnsupportedError(LakecdcError):
-    """The table has a shape that this job leaves alone on purpose (the reason says which)."""
+    """The job skips tables of this shape on purpose; the reason says which."""
 
     outcome = "unsupported"
     failure_class = "bad input"
@@ -83,6 +90,11 @@ class VerificationError(LakecdcError):
 
 
 class CommitStateUnknownError(LakecdcError):
-    """The catalog did not say whether the commit arrived, and it could not be found out."""
+    """The catalog did not confirm the commit, and its outcome is unknown."""
 
     failure_class = "cluster"
+
+
+def is_refusal(text: str, state: str | None = None) -> bool:
+    """Whether a server's message or SQLSTATE refuses a wrong login, database or folder: no retry helps."""
+    return bool(_STATES.fullmatch(state or "") or _TEXTS.search(text))

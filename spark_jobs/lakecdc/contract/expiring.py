@@ -1,4 +1,4 @@
-"""Options of the jobs that name, expire and remove what a table has had."""
+"""Options of the jobs that tag, expire, remove and roll back."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakecdc.contract.approval import ApprovableOptions
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import check_zone, parse_moment
-from lakecdc.contract.job_options import JobOptions
-from lakecdc.contract.protection import RemovingOptions
-from lakecdc.contract.quarantine_table import check_quarantine_table
+from lakecdc.contract.fields import check_least, check_zone, parse_moment
+from lakecdc.contract.job_options import JobOptions, check_quarantine_table
+from lakecdc.contract.protection import ApprovableOptions, RemovingOptions
 from lakecdc.contract.rewriting import MaintenanceOptions
 from lakecdc.metadata.names import RESERVED_REFS
 
@@ -68,9 +66,7 @@ class TagSnapshotsOptions(MaintenanceOptions):
     changes: tuple[RefChange, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in (("days", self.days), ("months", self.months)):
-            if value < 0:
-                raise SpecError(f"options.{name} is {value}, not 0 or more.")
+        check_least(self, "options", days=0, months=0)
         check_zone(self.zone, "options.zone")
         twice = [name for name, n in Counter(change.name for change in self.changes).items() if n > 1]
         if twice:
@@ -132,14 +128,11 @@ class ExpirePartitionsOptions(ApprovableOptions, RemovingOptions):
     allow_row_deletes: bool = False
 
     def __post_init__(self) -> None:
-        if not self.max_age >= 0:
-            raise SpecError(f"options.max_age is {self.max_age}, not 0 or more seconds.")
+        check_least(self, "options", max_age=0, max_partitions=1)
         if self.max_age and self.older_than is not None:
             raise SpecError("options.max_age and options.older_than are both set.", hint="Remove one of them.")
         if self.older_than is not None:
             parse_moment(self.older_than, "options.older_than")
-        if self.max_partitions < 1:
-            raise SpecError(f"options.max_partitions is {self.max_partitions}, not 1 or more.")
 
 
 @dataclass(frozen=True)
@@ -216,10 +209,7 @@ class RemoveOrphanFilesOptions(ApprovableOptions, RemovingOptions, MaintenanceOp
                 f"options.min_age is {self.min_age}, less than {_YOUNGEST_ORPHAN:.0f} seconds, three days.",
                 hint="Use a longer age: younger files may belong to writers that have not committed yet.",
             )
-        if not self.longest_job >= 0:
-            raise SpecError(f"options.longest_job is {self.longest_job}, not 0 or more seconds.")
-        if not self.delay >= _SHORTEST_DELAY:
-            raise SpecError(f"options.delay is {self.delay}, less than {_SHORTEST_DELAY:.0f} seconds, a day.")
+        check_least(self, "options", longest_job=0, delay=_SHORTEST_DELAY)
         if self.run and self.action == "remove":
             raise SpecError("options.run is for restore and purge, but options.action is 'remove'.")
         if self.approved is not None and self.action == "restore":

@@ -1,4 +1,4 @@
-"""The options of ``export_changes``: which changes to export, and where."""
+"""Options of ``export_changes``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Destination:
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.folder is None):
-            raise SpecError("A destination of changes is either a table or a folder.", hint="Give it one of the two.")
+            raise SpecError("A destination has either a table or a folder.", hint="Set one of the two.")
         if self.folder is not None and not (self.folder.startswith("/") or urlsplit(self.folder).scheme):
             raise SpecError(
-                f"The folder {self.folder!r} of a destination is relative.", hint="Give an absolute path or a URI."
+                f"The folder {self.folder!r} of a destination is relative.", hint="Use an absolute path or a URI."
             )
 
 

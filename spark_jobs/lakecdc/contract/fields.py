@@ -1,4 +1,4 @@
-"""Strict parsing of JSON objects into frozen dataclasses: unknown keys and wrong types are refused by name."""
+"""Parse JSON objects into frozen dataclasses strictly: unknown keys and wrong types are errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 def parse(cls: type[T], document: Any, where: str) -> T:
-    """Build the dataclass ``cls`` from a JSON object.
+    """Build a dataclass from a JSON object.
 
     :param cls: a dataclass whose annotations are JSON types, Literals, unions, tuples or nested dataclasses.
-    :param document: the JSON value found in the spec.
-    :param where: path of the value in the spec, for messages, such as ``options`` or ``target[0]``.
+    :param document: any JSON value.
+    :param where: its path in the spec, for messages, such as ``options`` or ``target[0]``.
     :raises SpecError: an unknown key, a missing key or a value of the wrong type.
     """
     if not isinstance(document, Mapping):
@@ -39,10 +39,7 @@ def parse(cls: type[T], document: Any, where: str) -> T:
 
 
 def refuse_unknown(document: Mapping[str, Any], known: Mapping[str, Any] | set[str], where: str) -> None:
-    """Raise for the first key of ``document`` that is not ``known``, with the nearest known one as a suggestion.
-
-    :raises SpecError: if there is such a key.
-    """
+    """Raise a :class:`SpecError` for the first unknown key, with the nearest known one as a suggestion."""
     for key in document:
         if key not in known:
             suggestion = nearest(str(key), known) or f"Known keys are {', '.join(sorted(known))}."
@@ -50,49 +47,43 @@ def refuse_unknown(document: Mapping[str, Any], known: Mapping[str, Any] | set[s
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Suggest the known name that is most like another one; None if none is like it.
-
-    :param name: that is not known.
-    """
+    """Suggest the known name that is most like an unknown one; None if none is like it."""
     near = difflib.get_close_matches(name, list(known), 1)
     return f"Did you mean {near[0]!r}?" if near else None
 
 
 def check_zone(name: str, where: str) -> None:
-    """Refuse what is no time zone.
-
-    :param where: path of the value, for the message.
-    :raises SpecError: if it is none.
-    """
+    """Raise a :class:`SpecError` if a time zone does not exist; ``where`` is its path in the spec."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise SpecError(
-            f"{where} is {name!r}, which is no time zone.", hint='Write a name such as "UTC" or "Europe/Berlin".'
+            f"{where} is {name!r}, which is not a time zone.", hint='Use a name such as "UTC" or "Europe/Berlin".'
         ) from error
 
 
 def parse_moment(text: str, where: str) -> datetime:
-    """Return the moment that an ISO-8601 text tells; without an offset it is UTC.
-
-    :param where: path of the value, for the message.
-    :raises SpecError: if it tells none.
-    """
+    """Parse an ISO-8601 time, in UTC without an offset; ``where`` is its path in the spec, for the error."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise SpecError(
-            f"{where} is {text!r}, which is no ISO-8601 moment.",
-            hint='Write it as "2026-01-31T00:00:00+00:00"; without an offset it is UTC.',
+            f"{where} is {text!r}, which is not an ISO-8601 time.",
+            hint='Use the form "2026-01-31T00:00:00+00:00"; without an offset it is UTC.',
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def coerce(hint: Any, value: Any, where: str) -> Any:
-    """Check ``value`` against a type annotation and turn lists into tuples and objects into dataclasses.
+def check_least(options: object, where: str, **least: float) -> None:
+    """Raise a :class:`SpecError` for an option below its lowest value; ``where`` is the path of the options."""
+    for name, lowest in least.items():
+        value = getattr(options, name)
+        if not value >= lowest:
+            raise SpecError(f"{where}.{name} is {value}, not {lowest} or more.")
 
-    :raises SpecError: if the value does not fit.
-    """
+
+def coerce(hint: Any, value: Any, where: str) -> Any:
+    """Check a value against a type, convert lists to tuples and objects to dataclasses, or raise :class:`SpecError`."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -131,7 +122,7 @@ def _coerce_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _by_type(args: tuple[Any, ...]) -> dict[str, Any]:
-    """Dataclasses by the value of ``type`` that tells them apart; none if they have no such field."""
+    """Return dataclasses by the value of their field ``type``; none without such a field."""
     kinds = [arg for arg in args if dataclasses.is_dataclass(arg)]
     return {f.default: kind for kind in kinds for f in dataclasses.fields(kind) if f.name == "type"}  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""What a check of the surroundings has found, told by workers and by the programs that they start."""
+"""Results of checks of the surroundings, from workers and the programs that they start."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check.
+    """A line of a check.
 
-    :param check: what was looked at, such as ``java`` or ``source slot``.
+    :param check: the subject, such as ``java`` or ``source slot``.
     :param state: ``fail`` stops a job, ``warn`` may stop one or is worth knowing.
-    :param found: what there is.
+    :param found: the result.
     :param remedy: what to do, unless all is well or ``found`` says it.
     """
 
@@ -28,20 +28,17 @@ class Finding:
     remedy: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the finding as JSON."""
         return asdict(self)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Finding:
-        """Read what :meth:`facts` has given."""
+        """Decode the result of :meth:`facts`."""
         return cls(**facts)
 
 
 def tried(check: str, look: Callable[P, str | Finding], *arguments: P.args, **more: P.kwargs) -> Finding:
-    """Look at something; an error is the finding, and its state ``fail``.
-
-    :param look: gives what there is, or the whole finding.
-    """
+    """Run a check that returns what it found, or a whole finding; an error becomes a finding of state ``fail``."""
     try:
         found = look(*arguments, **more)
     except Exception as error:
@@ -52,11 +49,7 @@ def tried(check: str, look: Callable[P, str | Finding], *arguments: P.args, **mo
 
 
 def summed(check: str, each: Iterable[Finding], well: str) -> Iterator[Finding]:
-    """One line for all that is well, and a line for each that is not.
-
-    :param each: findings of things of one kind.
-    :param well: what is so of those that are well, such as ``can be read``.
-    """
+    """Merge the findings that are ok into one line, such as ``3 can be read``, and yield the others."""
     known = list(each)
     yield from (finding for finding in known if finding.state != "ok")
     if number := sum(finding.state == "ok" for finding in known):

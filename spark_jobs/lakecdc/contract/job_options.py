@@ -1,9 +1,12 @@
-"""The options of all jobs."""
+"""Options of several jobs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.metadata.names import quarantine_of
 
 Outcome = Literal["done", "nothing", "skipped", "unsupported", "conflict", "failed"]
 
@@ -18,3 +21,16 @@ class JobOptions:
 
     dry_run: bool = False
     fail_on: tuple[Outcome, ...] = ()
+
+
+def check_quarantine_table(named: str | None) -> None:
+    """Raise a :class:`SpecError` for a name without namespace, or fields but ``{namespace}`` and ``{table}``."""
+    try:
+        parts = quarantine_of("namespace.table", named).split(".")
+    except (KeyError, IndexError, ValueError):
+        parts = []
+    if len(parts) < 2 or not all(parts):
+        raise SpecError(
+            f"options.quarantine_table is {named!r}.",
+            hint='It must be "namespace.name"; {namespace} and {table} in it are replaced by those of each target.',
+        )

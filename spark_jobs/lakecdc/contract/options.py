@@ -16,10 +16,9 @@ from lakecdc.contract.expiring import (
     TagSnapshotsOptions,
 )
 from lakecdc.contract.exporting import ExportChangesOptions
-from lakecdc.contract.feeding import IngestOptions, ReplayQuarantineOptions
+from lakecdc.contract.feeding import IngestOptions, ReconcileOptions, ReplayQuarantineOptions
 from lakecdc.contract.job_options import JobOptions
 from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
-from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.rewriting import (
     CompactDataFilesOptions,
     ComputeStatisticsOptions,

@@ -1,4 +1,4 @@
-"""The options of the jobs that use a table's past."""
+"""Options of the jobs that use a table's past."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import parse_moment
-from lakecdc.contract.job_options import JobOptions
-from lakecdc.contract.quarantine_table import check_quarantine_table
+from lakecdc.contract.job_options import JobOptions, check_quarantine_table
 from lakecdc.metadata.names import RESERVED_REFS
 
 
@@ -39,24 +38,21 @@ class RestoreMomentOptions(JobOptions):
         if self.branch is not None and (self.branch.startswith(RESERVED_REFS) or self.branch in ("", "main")):
             raise SpecError(
                 f"options.branch is {self.branch!r}, which is reserved.",
-                hint="Take another name, or leave it out: then the branch is named after the moment.",
+                hint="Use another name, or remove it to name the branch after the moment.",
             )
         if not self.keep_for > 0:
             raise SpecError(f"options.keep_for is {self.keep_for}, not above 0 seconds.")
         if len({*self.into.values()}) < len(self.into):
             raise SpecError(
-                "options.into names one table for the moments of several.", hint="Give each a table of its own."
+                "options.into names the same table for several tables.", hint="Name a different one for each."
             )
         check_quarantine_table(self.quarantine_table)
 
     def restored(self) -> tuple[datetime, str]:
-        """Return the moment in UTC, and the name of its branch.
-
-        :raises SpecError: nobody has named one.
-        """
+        """Return the moment in UTC and the name of its branch; raise a :class:`SpecError` without a moment."""
         if not self.moment:
             raise SpecError(
-                "Nobody has said which moment to restore.", hint='Give options.moment, as "2026-01-31T00:03:00+00:00".'
+                "options.moment is missing.", hint='Use an ISO-8601 time, such as "2026-01-31T00:03:00+00:00".'
             )
         moment = parse_moment(self.moment, "options.moment").astimezone(UTC)
         fraction = f"-{moment.microsecond:06d}" if moment.microsecond else ""

@@ -1,4 +1,4 @@
-"""The job report, version 1: what happened to each table, and the exit code that follows from it."""
+"""The job report, version 1: the outcome of each table, and the exit code."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ LEASE_HOLDER = "lease_holder"
 
 @dataclass(frozen=True)
 class TableReport:
-    """What a job did to one table; a reason never holds a secret.
+    """Outcome of a job for one table; a reason never contains a secret.
 
-    :param table: ``namespace.name``.
-    :param outcome: done, nothing, skipped, unsupported, conflict or failed.
-    :param reason: why, unless it is plainly done.
+    :param reason: why, unless the outcome is plainly ``done``.
     :param failure_class: conflict, bad input, cluster or unknown; None if nothing failed.
     :param snapshot_before: id of the head before, as text because JavaScript cannot hold 64 bits.
     :param snapshot_after: id of the head after.
     :param metrics: numbers and facts by name; bytes, seconds and counts say so in their names.
-    :param job: the step of a job of several steps that this is of; None if it is the report's own job.
+    :param job: the step, in a job of several steps.
     """
 
     table: str
@@ -58,7 +56,7 @@ class TableReport:
 
     @property
     def line(self) -> str:
-        """What happened, in one line that names the table once, behind the step if there are several."""
+        """Return the outcome in one line that names the table once, after the step if there is one."""
         step = f"{self.job}: " if self.job else ""
         if not self.reason:
             return f"{step}{self.table}: {self.outcome}"
@@ -68,12 +66,11 @@ class TableReport:
 
 @dataclass(frozen=True)
 class JobReport:
-    """What one run of a job did; an error never holds a secret.
+    """Outcome of a job's run; an error never contains a secret.
 
-    :param started_at: ISO-8601 in UTC.
-    :param finished_at: the same.
-    :param tables: one report per table, or per table and step.
-    :param error: why the job stopped before it came to any table.
+    :param started_at: ISO-8601 in UTC, as is ``finished_at``.
+    :param tables: a report per table, or per table and step.
+    :param error: why the job stopped before any table.
     :param failure_class: class of that error.
     """
 
@@ -90,9 +87,9 @@ class JobReport:
         object.__setattr__(self, "error", mask(self.error) if self.error else self.error)
 
     def exit_code(self, fail_on: tuple[str, ...] = ()) -> int:
-        """0 fine, 3 conflict, 4 bad input, 1 anything else; if several apply: 1, then 4, then 3.
+        """Return 0 if fine, 3 for conflict, 4 for bad input, 1 for others; the first of 1, 4, 3 if several apply.
 
-        :param fail_on: outcomes to count as failures although they are not.
+        :param fail_on: further outcomes that count as failures.
         """
         classes = {self.failure_class} if self.error else set()
         for table in self.tables:
@@ -107,20 +104,17 @@ class JobReport:
         return EXIT_BAD_INPUT if "bad input" in classes else EXIT_CONFLICT
 
     def to_json(self) -> str:
-        """Return the report as the JSON text that is written to ``--report``."""
+        """Return the JSON text of ``--report``."""
         return json.dumps(dataclasses.asdict(self), indent=2, default=str)
 
 
 def parse_report(document: Mapping[str, Any]) -> JobReport:
-    """Read a report back.
-
-    :raises SpecError: if it is not a report of this version.
-    """
+    """Decode a report; raise a :class:`SpecError` for another version."""
     return fields.parse(JobReport, document, "report")
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception as one paragraph: ours explains itself, of any other its type and first line."""
+    """Describe an exception in one paragraph: a lakecdc error by its own text, others by type and first line."""
     if isinstance(error, LakecdcError):
         return str(error)
     first, *others = str(error).splitlines() or [""]
@@ -131,5 +125,5 @@ def describe(error: BaseException) -> str:
 
 
 def now() -> str:
-    """Return the current moment as the report writes it."""
+    """Return the current time as in reports."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

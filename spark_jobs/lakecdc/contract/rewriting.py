@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_least
 from lakecdc.contract.job_options import JobOptions
 
 Verify = Literal["auto", "full", "sample", "off"]
 SpaceFillingCurve = Literal["zorder", "hilbert"]
 Curve = Literal["linear", "zorder", "hilbert"]
-
-
 _MOST_CURVED = 8
 
 
 def check_curve(columns: Sequence[str]) -> None:
-    """Reject columns that a space-filling curve does not support.
-
-    :raises SpecError: there are fewer than two or more than eight, or one is repeated.
-    """
+    """Raise a :class:`SpecError` for columns that a space-filling curve does not support."""
     if not 2 <= len(columns) <= _MOST_CURVED or len(set(columns)) < len(columns):
         raise SpecError(
             f"Cannot sort along a curve by the columns {', '.join(columns)}.",
@@ -71,8 +67,7 @@ class VerifiedOptions(PublishingOptions):
                 "options.verify is 'off' without a reason.",
                 hint="Set options.verify_off_reason to the reason; the report shows it.",
             )
-        if not self.max_runtime >= 0:
-            raise SpecError(f"options.max_runtime is {self.max_runtime}, not 0 or more seconds.")
+        check_least(self, "options", max_runtime=0)
 
 
 @dataclass(frozen=True)
@@ -96,8 +91,7 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.min_input_files < 2:
-            raise SpecError(f"options.min_input_files is {self.min_input_files}, not 2 or more.")
+        check_least(self, "options", min_input_files=2)
 
 
 @dataclass(frozen=True)
@@ -152,12 +146,7 @@ class CompactDataFilesOptions(RewriteDataFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.large_file_ratio >= 2.2:
-            raise SpecError(f"options.large_file_ratio is {self.large_file_ratio}, not 2.2 or more.")
-        if self.max_equality_deletes < 0:
-            raise SpecError(f"options.max_equality_deletes is {self.max_equality_deletes}, not 0 or more.")
-        if not self.quiet_seconds >= 0:
-            raise SpecError(f"options.quiet_seconds is {self.quiet_seconds}, not 0 or more seconds.")
+        check_least(self, "options", large_file_ratio=2.2, max_equality_deletes=0, quiet_seconds=0)
 
 
 @dataclass(frozen=True)
@@ -201,10 +190,7 @@ class RebucketOptions(RewritingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.target_bucket_bytes < 0:
-            raise SpecError(f"options.target_bucket_bytes is {self.target_bucket_bytes}, not 0 or more.")
-        if not self.tolerance >= 1:
-            raise SpecError(f"options.tolerance is {self.tolerance}, not 1 or more.")
+        check_least(self, "options", target_bucket_bytes=0, tolerance=1)
         if not 1 <= self.min_buckets <= self.max_buckets:
             raise SpecError(
                 f"options.min_buckets is {self.min_buckets} and options.max_buckets is {self.max_buckets}: "
@@ -236,5 +222,4 @@ class ComputeStatisticsOptions(MaintenanceOptions):
     min_changed_ratio: float = 0.1
 
     def __post_init__(self) -> None:
-        if not self.min_changed_ratio >= 0:
-            raise SpecError(f"options.min_changed_ratio is {self.min_changed_ratio}, not 0 or more.")
+        check_least(self, "options", min_changed_ratio=0)

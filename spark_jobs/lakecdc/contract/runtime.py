@@ -1,4 +1,4 @@
-"""Versions and jars that work together, and the Spark settings that follow from a catalog's properties."""
+"""Versions and jars that work together, and Spark settings derived from a catalog's properties."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _SQL_URL = re.compile(r"(?:(?P<user>[^:/]*)(?::(?P<password>[^@]*))?@)?(?P<rest>
 
 
 def packages(properties: Mapping[str, Any]) -> list[str]:
-    """Maven coordinates that a Spark session needs for a catalog.
+    """Return the Maven coordinates that a Spark session needs for a catalog.
 
-    :param properties: the catalog's pyiceberg properties; secret references may be unresolved. Where the job alone can
-        resolve that of the URI, every driver that it may need is taken.
+    :param properties: pyiceberg properties. If only the job can resolve the secret reference of the URI, all drivers
+        are returned.
     """
     properties = {key: _known_here(value) for key, value in properties.items()}
     found = [_RUNTIME]
@@ -79,7 +79,7 @@ def _catalog_drivers(uri: Any) -> list[str]:
 
 
 def source_packages(source: object) -> list[str]:
-    """Maven coordinates that a spec's source needs besides: a ``jdbc`` source's driver, Avro, Spark's Kafka reader."""
+    """Return further Maven coordinates for a source: a ``jdbc`` driver, Avro, Spark's Kafka reader."""
     if isinstance(source, JdbcSource):
         return [_JDBC_DRIVERS[source.dialect]]
     avro = [_AVRO] if getattr(source, "format", None) == "debezium-avro" else []
@@ -87,7 +87,7 @@ def source_packages(source: object) -> list[str]:
 
 
 def uses_s3(properties: Mapping[str, Any]) -> bool:
-    """Tell whether the catalog's tables may live in S3, from its type, its warehouse and its ``s3.`` properties."""
+    """Whether tables of the catalog may be in S3, by its type, warehouse and ``s3.`` properties."""
     warehouse = str(properties.get("warehouse", ""))
     if warehouse.startswith(("file:", "/", "hdfs:", "gs:", "abfs")):
         return False
@@ -99,10 +99,7 @@ def uses_s3(properties: Mapping[str, Any]) -> bool:
 
 
 def catalog_type(properties: Mapping[str, Any]) -> str:
-    """pyiceberg's type of the catalog, inferred from the URI as pyiceberg does when it is not given.
-
-    :raises SpecError: for a type that Spark cannot open.
-    """
+    """Return pyiceberg's catalog type, inferred as pyiceberg does; raise a :class:`SpecError` for others."""
     kind = properties.get("type")
     if kind is None:
         uri = str(properties.get("uri", ""))
@@ -113,12 +110,7 @@ def catalog_type(properties: Mapping[str, Any]) -> str:
 
 
 def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Map pyiceberg's catalog properties to Spark's.
-
-    :param name: the catalog's name.
-    :param properties: resolved properties (no secret references left).
-    :return: complete Spark configuration keys, ``spark.sql.catalog.<name>…``.
-    """
+    """Return Spark's configuration ``spark.sql.catalog.<name>…`` for pyiceberg's properties, with secrets resolved."""
     prefix = f"spark.sql.catalog.{name}"
     kind = catalog_type(properties)
     mapped = {"type": _TYPES[kind]}
@@ -139,7 +131,7 @@ def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]
 
 
 def _jdbc(uri: str) -> dict[str, str]:
-    """SQLAlchemy's URL as a JDBC one, user and password apart."""
+    """Convert a SQLAlchemy URL to JDBC settings, with user and password apart."""
     dialect, rest = uri.split("://", 1)
     dialect = dialect.split("+", 1)[0]
     settings = {"jdbc.schema-version": "V1"}

@@ -1,4 +1,4 @@
-"""Secrets travel as references that only the job resolves; a literal one is refused."""
+"""Secret references, which only the job resolves, refusal of literal secrets, and masking of texts."""
 
 from __future__ import annotations
 
@@ -50,22 +50,20 @@ _SETTING_VALUE = re.compile(
 
 
 def is_reference(value: Any) -> bool:
-    """Tell whether ``value`` is ``{"env": NAME}`` or ``{"file": PATH}``."""
+    """Whether a value is ``{"env": NAME}`` or ``{"file": PATH}``."""
     return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in ("env", "file")
 
 
 def is_secret(name: str, value: Any) -> bool:
-    """Tell whether a setting must not be written out: by its name, or because its text has a password in it."""
+    """Whether a setting must not be shown: by its name, or because its text contains a password."""
     return bool(_SECRET_NAME.search(name)) or (isinstance(value, str) and mask(value) != value)
 
 
 def refuse_literals(document: Any, where: str, *, names_are_data: Collection[str] = ()) -> None:
-    """Walk the settings of a catalog or a source and refuse secrets written out.
+    """Raise a :class:`SpecError` that names the key of a literal secret in the settings of a catalog or source.
 
-    :param document: any JSON value.
-    :param where: its path in the spec, for the message.
-    :param names_are_data: keys of ``document`` under which the names of tables and columns stand, not of settings.
-    :raises SpecError: naming the key, never the value.
+    :param where: path of the document in the spec.
+    :param names_are_data: keys whose objects have names of tables and columns as keys, not of settings.
     """
     if isinstance(document, Mapping) and not is_reference(document):
         for key, value in document.items():
@@ -82,11 +80,10 @@ def refuse_literals(document: Any, where: str, *, names_are_data: Collection[str
 
 
 def resolve(value: Any, where: str) -> Any:
-    """Replace every reference in ``value`` by what it refers to.
+    """Replace all secret references in a JSON value.
 
-    :param value: any JSON value; objects and lists are walked.
-    :param where: its path in the spec, for the message.
-    :raises SpecError: if the environment variable or the file is not there.
+    :param where: its path in the spec.
+    :raises SpecError: an environment variable or a file does not exist.
     """
     if is_reference(value):
         return _read(value, where)
@@ -98,9 +95,9 @@ def resolve(value: Any, where: str) -> Any:
 
 
 def mask(text: str, most: int | None = None) -> str:
-    """Hide what is secret in a text, for messages and logs: logins in URIs, named values, headers and bearer tokens.
+    """Hide secrets in a text for messages and logs: logins in URIs, named values, headers and bearer tokens.
 
-    :param most: characters after which the text is cut; nothing is read beyond.
+    :param most: maximum of characters, after which the text is cut unread.
     """
     if most is not None and len(text) > most:
         # the @ stands for one behind the cut, which would tell that a password is before it
@@ -129,7 +126,7 @@ def _hide_named(text: str) -> str:
 
 
 def _value_pattern(named: re.Match[str]) -> re.Pattern[str] | None:
-    """Return the pattern of the value that a secret name is given; None if it is given none."""
+    """Return the pattern of the value of a secret name; None if it has none."""
     name, sign = named["name"], named["sign"]
     if not _SECRET_NAME.search(name):
         return None

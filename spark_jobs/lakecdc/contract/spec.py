@@ -1,4 +1,4 @@
-"""The job spec, version 1: the document that says which job does what to which tables of which catalog."""
+"""The job spec, version 1: which job does what to which tables of which catalog."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _KEYS = {"version", "job", "catalog", "tables", "options", "source", "target"}
 
 @dataclass(frozen=True)
 class Catalog:
-    """A catalog as pyiceberg names it.
+    """A catalog.
 
     :param name: stored in the catalog's own rows, so both sides must use the same; ``[A-Za-z_]\\w*``.
-    :param properties: pyiceberg's property names; a value may be a secret reference.
+    :param properties: pyiceberg's properties; a value may be a secret reference.
     """
 
     name: str
@@ -51,13 +51,10 @@ class JobSpec:
     """A parsed and checked job spec.
 
     :param job: name of the job, the script's name without ``.py``.
-    :param catalog: where the tables live.
-    :param tables: ``namespace.name`` of each table to work on; of ``govern`` those of all steps.
-    :param options: the job's own options, already typed.
-    :param source: where changes come from (``SOURCE_JOBS`` only).
-    :param targets: how each table is to be fed (``SOURCE_JOBS`` only).
-    :param steps: what to do one after another (``govern`` only), each as the spec of its own job.
-    :param documents: folder that the report will lie in, a URI; no key of the document.
+    :param tables: ``namespace.name`` of each table to work on; for ``govern`` those of all steps.
+    :param source: for ``SOURCE_JOBS``, as ``targets``.
+    :param steps: for ``govern``, each as the spec of its own job.
+    :param documents: URI of the report's folder; not a key of the document.
     """
 
     job: str
@@ -71,30 +68,26 @@ class JobSpec:
 
     @property
     def side_tables(self) -> tuple[str, ...]:
-        """Tables to work on besides, each only if it exists."""
+        """Further tables to work on, each only if it exists."""
         return getattr(self.options, "side_tables", ())
 
     def changes(self, job: str | None, table: str) -> bool:
-        """Whether what is reported of a table is more than the plan of a dry run.
-
-        :param job: the step that the report is of; None if the job has no steps.
-        """
+        """Whether a table's report, of a step if there are steps, is about changes instead of a dry run's plan."""
         if job is None or not self.steps:
             return not self.options.dry_run
         doing = [step for step in self.steps if step.job == job and table in (*step.tables, *step.side_tables)]
         return any(not step.options.dry_run for step in doing)
 
     def reported_to(self, folder: str) -> JobSpec:
-        """Return the same with the folder that its report will lie in."""
+        """Return the spec with the folder of its report."""
         return replace(self, documents=folder, steps=tuple(step.reported_to(folder) for step in self.steps))
 
 
 def parse_spec(document: Any, job: str | None = None) -> JobSpec:
-    """Check a spec document and turn it into a :class:`JobSpec`.
+    """Parse and check a spec document.
 
-    :param document: the decoded JSON.
-    :param job: name the document must carry, if the caller is one particular job.
-    :raises SpecError: anything unknown, missing, of a wrong type, or a secret written out.
+    :param job: name that the document must have, if the caller is one particular job.
+    :raises SpecError: anything unknown, missing, of a wrong type, or a literal secret.
     """
     if not isinstance(document, Mapping):
         raise SpecError("The spec must be a JSON object.")
@@ -143,10 +136,7 @@ def _parse_tables(document: Any) -> tuple[str, ...]:
 
 
 def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptions) -> tuple[JobSpec, ...]:
-    """Return the steps of ``govern``, each as strict as a spec of its own, with the step named in what is refused.
-
-    :param tables: of steps that name none.
-    """
+    """Parse the steps of ``govern`` as strictly as specs of their own; ``tables`` are for steps that name none."""
     if not options.steps:
         raise SpecError(
             "options.steps names no step.", hint='Give at least one, such as "steps": [{"job": "compact_data_files"}].'
@@ -186,7 +176,7 @@ def _tables_of(steps: tuple[JobSpec, ...]) -> tuple[str, ...]:
 
 
 def _check_keyed(targets: tuple[Target, ...]) -> None:
-    """Refuse to compare tables whose rows are not those of the source."""
+    """Refuse to compare tables whose rows are not the source's current ones."""
     for target in targets:
         if not target.keyed:
             raise SpecError(
@@ -197,7 +187,7 @@ def _check_keyed(targets: tuple[Target, ...]) -> None:
 
 
 def _check_repair(repair: bool, source: Any) -> None:
-    """Refuse to repair tables from a source that rows cannot be loaded from one by one."""
+    """Refuse to repair tables from a source that cannot load single rows."""
     if repair and source.type not in REPAIRING_SOURCES:
         raise SpecError(
             f"options.repair is given, and single rows cannot be loaded from a source of type {source.type!r}.",
@@ -206,7 +196,7 @@ def _check_repair(repair: bool, source: Any) -> None:
 
 
 def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, ...]) -> None:
-    """Refuse to load again what is no target, or what has no full load."""
+    """Refuse to reload what is not a target or has no full load."""
     known = {target.table for target in targets}
     missing = [table for table in reload if table not in known and table != "*"]
     if missing and not any(target.is_pattern for target in targets):
@@ -226,10 +216,7 @@ def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, .
 
 
 def parse_catalog(document: Any) -> Catalog:
-    """Check the spec's ``catalog`` object.
-
-    :raises SpecError: a secret written out, or a name that Spark and pyiceberg cannot both use.
-    """
+    """Parse the ``catalog`` object; raise a :class:`SpecError` for a literal secret or a name that is not for SQL."""
     refuse_literals(document, "catalog")
     catalog = fields.parse(Catalog, document, "catalog")
     if not _CATALOG_NAME.match(catalog.name):
@@ -241,20 +228,14 @@ def parse_catalog(document: Any) -> Catalog:
 
 
 def check_table_name(table: str, where: str) -> None:
-    """Refuse a table name without a namespace or with an empty part.
-
-    :raises SpecError: naming the offending value.
-    """
+    """Raise a :class:`SpecError` for a table name without a namespace or with an empty part."""
     parts = table.split(".")
     if len(parts) < 2 or not all(parts):
         raise SpecError(f"{where} names {table!r}.", hint='A table is "namespace.name", without the catalog.')
 
 
 def loads(text: str) -> Any:
-    """Decode a spec's JSON text.
-
-    :raises SpecError: if it is not JSON.
-    """
+    """Decode a spec's JSON text; raise a :class:`SpecError` if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:

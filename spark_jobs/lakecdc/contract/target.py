@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakecdc.contract import fields
 from lakecdc.contract.checks import Check
-from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.partitioning import check_transforms
 from lakecdc.metadata.names import is_side_table
 
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
@@ -38,47 +36,87 @@ Encoding = Literal[
 Mode = Literal["upsert", "merge", "auto", "append", "history"]
 #: modes whose tables hold one row per key; the other two only ever append
 KEYED_MODES = ("upsert", "merge", "auto")
+_NAME = r"(?:\w+|`(?:[^`]|``)+`)"
+_COLUMN = rf"{_NAME}(?:\.{_NAME})*"
+_TRANSFORM = re.compile(
+    rf"\s*(?:{_COLUMN}"
+    rf"|(?i:bucket|truncate)\s*\(\s*[1-9]\d*\s*,\s*{_COLUMN}\s*\)"
+    rf"|(?i:years?|months?|days?|hours?|date|date_hour|identity)\s*\(\s*{_COLUMN}\s*\))\s*"
+)
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """Cleaning of one table's rows, in this order: rename, compute, filter, select.
+
+    :param rename: new names by the source's names; key columns too.
+    :param compute: Spark SQL expressions by column, over the renamed columns, such as
+        ``get_json_object(doc, '$.city')`` or ``to_timestamp(day, 'dd.MM.yyyy')``. A name that the source has too
+        replaces its column.
+    :param filter: Spark SQL condition for the rows to keep, over stored columns. A row that an update takes out of it
+        is deleted.
+    :param select: columns to keep; default: all. Key columns are always kept.
+    :param event_time: time column of the table; its newest value, less ``lateness_seconds``, is the table's watermark.
+    :param lateness_seconds: how late rows may arrive.
+    """
+
+    rename: dict[str, str] = field(default_factory=dict)
+    compute: dict[str, str] = field(default_factory=dict)
+    filter: str | None = None
+    select: tuple[str, ...] = ()
+    event_time: str | None = None
+    lateness_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        twice = {name for name in self.rename.values() if list(self.rename.values()).count(name) > 1}
+        if twice:
+            raise SpecError(f"clean.rename gives the name {sorted(twice)[0]!r} twice.")
+        if self.lateness_seconds and not self.event_time:
+            raise SpecError("clean.lateness_seconds is set without clean.event_time.")
+
+    def renamed(self, name: str) -> str:
+        """Return the table's name of a source column."""
+        return self.rename.get(name, name)
 
 
 @dataclass(frozen=True)
 class Target:
-    """One table to feed.
+    """A table to feed.
 
     :param table: ``namespace.name`` in the catalog.
-    :param key: the columns that identify a row; empty means the source's primary key, where the source tells it.
-    :param mode: ``upsert`` and ``merge`` hold the source's current rows, by equality deletes or by ``MERGE INTO``;
-        ``auto`` takes the better of the two for each batch; ``append`` adds the rows of a source that only inserts;
+    :param key: columns that identify a row; default: the source's primary key, where the source tells it.
+    :param mode: ``upsert`` and ``merge`` keep the source's current rows, by equality deletes or ``MERGE INTO``;
+        ``auto`` takes the better of the two for each batch; ``append`` adds the rows of an insert-only source;
         ``history`` adds one row per change event.
-    :param partition_by: Iceberg transforms in SQL, such as ``bucket(8, id)`` or ``days(ts)``; used when creating.
-        With ``upsert`` they derive from the key.
-    :param format_version: of a table to be created.
+    :param partition_by: Iceberg transforms in SQL, such as ``bucket(8, id)`` or ``days(ts)``, for a new table. With
+        ``upsert`` they must derive from the key.
+    :param format_version: format version of a new table.
     :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for messages.
     :param source_tables: regular expressions of source tables, matched against ``schema.table`` or its last part. If
-        ``table`` has ``{table}`` in it (and ``{schema}``), each of them feeds a target of its own; else all of them
-        feed this one, as shards.
-    :param exclude_source_tables: regular expressions of those to leave out.
-    :param source_column: with shards: the column that receives the source table's name. As part of ``key`` it keeps
-        the shards' rows apart.
-    :param fold_case: of messages: names of columns become lower case, so that theirs does not count; ``key`` and all
-        other settings name columns in lower case.
-    :param columns: types to use instead of the derived ones, Spark SQL type by column name.
-    :param encodings: how the source writes a column that no schema explains, by column name: ``base64``,
-        ``decimal_bytes`` (Debezium's precise decimals), ``variable_decimal``, ``epoch_days``, ``epoch_millis``,
-        ``epoch_micros``, ``epoch_nanos``, ``time_millis``, ``time_micros`` or ``time_nanos``.
+        ``table`` contains ``{table}`` (and ``{schema}``), each source table feeds a target of its own; else all feed
+        this one, as shards.
+    :param exclude_source_tables: regular expressions of source tables to leave out.
+    :param source_column: with shards: column for the source table's name. As part of ``key`` it keeps the shards' rows
+        apart.
+    :param fold_case: for messages: convert column names to lower case; ``key`` and all other settings use lower case.
+    :param columns: Spark SQL types by column, instead of the derived ones.
+    :param encodings: by column, how the source writes values that no schema explains: ``base64``, ``decimal_bytes``
+        (Debezium's precise decimals), ``variable_decimal``, ``epoch_days``, ``epoch_millis``, ``epoch_micros``,
+        ``epoch_nanos``, ``time_millis``, ``time_micros`` or ``time_nanos``.
     :param exclude_columns: source columns to leave out.
-    :param clean: renaming, computed columns, filter, selection, event time.
-    :param on_truncate: what a TRUNCATE at the source does: ``apply`` empties the table, ``mark`` keeps its rows and
-        says so in snapshot summary and report, ``stop`` fails the table.
-    :param on_dropped_column: what a column does that the source has dropped, where the source tells: ``keep`` leaves
-        it, null in rows that come later; ``drop`` drops it; ``stop`` fails the table.
-    :param properties: further table properties, used when creating.
-    :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, merge-on-read in a table
-        made by lakecdc.
-    :param history_table: ``namespace.name`` of a change log that is fed from the same batches, with the keyed modes.
-    :param history_partition_by: its transforms, such as ``days(_lakecdc_source_time)``; used when creating.
-    :param publish: ``audited`` publishes a batch only if its checks hold; default: whatever it holds.
-    :param checks: what has to hold in the rows of each batch, with ``publish``.
-    :param table_checks: what has to hold in the table as the batch makes it, with ``publish``.
+    :param clean: rename, compute, filter and select columns; event time.
+    :param on_truncate: effect of a TRUNCATE at the source: ``apply`` empties the table, ``mark`` keeps its rows and
+        notes it in snapshot summary and report, ``stop`` fails the table.
+    :param on_dropped_column: effect of a column dropped at the source, where the source tells: ``keep`` keeps it, null
+        in later rows; ``drop`` drops it; ``stop`` fails the table.
+    :param properties: further properties of a new table.
+    :param merge_mode: how ``MERGE`` changes files; default: the table's ``write.merge.mode``, which is merge-on-read in
+        tables that lakecdc created.
+    :param history_table: ``namespace.name`` of a change log fed from the same batches; keyed modes only.
+    :param history_partition_by: transforms of a new history table, such as ``days(_lakecdc_source_time)``.
+    :param publish: ``audited`` publishes a batch only if its checks pass; default: publish every batch.
+    :param checks: with ``publish``: checks of each batch's rows.
+    :param table_checks: with ``publish``: checks of the table including the batch.
     """
 
     table: str
@@ -112,16 +150,16 @@ class Target:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for one target for each source table that is found."""
+        """Whether it expands to one target per source table."""
         return "{" in self.table
 
     @property
     def source_name(self) -> str:
-        """Name of the one source table that feeds it, or the end of that name."""
+        """Name of its only source table, or the end of that name."""
         return self.source_table or self.table.rpartition(".")[2]
 
     def wants(self, source_table: str) -> bool:
-        """Whether a source table is meant by ``source_tables``.
+        """Whether ``source_tables`` match a source table.
 
         :param source_table: such as ``shop.orders``, with any parts before, such as a topic's prefix.
         """
@@ -167,9 +205,9 @@ class Target:
 
 
 def parse_targets(document: Any) -> tuple[Target, ...]:
-    """Check the spec's ``target``, one object or a list of them.
+    """Parse the spec's ``target``, an object or a list of objects.
 
-    :raises SpecError: an empty list, a table named twice or like one of lakecdc's own, a key that is excluded, settings
+    :raises SpecError: an empty list, a table named twice or like lakecdc's own tables, an excluded key column, settings
         of another mode.
     """
     if isinstance(document, Mapping):
@@ -278,3 +316,20 @@ def _check_source_tables(target: Target) -> None:
         raise SpecError("exclude_source_tables is given without source_tables.", table=target.table)
     if target.source_column and (target.is_pattern or not target.source_tables):
         raise SpecError("source_column goes with the source_tables of shards.", table=target.table)
+
+
+def check_transforms(transforms: Sequence[str], key: str, table: str) -> None:
+    """Check the syntax of partition transforms.
+
+    :param key: their setting, for the message.
+    :param table: the target.
+    :raises SpecError: naming the first wrong one.
+    """
+    for transform in transforms:
+        if not _TRANSFORM.fullmatch(transform):
+            raise SpecError(
+                f"target.{key} has {transform!r}, which is not a partition transform.",
+                table=table,
+                hint="Use a column, bucket(8, column), truncate(4, column), or years, months, days or hours(column); "
+                "put a name with blanks or signs in backticks.",
+            )

@@ -15,7 +15,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, so
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of, open_if_there
-from lakecdc.ingest.api import Commit, Staged, publish, summary
+from lakecdc.ingest.api import Commit, Staged, position_summary, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import current_position
@@ -103,7 +103,7 @@ class Dimension:
             _delete(table.spark, target, keys)
             table.spark.sql(f"INSERT INTO {target} SELECT * FROM {given}")
             reach("before_commit")
-            note = {**summary(position), names.JOB: JOB}
+            note = {**position_summary(position), names.JOB: JOB}
             try:
                 return scratch.publish(table, branch, base, fence, note)
             except scratch.HeadMovedError as error:

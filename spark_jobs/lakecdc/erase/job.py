@@ -20,7 +20,7 @@ from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest.api import erased, quarantine
+from lakecdc.ingest.api import newest_quarantined_order, remember_erased
 from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
 from lakecdc.maintain.rollback_history import named_history
@@ -205,11 +205,11 @@ def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]
     table = fed[0]
     position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
     # quarantined messages may be newer than everything applied
-    waiting = [quarantine.newest_order(place.table, table.name) for place in searched if place.kind == "quarantine"]
+    waiting = [newest_quarantined_order(place.table, table.name) for place in searched if place.kind == "quarantine"]
     order = max(filter(None, [position.high_order if position else None, *waiting]), default=None)
     if order:
         order = order_without(order, searched[0].integers)
-        erased.remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), order)
+        remember_erased(table, keys.frame.select(key_text(keys.columns).alias("text")), order)
     for each in fed:
         each.update_properties(dict(erasure_begun(keys.digest)))
 

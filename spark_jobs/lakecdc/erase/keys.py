@@ -13,7 +13,7 @@ from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.erase.rewrite import JOB
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.ingest.api import erased
+from lakecdc.ingest.api import erased_key_hash, key_in_field_order
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
@@ -52,7 +52,7 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
         that meet the condition may already be gone.
     :raises UnsupportedError: files store the key's type in another form than readers show it.
     """
-    columns = erased.in_field_order(table, table.identifier_columns)
+    columns = key_in_field_order(table, table.identifier_columns)
     if not columns:
         raise InputError(
             "It has no key.", table=table.name, hint="Set its identifier fields: ALTER TABLE … SET IDENTIFIER FIELDS …."
@@ -80,7 +80,7 @@ def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTa
             table=table.name,
             hint="Correct the values; nothing was changed.",
         )
-    hashes = sorted(row[0] for row in frame.select(erased.key_hash(table.uuid, key_text(columns))).collect())
+    hashes = sorted(row[0] for row in frame.select(erased_key_hash(table.uuid, key_text(columns))).collect())
     keys = Keys(frame, columns, len(hashes), hashlib.sha256("".join(hashes).encode()).hexdigest())
     if options.condition:
         _refuse_half_erased(table, history, keys)

@@ -21,7 +21,7 @@ from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.versions import exact_row, whole_rows
 from lakecdc.iceberg.definition import source_types
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest.api import Column, floor_of, read_keys
+from lakecdc.ingest.api import Column, read_keys, table_floor
 from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
@@ -179,7 +179,7 @@ class _Steps:
 
     def _without_expired(self, rows: DataFrame) -> DataFrame:
         """Convert new rows below the table's floor to deletes, because ingestion skipped them."""
-        floor = floor_of(self._table)
+        floor = table_floor(self._table)
         below = floor.condition(c.name for c in self._columns) if floor else None
         if below is None:
             return rows

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakecdc.contract import errors
-from lakecdc.contract.errors import CommitStateUnknownError, LakecdcError
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import CommitStateUnknownError, LakecdcError, is_refusal
 from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, CONFLICTS, java_causes
 
 # Python's errors may have any name, those of libraries have their module in front

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakecdc.iceberg.jvm import java_list, jvm, listed
 
@@ -35,23 +35,20 @@ class KafkaAdmin:
         described = {name: descriptions.get(name) for name in names}
         return {name: (str(t.topicId().toString()), int(t.partitions().size())) for name, t in described.items()}
 
-    def earliest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the lowest offset of topic partitions."""
-        return self._offsets(places, self._admin.OffsetSpec.earliest())
-
-    def latest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the offset after the last one visible to readers."""
-        return self._offsets(places, self._admin.OffsetSpec.latest())
-
-    def at(self, places: Iterable[tuple[str, int]], milliseconds: int) -> dict[tuple[str, int], int]:
-        """Return the first offset whose record is not older than a time; -1 if there is none."""
-        return self._offsets(places, self._admin.OffsetSpec.forTimestamp(milliseconds))
-
     def close(self) -> None:
         """Close the client."""
         self._client.close()
 
-    def _offsets(self, places: Iterable[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+    def offsets(
+        self, places: Iterable[tuple[str, int]], at: Literal["earliest", "latest"] | int
+    ) -> dict[tuple[str, int], int]:
+        """Return an offset of each topic partition.
+
+        :param at: ``earliest``; ``latest`` for the offset after the last one visible to readers; or a time in
+            milliseconds since 1970 for the first record that is not older, -1 if there is none.
+        """
+        offsets = self._admin.OffsetSpec
+        spec = offsets.forTimestamp(at) if isinstance(at, int) else getattr(offsets, at)()
         partitions = {place: self._place(place) for place in places}
         if not partitions:
             return {}

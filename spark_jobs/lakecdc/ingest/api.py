@@ -1,24 +1,33 @@
-"""Public names of ingestion: the rooms above it import them from here, and nothing else of ingestion."""
+"""Public names of ingestion: the rooms above it import them from here alone, probes from ``probe_api``."""
 
 from __future__ import annotations
 
-from lakecdc.ingest import erased, onto_past, quarantine, tombstones
-from lakecdc.ingest.apply.publish import Commit, Staged, publish, summary
-from lakecdc.ingest.apply.rows import clustered, table_columns
+from lakecdc.ingest.apply.publish import Commit, Staged, position_summary, publish
+from lakecdc.ingest.apply.rows import cluster_rows, table_columns
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
-from lakecdc.ingest.cleaning import cleaned_for
+from lakecdc.ingest.cleaning import clean_for_table
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.ingest.current_rows import LoadedTable, Source, SourceTable, open_source
-from lakecdc.ingest.current_rows.key_ranges import KeyCondition, KeyRange, number_of, value_text
-from lakecdc.ingest.discovery import expanded
-from lakecdc.ingest.floor import floor_of
-from lakecdc.ingest.job import feed_from
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition, KeyRange, key_number, key_value_text
+from lakecdc.ingest.discovery import expand_targets
+from lakecdc.ingest.erased import erased_key_hash, key_in_field_order, remember_erased
+from lakecdc.ingest.floor import table_floor
+from lakecdc.ingest.job import feed_tables
 from lakecdc.ingest.lookup import read_keys
-from lakecdc.ingest.sources import file_memory
-from lakecdc.ingest.sources.kafka import progress as kafka_progress
-from lakecdc.ingest.sources.log import parking
+from lakecdc.ingest.onto_past import PastBranch, apply_onto_past, fold_onto_past
+from lakecdc.ingest.quarantine import (
+    count_quarantined,
+    dismiss_quarantined,
+    newest_quarantined_order,
+    oldest_quarantined_orders,
+    open_quarantine,
+)
+from lakecdc.ingest.sources.file_memory import chapter_links, replaced_chapters
+from lakecdc.ingest.sources.kafka.progress import unread_partitions
+from lakecdc.ingest.sources.log.parking import Parking, settled_rounds
 from lakecdc.ingest.tables import own_columns
+from lakecdc.ingest.tombstones import oldest_order_to_come
 
 __all__ = [
     "Batch",
@@ -28,29 +37,39 @@ __all__ = [
     "KeyRange",
     "LoadedTable",
     "MAX_KEY_CHANGES",
+    "Parking",
+    "PastBranch",
     "Rows",
     "Source",
     "SourceFacts",
     "SourceTable",
     "Staged",
-    "cleaned_for",
-    "clustered",
-    "erased",
-    "expanded",
-    "feed_from",
-    "file_memory",
-    "floor_of",
-    "kafka_progress",
-    "number_of",
-    "onto_past",
+    "apply_onto_past",
+    "chapter_links",
+    "clean_for_table",
+    "cluster_rows",
+    "count_quarantined",
+    "dismiss_quarantined",
+    "erased_key_hash",
+    "expand_targets",
+    "feed_tables",
+    "table_floor",
+    "fold_onto_past",
+    "key_in_field_order",
+    "newest_quarantined_order",
+    "key_number",
+    "oldest_order_to_come",
+    "oldest_quarantined_orders",
+    "open_quarantine",
     "open_source",
     "own_columns",
-    "parking",
     "publish",
-    "quarantine",
     "read_keys",
-    "summary",
+    "remember_erased",
+    "replaced_chapters",
+    "settled_rounds",
+    "position_summary",
     "table_columns",
-    "tombstones",
-    "value_text",
+    "unread_partitions",
+    "key_value_text",
 ]

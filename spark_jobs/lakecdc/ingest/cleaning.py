@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Cleaning
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column
@@ -40,7 +40,7 @@ _MOST_MICROS = 253_402_214_400_000_000
 _RAW = "_lakecdc_raw"
 
 
-def cleaned_for(table: IcebergTable, batch: Batch) -> Batch:
+def clean_for_table(table: IcebergTable, batch: Batch) -> Batch:
     """Hold a batch against what has expired or was erased of the table that it goes into, and clean it."""
     return cleaned(table.spark, held_against(batch, table))
 

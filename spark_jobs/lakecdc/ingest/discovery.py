@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, InputError]]:
+def expand_targets(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, InputError]]:
     """Return the spec with every table named, and the targets that cannot be fed because several source tables would.
 
     A table that another target names as its ``source_table``, or that would get the name of another target, belongs
@@ -69,7 +69,7 @@ def _has_patterns(spec: JobSpec) -> bool:
 
 
 def with_named_targets(spec: JobSpec, found: Sequence[str]) -> tuple[JobSpec, dict[str, InputError]]:
-    """Name every target of a spec, see :func:`expanded`.
+    """Name every target of a spec, see :func:`expand_targets`.
 
     :param found: the source's tables.
     :raises InputError: if no target is left.

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 _HASH = "key_hash"
 
 
-def in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
+def key_in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
     """Key columns in the one order that hashes go by, however a source or a spec has listed them."""
     return tuple(sorted(key, key=table.field_id))
 
 
-def key_hash(uuid: str, text: Column) -> Column:
+def erased_key_hash(uuid: str, text: Column) -> Column:
     """Return the hash of a key.
 
     :param uuid: of the table, which is the salt.
-    :param text: the key as :func:`lakecdc.ingest.formats.changes.row_key` has it, of columns :func:`in_field_order`.
+    :param text: the key as ``formats.changes.row_key`` has it, of columns :func:`key_in_field_order`.
     """
     return F.sha2(F.concat(F.lit(uuid), text), 256)
 
@@ -57,7 +57,7 @@ def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
     :param order: highest order key that the target has taken.
     """
     table = _open(target) or _create(target)
-    rows = texts.select(key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
+    rows = texts.select(erased_key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
     known = table.read().where(F.col(ORDER_COLUMN) >= order).select(_HASH)
     rows.join(known, _HASH, "left_anti").coalesce(1).writeTo(table.sql_name).append()
 
@@ -101,7 +101,7 @@ def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str
     newest, order = _newest(table).localCheckpoint(), F.col("order_key")
     (row,) = newest.agg(F.max("erased")).collect()
     text = _in_field_order(target, key)
-    judged = messages.withColumn(_HASH, key_hash(target.uuid, text)).join(F.broadcast(newest), _HASH, "left")
+    judged = messages.withColumn(_HASH, erased_key_hash(target.uuid, text)).join(F.broadcast(newest), _HASH, "left")
     is_of_erased = F.col("erased").isNotNull()
     judged = judged.where(~F.coalesce(is_of_erased & (order <= F.col("erased")), F.lit(False)))
     # without its key it may be about an erased one, without its order it may be from before
@@ -118,7 +118,7 @@ def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str
 
 def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
     """Return ``row_key`` as hashes go by, or null where it is not known."""
-    order = in_field_order(target, key)
+    order = key_in_field_order(target, key)
     if order == tuple(key):
         return F.col("row_key")
     types = definition.spark_types(target)
@@ -160,7 +160,7 @@ def _returned(
 
 def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
     """Rows with the hash of their struct ``key``."""
-    return rows.withColumn(_HASH, key_hash(target.uuid, row_key("key", in_field_order(target, key))))
+    return rows.withColumn(_HASH, erased_key_hash(target.uuid, row_key("key", key_in_field_order(target, key))))
 
 
 def _newest(table: IcebergTable) -> DataFrame:

@@ -81,11 +81,11 @@ def held_against(batch: Batch, table: IcebergTable | None) -> Batch:
     """
     if table is None:
         return batch
-    floor = floor_of(table) or batch.commit.floor
+    floor = table_floor(table) or batch.commit.floor
     return replace(batch, commit=replace(batch.commit, erasure=table.properties.get(ERASED), floor=floor))
 
 
-def floor_of(table: IcebergTable) -> BelowFloor | None:
+def table_floor(table: IcebergTable) -> BelowFloor | None:
     """Return what rows that go into a table are held against; None if nothing of it has expired.
 
     :raises InputError: the table's property is no floor.

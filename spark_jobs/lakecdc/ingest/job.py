@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.threads import described, in_session
-from lakecdc.ingest.discovery import expanded
+from lakecdc.ingest.discovery import expand_targets
 from lakecdc.ingest.sources import open_source
 from lakecdc.ingest.table_feed import TableFeed, open_feed
 from lakecdc.ingest.table_run import TableRun
@@ -26,11 +26,11 @@ def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises LakecdcError: if the source as a whole cannot be read; a single table's failure is in its report.
     """
-    spec, shared = expanded(spark, spec)
-    return feed_from(partial(open_source, spark, spec), spark, spec, shared)
+    spec, shared = expand_targets(spark, spec)
+    return feed_tables(partial(open_source, spark, spec), spark, spec, shared)
 
 
-def feed_from(
+def feed_tables(
     opened: Callable[[], IngestSource], spark: SparkSession, spec: JobSpec, refused: Mapping[str, Exception]
 ) -> list[TableReport]:
     """Feed the spec's targets from a source until its rounds end.

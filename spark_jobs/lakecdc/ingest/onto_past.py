@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Past:
+class PastBranch:
     """A branch that shows the past of a table.
 
     :param position: where the table stood then.
@@ -43,7 +43,7 @@ class Past:
 
 
 @contextmanager
-def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
+def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
     """Fold a batch, drop what the branch holds newer, and complete the rest; yield None if there are no events.
 
     :param batch: cleaned.
@@ -64,8 +64,8 @@ def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
         folded.unpersist()
 
 
-def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
-    """Apply :func:`newest_rows` to the branch: with a statement of its own, or as files to commit.
+def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
+    """Apply :func:`fold_onto_past` to the branch: with a statement of its own, or as files to commit.
 
     :param name: of the branch.
     :param staged: takes up the files.
@@ -78,14 +78,14 @@ def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) 
         stage_changes(branch, batch, rows, staged, specs)
 
 
-def _newer(past: Past, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
+def _newer(past: PastBranch, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
     """Drop folded rows older than the branch or than a delete before its moment."""
     position = past.position
     compared = Compared(position.high_order, low_order, position.truncate_order, until=past.until)
     return drop_stale(folded, past.branch, batch.key, compared).frame
 
 
-def _whole(past: Past, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
+def _whole(past: PastBranch, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
     """Fill in the unchanged values that the source left out."""
     mark = past.position.high_order
     rows, _, lost = complete(rows, batch, past.branch, mark, measured.first_order)

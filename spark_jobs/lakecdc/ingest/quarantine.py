@@ -319,7 +319,9 @@ def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> 
     return count
 
 
-def dismiss(table: IcebergTable, target: str, rules: Sequence[str], seen_before: str, *, dry_run: bool = False) -> int:
+def dismiss_quarantined(
+    table: IcebergTable, target: str, rules: Sequence[str], seen_before: str, *, dry_run: bool = False
+) -> int:
     """Let messages go that somebody does not want to replay.
 
     :param rules: only messages that broke one of these; default: all.
@@ -335,19 +337,19 @@ def dismiss(table: IcebergTable, target: str, rules: Sequence[str], seen_before:
     return (count_rows if dry_run else delete_rows)(table, where, values)
 
 
-def count(table: IcebergTable, target: str) -> int:
+def count_quarantined(table: IcebergTable, target: str) -> int:
     """How many messages of a target wait."""
     return count_rows(table, "target = :target", {"target": target})
 
 
-def oldest_orders(table: IcebergTable, target: str) -> list[str | None]:
+def oldest_quarantined_orders(table: IcebergTable, target: str) -> list[str | None]:
     """Return the lowest order key of a target's messages, and None if one has none; empty if no message waits."""
     found = _kept(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
     assert found is not None
     return [*([found["low"]] if found["low"] else []), *([None] if found["none"] else [])]
 
 
-def newest_order(table: IcebergTable, target: str) -> str | None:
+def newest_quarantined_order(table: IcebergTable, target: str) -> str | None:
     """Return the highest order key of a target's messages, or None if none has one."""
     row = _kept(table, target, ()).agg(F.max("order_key").alias("high")).first()
     return row["high"] if row else None

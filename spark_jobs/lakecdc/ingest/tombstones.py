@@ -75,7 +75,7 @@ def append_remembered(table: IcebergTable, files: list[Any]) -> None:
         raise
 
 
-def oldest_to_come(position: Position | None, before: Sequence[Position]) -> str | None:
+def oldest_order_to_come(position: Position | None, before: Sequence[Position]) -> str | None:
     """Order key that the source has no event below which can still come; None if that cannot be told.
 
     What waits in the quarantine is not among these. Of a source whose events come in no order, only a TRUNCATE and a

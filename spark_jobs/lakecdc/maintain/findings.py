@@ -17,7 +17,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.runtime import documents
 
 if TYPE_CHECKING:
-    from lakecdc.contract.approval import Approved
+    from lakecdc.contract.protection import Approved
     from lakecdc.contract.spec import JobSpec
 
 _IN_MEMORY = 32 * 1024**2

@@ -18,7 +18,16 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.scratch import HeadMovedError
 from lakecdc.iceberg.table import IcebergTable, carrier_of, count_rows, delete_rows, exists, open_if_there
-from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
+from lakecdc.ingest.api import (
+    Parking,
+    chapter_links,
+    count_quarantined,
+    dismiss_quarantined,
+    oldest_order_to_come,
+    oldest_quarantined_orders,
+    replaced_chapters,
+    settled_rounds,
+)
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted
@@ -125,7 +134,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 def _parked_rounds(cleaning: Cleaning) -> None:
     """Remove rounds of the log that the target has applied, or that a full load has superseded."""
-    name, place = cleaning.target.name, parking.Parking(cleaning.target.spark, cleaning.target.catalog)
+    name, place = cleaning.target.name, Parking(cleaning.target.spark, cleaning.target.catalog)
     if cleaning.beside(names.parked_of(name)) is None:
         return
     by_table, failed = place.load([name])
@@ -134,7 +143,7 @@ def _parked_rounds(cleaning: Cleaning) -> None:
     parked = by_table.get(name, [])
     if not parked:
         return
-    done = parking.settled(parked, cleaning.position)
+    done = settled_rounds(parked, cleaning.position)
     failpoints.reach("before_side_table_delete")
     if done and not cleaning.options.dry_run:
         place.remove(name, done)
@@ -188,11 +197,11 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
     """Return the order key below which no event can arrive any more; None if it is not known."""
     target, options = cleaning.target, cleaning.options
     before = cleaning.positions_before()
-    bounds = [tombstones.oldest_to_come(cleaning.position, before)]
+    bounds = [oldest_order_to_come(cleaning.position, before)]
     # messages may be in the named quarantine table or in the default one of before
     for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
         if (table := cleaning.beside(name)) is not None:
-            bounds += quarantine.oldest_orders(table, target.name)
+            bounds += oldest_quarantined_orders(table, target.name)
     known = [bound for bound in bounds if bound]
     return min(known) if len(known) == len(bounds) else None
 
@@ -216,15 +225,12 @@ def _files_read(cleaning: Cleaning) -> None:
     """
 
     def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
-        # later records are on no chain replaced by then
-        chapters, stood_on = file_memory.links(table), cleaning.positions_before()
-        idle = idle_position(cleaning.target.properties)
-        newest = [file_memory.newest_chapter(each) for each in (*stood_on, idle)]
+        # later chapters are on no chain replaced by then
+        chapters, positions = chapter_links(table), cleaning.positions_before()
         # an idle position does not stop a run that started before it
-        carrier = cleaning.carrier
-        current = file_memory.newest_chapter(carrier.position if carrier else None)
+        carrier, idle = cleaning.carrier, idle_position(cleaning.target.properties)
         try:
-            gone = file_memory.replaced(chapters, current, newest)
+            gone = replaced_chapters(chapters, carrier.position if carrier else None, (*positions, idle))
         except KeyError:
             return None
         return (f"chapter IN ({', '.join(map(literal, sorted(gone)))})", {}) if gone else None
@@ -237,14 +243,14 @@ def _quarantined(cleaning: Cleaning) -> None:
     """Remove dismissed messages; replays remove those that they apply themselves."""
     name, options = cleaning.target.name, cleaning.options
     table = cleaning.beside(quarantine_of(name, options.quarantine_table))
-    before = quarantine.count(table, name) if table else 0
+    before = count_quarantined(table, name) if table else 0
     if table is None or not before:
         return
     dismissed = []
     for dismissal in (d for d in options.dismiss if d.table == name):
         failpoints.reach("before_side_table_delete")
         moment = parse_moment(dismissal.seen_before, "seen_before").isoformat()
-        count = quarantine.dismiss(table, name, dismissal.rules, moment, dry_run=options.dry_run)
+        count = dismiss_quarantined(table, name, dismissal.rules, moment, dry_run=options.dry_run)
         dismissed.append({**dataclasses.asdict(dismissal), "messages": count})
     if dismissed:
         cleaning.counts["dismissals"] = dismissed

@@ -1,7 +1,6 @@
-"""Turn the values of one column into Arrow: all at once where each is written in the usual way, else one by one.
+"""Convert the values of a column to Arrow: all at once if each is written in the usual way, else one by one.
 
-What is done at once gives what the column's parser gives (:mod:`lakecdc.model.columns`); values that it does not know
-are the parser's.
+Both ways return what the column's parser returns (:mod:`lakecdc.model.columns`).
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ _SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-37, 3.4e38
 
 
 class ArrowColumn:
-    """A column whose values become Arrow.
-
-    :param type: its type, and how the source writes its values.
-    """
+    """A column whose values are converted to Arrow."""
 
     def __init__(self, type: ColumnType) -> None:
         arrow = arrow_type(type.sql_type)
@@ -53,10 +49,9 @@ class ArrowColumn:
         self._quick, self._parse = _find_quick(type, arrow), type.parser()
 
     def convert(self, values: Sequence[Any]) -> tuple[pa.Array, list[int]]:
-        """Turn values into Arrow.
+        """Convert values (None, bool, int, text, :class:`Number`, lists and objects) to Arrow.
 
-        :param values: None, bool, int, text, :class:`Number`, lists and objects.
-        :return: them, null for those that do not fit, and the places of these.
+        :return: the values, null for those that do not fit, and the indexes of these.
         """
         try:
             quick = self._quick(values)
@@ -93,7 +88,7 @@ class ArrowColumn:
 
 
 def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
-    """Return what turns values that are written in the usual way into Arrow."""
+    """Return the conversion of values that are written in the usual way."""
     decimal = DECIMAL.match(column.sql_type)
     if column.names or column.is_converted or column.encoding.startswith("time_"):
         return _none
@@ -161,10 +156,7 @@ def _decimals(arrow: pa.DataType, precision: int, scale: int) -> Quick:
 
 
 def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
-    """Return what reads unscaled numbers in base64.
-
-    :param more: digits after the point that the column has and the numbers have not.
-    """
+    """Return the conversion of unscaled base64 numbers; the column has ``more`` decimal places than they."""
     factor, limit = 10 ** max(more, 0), 10**precision
 
     def quick(values: Sequence[Any]) -> pa.Array | None:
@@ -188,10 +180,7 @@ def _octets(values: Sequence[Any]) -> pa.Array:
 
 
 def _decode(value: Any) -> bytes:
-    """Decode base64 as it is usually written.
-
-    :raises ValueError: it is written in another way, or is a number.
-    """
+    """Decode base64 as it is usually written; raise a :class:`ValueError` for others."""
     if type(value) is not str:
         raise ValueError(value)
     octets = binascii.a2b_base64(value, strict_mode=True)
@@ -234,7 +223,7 @@ def _floats(arrow: pa.DataType) -> Quick:
 
 
 def _is_number(value: Any) -> bool:
-    """Check for a number whose nearest double is meant: a fraction, or a whole number that a double holds."""
+    """Whether it is a number whose nearest double is meant: a fraction, or an integer that a double holds."""
     if type(value) is int:
         return -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS
     return value is None or (type(value) is Number and not value.lstrip("-").isdigit())
@@ -246,5 +235,5 @@ def _within(numbers: pa.Array, low: int, high: int) -> bool:
 
 
 def _all(conditions: pa.Array) -> bool:
-    """Return whether all conditions are true or null."""
+    """Whether all conditions are true or null."""
     return pc.all(conditions, min_count=0).as_py() is not False

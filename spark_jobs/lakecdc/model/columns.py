@@ -10,12 +10,14 @@ cut, and MySQL's zero dates become null.
 from __future__ import annotations
 
 import binascii
+import math
 import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -65,7 +67,7 @@ Parser = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column, and how a source writes its values.
+    """Type of a column, and how a source writes its values.
 
     :param sql_type: Spark SQL type of the table's column.
     :param encoding: ``plain``; ``base64``; ``decimal_bytes`` (unscaled, big-endian, base64); ``variable_decimal`` (an
@@ -83,19 +85,19 @@ class ColumnType:
 
     @property
     def has_parser(self) -> bool:
-        """Whether values of the type can be written in this way."""
+        """Whether this encoding of the type has a parser."""
         if arrow_type(self.sql_type) is None:
             return False
         return self.sql_type == "string" if self.names else True
 
     @property
     def is_converted(self) -> bool:
-        """Whether the column has another type than its encoding writes."""
+        """Whether the column has another type than that of its encoding."""
         return self._own_type is not None
 
     @property
     def _own_type(self) -> str | None:
-        """Type that the encoding writes, where the column has another one."""
+        """Type of the encoding, if the column has another one."""
         if self.names or self.encoding == "plain":
             return None
         if self.encoding in ("decimal_bytes", "variable_decimal"):
@@ -104,7 +106,7 @@ class ColumnType:
         return None if self.sql_type in own else own[0]
 
     def _converted(self, own_type: str) -> Parser:
-        """Return what parses values of another type, which the column takes as their text."""
+        """Return a parser for values of another type, stored as their text."""
         own, plain = replace(self, sql_type=own_type).parser(), replace(self, encoding="plain").parser()
 
         def parse(value: Any) -> Any:
@@ -114,10 +116,7 @@ class ColumnType:
         return parse
 
     def parser(self) -> Parser:
-        """Return the function that turns a token into the column's value; null stays null.
-
-        :raises KeyError: for a type or encoding that does not exist.
-        """
+        """Return the function that converts a token to the column's value; null stays null."""
         if self.names:
             return _not_null(self._named)
         if self._own_type is not None:
@@ -140,16 +139,17 @@ class ColumnType:
             return _integer(INTEGER_BYTES[self.sql_type])
         if DECIMAL.match(self.sql_type):
             return self._fitted
-        return {
-            "float": _float32,
-            "double": _double,
+        parsers: dict[str, Callable[[Any], Any]] = {
+            "float": partial(_float, single=True),
+            "double": partial(_float, single=False),
             "boolean": _boolean,
             "string": _text,
             "binary": parse_base64,
-            "date": _date,
-            "timestamp": _timestamp,
-            "timestamp_ntz": _local_timestamp,
-        }[self.sql_type]
+            "date": lambda value: parse_date(_iso_text(value)),
+            "timestamp": lambda value: parse_timestamp(_iso_text(value), local=False),
+            "timestamp_ntz": lambda value: parse_timestamp(_iso_text(value), local=True),
+        }
+        return parsers[self.sql_type]
 
     def _fitted(self, value: Any) -> Any:
         """Fit a number into the column: a decimal of its scale, or text without exponent."""
@@ -249,9 +249,9 @@ def arrow_type(sql_type: str) -> pa.DataType | None:
 
 
 def parse_number(value: Any) -> Decimal:
-    """Return the number that a token is or spells.
+    """Convert a token to a number.
 
-    :raises MisfitError: it is not a number in ASCII digits, or one of more digits than any type holds.
+    :raises MisfitError: it is not a number in ASCII digits, or has more digits than any type holds.
     """
     if isinstance(value, int):
         value = str(int(value))
@@ -264,10 +264,7 @@ def parse_number(value: Any) -> Decimal:
 
 
 def parse_integer(value: Any) -> int:
-    """Return the whole number that a token is or spells.
-
-    :raises MisfitError: it is not a number, or has a fraction.
-    """
+    """Convert a token to a whole number; raise a :class:`MisfitError` for anything else."""
     if isinstance(value, int):
         return int(value)
     number = parse_number(value)
@@ -277,10 +274,7 @@ def parse_integer(value: Any) -> int:
 
 
 def parse_base64(value: Any) -> bytes:
-    """Return the bytes of a text in base64 (RFC 4648, padded, without line breaks or unused bits).
-
-    :raises MisfitError: it is anything else.
-    """
+    """Decode base64 (RFC 4648, padded, without line breaks or unused bits); raise :class:`MisfitError` for others."""
     if isinstance(value, int | Number | Nested):
         raise MisfitError("it is not text in base64")
     try:
@@ -293,9 +287,9 @@ def parse_base64(value: Any) -> bytes:
 
 
 def parse_date(text: str) -> int | None:
-    """Return the days since 1970 of a date as ISO-8601 writes it; None for MySQL's zero date.
+    """Convert an ISO-8601 date to days since 1970, MySQL's zero date to None.
 
-    :raises MisfitError: it is not a date of the years 1 to 9999, or a time of day other than midnight follows.
+    :raises MisfitError: it is not a date of the years 1 to 9999, or has a time of day other than midnight.
     """
     if text.startswith("0000-00-00"):
         return None
@@ -306,12 +300,12 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(text: str, *, local: bool) -> int | None:
-    """Return the microseconds since 1970 of a moment as ISO-8601 writes it; None for MySQL's zero date.
+    """Convert an ISO-8601 time to microseconds since 1970, MySQL's zero date to None.
 
-    Digits beyond microseconds are cut. Without an offset the moment is in UTC.
+    Digits beyond microseconds are cut. Without an offset it is in UTC.
 
-    :param local: the column has no time zone, so that an offset other than zero cannot be stored.
-    :raises MisfitError: it is not a moment of the years 1 to 9999.
+    :param local: refuse offsets other than zero, because the column has no time zone.
+    :raises MisfitError: it is not a time of the years 1 to 9999.
     """
     if text.startswith("0000-00-00"):
         return None
@@ -348,30 +342,21 @@ def _integer(width: int) -> Callable[[Any], int]:
     return parse
 
 
-def _double(value: Any) -> float:
-    if isinstance(value, str) and not isinstance(value, Number) and value.lower() in _FLOAT_WORDS:
-        return float(_FLOAT_WORDS[value.lower()])
-    number = parse_number(value)
-    nearest = float(number)
-    if nearest in (float("inf"), float("-inf")) or (number and not nearest):
-        raise MisfitError("its size is out of a double's range")
-    # a source that counts in integers does not expect its last digits to change, one that writes doubles so does
-    if str(value).lstrip("+-").isdigit() and number not in (Decimal(nearest), Decimal(repr(nearest))):
-        raise MisfitError("a double cannot hold its last digits")
-    return nearest if number else float(value)
-
-
-def _float32(value: Any) -> float:
+def _float(value: Any, *, single: bool) -> float:
     if isinstance(value, str) and not isinstance(value, Number) and value.lower() in _FLOAT_WORDS:
         return float(_FLOAT_WORDS[value.lower()])
     number = parse_number(value)
     try:
-        (nearest,) = struct.unpack("<f", struct.pack("<f", float(number)))
+        nearest = float(struct.unpack("<f", struct.pack("<f", float(number)))[0]) if single else float(number)
     except OverflowError:
-        raise MisfitError("its size is out of a float's range") from None
-    if nearest in (float("inf"), float("-inf")) or (number and not nearest):
-        raise MisfitError("its size is out of a float's range")
-    return float(nearest) if number else float(value)
+        nearest = math.inf
+    if math.isinf(nearest) or (number and not nearest):
+        raise MisfitError(f"its size is out of a {'float' if single else 'double'}'s range")
+    # a source that counts in integers does not expect its last digits to change, unlike one that writes doubles
+    is_whole = not single and str(value).lstrip("+-").isdigit()
+    if is_whole and number not in (Decimal(nearest), Decimal(repr(nearest))):
+        raise MisfitError("a double cannot hold its last digits")
+    return nearest if number else float(value)
 
 
 def _boolean(value: Any) -> bool:
@@ -388,18 +373,6 @@ def _boolean(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _date(value: Any) -> int | None:
-    return parse_date(_iso_text(value))
-
-
-def _timestamp(value: Any) -> int | None:
-    return parse_timestamp(_iso_text(value), local=False)
-
-
-def _local_timestamp(value: Any) -> int | None:
-    return parse_timestamp(_iso_text(value), local=True)
 
 
 def _iso_text(value: Any) -> str:
@@ -458,7 +431,7 @@ def _time_of_day(nanoseconds: int) -> Callable[[Any], str]:
 
 
 def _micros(value: Any, nanoseconds: int) -> int:
-    """Return microseconds; what is less than one is cut towards zero."""
+    """Return microseconds, rounded towards zero."""
     if isinstance(value, bool):
         raise MisfitError("it is not a number")
     number = parse_integer(value) * nanoseconds

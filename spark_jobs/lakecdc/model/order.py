@@ -18,13 +18,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 _Place = TypeVar("_Place", bound=Hashable)
-#: of changes that came one after another in a partition, those whose positions rise: order keys of the first one, of
-#: the first with the newest source time, and of the one with the highest position
+#: consecutive changes of a partition with rising positions: order keys of the first one, of the first with the newest
+#: source time, and of the one with the highest position
 Stretch = Sequence[str]
 
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
-#: digits before the place of arrival, which is all that differs in an event sent again
+#: digits before the place of arrival, in which an event sent again is the same
 EVENT_DIGITS = 4 + 16 + 16 + 1 + 12
 WIDTH = EVENT_DIGITS + ARRIVAL_DIGITS
 # where the time begins
@@ -39,30 +39,10 @@ def order_key(
     """Return the order key of one event.
 
     :param epoch: 0 to 65535.
-    :param position: unsigned 64-bit.
-    :param ordinal: unsigned 64-bit.
+    :param position: unsigned 64-bit, as ``ordinal`` and ``offset``.
     :param time: milliseconds since 1970.
-    :param offset: unsigned 64-bit.
     """
     return f"{epoch:04x}{position:016x}{ordinal:016x}{rank:x}{time:012x}{offset:016x}"
-
-
-def order_sql(
-    epoch: str, position: str, ordinal: str = "0", rank: str = "8", time: str = "0", offset: str = "0"
-) -> str:
-    """Return the same as a Spark SQL expression.
-
-    :param epoch: SQL of a non-negative integer, as are the others (``position`` and ``ordinal`` may be negative
-        longs that stand for unsigned ones: ``hex`` writes two's complement). A time that has no place counts as the
-        nearest one that has.
-    """
-
-    def digits(sql: str, width: int) -> str:
-        return f"lpad(lower(hex(cast({sql} as bigint))), {width}, '0')"
-
-    bounded = time if time == "0" else f"least(greatest({time}, 0L), {LAST_TIME}L)"
-    parts = (digits(epoch, 4), digits(position, 16), digits(ordinal, 16), digits(rank, 1), digits(bounded, 12))
-    return f"concat({', '.join(parts)}, {digits(offset, 16)})"
 
 
 def time_of(order: str) -> int:
@@ -71,17 +51,17 @@ def time_of(order: str) -> int:
 
 
 def moment(micros: int) -> datetime:
-    """Return microseconds since 1970 as a moment in UTC, whatever the zone of this process."""
+    """Convert microseconds since 1970 to a moment in UTC."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def is_change(order: str) -> bool:
-    """Whether an event is a change, not a read of a snapshot."""
+    """Whether an event is a change instead of a snapshot read."""
     return order[_TIME - 1] == f"{RANK_CHANGE:x}"
 
 
 def is_higher(order: str, than: str) -> bool:
-    """Whether one event stands at a higher position than another."""
+    """Whether an event has a higher position than another."""
     return order[:20] > than[:20]
 
 
@@ -91,10 +71,7 @@ def arrival_of(order: str) -> int:
 
 
 def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
-    """Return the highest of several order keys of each place they are told for.
-
-    :param orders: place, such as a partition, and order key.
-    """
+    """Return the highest order key of each place, such as a partition."""
     found: dict[_Place, str] = {}
     for place, order in orders:
         found[place] = max(order, found.get(place, ""))
@@ -102,7 +79,7 @@ def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 
 
 def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
-    """Return the lowest of several order keys of each place they are told for, see :func:`highest`."""
+    """Return the lowest order key of each place."""
     found: dict[_Place, str] = {}
     for place, order in orders:
         found[place] = min(order, found.get(place, order))
@@ -110,46 +87,37 @@ def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 
 
 def rises(order: str) -> bool:
-    """Whether the position is that of the commit, so that it rises from one change to the next.
+    """Whether the position is that of the commit, and so rises from change to change.
 
-    That of the record alone, which stands for both then, falls where transactions overlap.
+    A record's own position, which else takes its place, may fall where transactions overlap.
     """
     return order[4:20] != order[20:36]
 
 
 @dataclass(frozen=True)
 class Marks:
-    """How far a table has come.
+    """High-water marks of a table.
 
-    :param partitions: highest order key applied by ``topic/partition``; None if there are none to trust.
-    :param high: highest order key applied at all; None if nothing was.
+    :param partitions: highest order key applied by ``topic/partition``; None if they cannot be trusted.
+    :param high: highest order key applied at all; None if none was.
     """
 
     partitions: Mapping[str, str] | None = None
     high: str | None = None
 
     def first_late(self, lowest: Mapping[str, str]) -> str | None:
-        """Return the lowest order key of an event not above the mark of its own partition; None without one.
-
-        :param lowest: lowest order key of an event by ``topic/partition``.
-        """
+        """Return the lowest order key, of the lowest by ``topic/partition``, not above the mark there, or None."""
         marks = self.partitions or {}
         return min((low for place, low in lowest.items() if place not in marks or low <= marks[place]), default=None)
 
     def may_hold(self, lowest: Mapping[str, str]) -> bool:
-        """Whether the table may hold one of some events, or a newer state of its row, already.
-
-        :param lowest: see :meth:`first_late`.
-        """
+        """Whether the table may already have one of the events or a newer state of its row; see :meth:`first_late`."""
         late = self.first_late(lowest)
         return bool(self.high and late and late <= self.high)
 
 
 def joined(lists: Iterable[Mapping[str, Sequence[Stretch]]]) -> dict[str, list[Stretch]]:
-    """All stretches of each partition.
-
-    :param lists: stretches by partition.
-    """
+    """Join lists of stretches by partition."""
     found: dict[str, list[Stretch]] = {}
     for one in lists:
         for partition, stretches in one.items():
@@ -158,9 +126,9 @@ def joined(lists: Iterable[Mapping[str, Sequence[Stretch]]]) -> dict[str, list[S
 
 
 def void_sql(order: str, truncate: str) -> str:
-    """Return SQL that is true for an event from before a TRUNCATE.
+    """Return SQL that is true for an event before a TRUNCATE.
 
-    A row that a snapshot has read at an unknown place in the log is below all changes; it is judged by its time.
+    A snapshot read at an unknown place in the log is below all changes; its time decides.
 
     :param order: SQL of the event's order key.
     :param truncate: order key of the TRUNCATE.

@@ -1,4 +1,4 @@
-"""Positions in the log of a database: the offsets of sources ``postgres`` and ``mysql``, encoded here alone."""
+"""Encode positions in the log of a database: the offsets of sources ``postgres`` and ``mysql``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FILE_STEP = 1 << 32
 
 
 def lsn(text: str) -> int:
-    """Return an LSN's text, such as ``16/B374D848``, as a number."""
+    """Parse an LSN, such as ``16/B374D848``."""
     high, low = text.split("/")
     return (int(high, 16) << 32) | int(low, 16)
 
 
 def lsn_text(number: int) -> str:
-    """Return a number as an LSN's text."""
+    """Return an LSN's text."""
     return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
@@ -38,10 +38,8 @@ class Place:
 
     @property
     def number(self) -> int:
-        """File number times 2^32 plus byte, as Debezium compares positions; beyond 4 GiB the byte is capped.
-
-        Only a file's last transaction can lie there, and events of one transaction are told apart by their ordinal.
-        """
+        """File number times 2^32 plus byte, as Debezium compares positions; the byte is capped at 4 GiB."""
+        # only a file's last transaction reaches beyond, and its events differ by their ordinal
         found = _NUMBER.search(self.file)
         return (int(found.group(1)) if found else 0) * FILE_STEP + min(self.pos, FILE_STEP - 1)
 
@@ -51,11 +49,11 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class LogPosition(ABC):
-    """How far a table has been fed from the log of a database; its text is that of the place, for messages.
+    """A table's position in the log of a database; its text is that of the place, for messages.
 
     :param epoch: of the order keys.
-    :param loaded: number of the place up to which a full load may have read changes already; 0 if there is none.
-    :param load: how far a full load has come; None if none is under way.
+    :param loaded: number of the place up to which a full load may have read changes already; else 0.
+    :param load: progress of a running full load.
     """
 
     epoch: int = 1
@@ -65,11 +63,11 @@ class LogPosition(ABC):
     @property
     @abstractmethod
     def number(self) -> int:
-        """The place as a number that grows with the log; every transaction before it is in the table."""
+        """Number of the place, which grows with the log; all transactions before it are in the table."""
 
     @property
     def ahead(self) -> int:
-        """Return ``loaded`` as long as the log has not been applied up to there, else 0."""
+        """Return ``loaded`` until the log has been applied up to there, else 0."""
         return self.loaded if self.loaded > self.number else 0
 
     @abstractmethod
@@ -146,7 +144,7 @@ class BinlogPosition(LogPosition):
 
 
 def log_position(position: Position | None) -> LogPosition | None:
-    """Decode a position in a database's log; None for a position of another source, or if there is none."""
+    """Decode a position in a database's log; return None for other sources or no position."""
     if position is None:
         return None
     kinds: dict[str, type[LsnPosition] | type[BinlogPosition]] = {"postgres": LsnPosition, "mysql": BinlogPosition}

@@ -1,4 +1,4 @@
-"""Values of JSON as the parsers of columns take them: None, bool, int, str, :class:`Number` or :class:`Nested`."""
+"""Values of JSON as tokens for column parsers: None, bool, int, str, :class:`Number` or :class:`Nested`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Number(str):
-    """The text of a bare JSON number; a whole one may come as int."""
+    """The text of a bare JSON number; integers may also be int."""
 
     __slots__ = ()
 
@@ -33,9 +33,8 @@ class MisfitError(ValueError):
 
 
 def token(raw: bytes | memoryview) -> Any:
-    """Return a JSON value as a token: text decoded, numbers, objects and arrays as their text.
+    """Convert a JSON value to a token: text decoded; numbers, objects and arrays as their text.
 
-    :param raw: the value alone, valid JSON.
     :raises MisfitError: the value is text that is not valid UTF-8, or has a lone surrogate.
     """
     begin = bytes(raw[:1])
@@ -54,12 +53,12 @@ _CONSTANTS = {"null": None, "true": True, "false": False}
 
 
 def as_token(value: Any) -> Any:
-    """Return a parsed value as a token: objects and arrays as their text."""
+    """Convert a parsed value to a token."""
     return Nested(to_text(value)) if isinstance(value, list | dict) else value
 
 
 def to_text(value: Any) -> str:
-    """Return JSON text of a parsed value, without white space, its numbers as they were written."""
+    """Return compact JSON of a parsed value, with numbers as they were written."""
     try:
         return _text(value)
     except RecursionError:
@@ -69,7 +68,7 @@ def to_text(value: Any) -> str:
 
 @contextmanager
 def deep_calls() -> Iterator[None]:
-    """Let functions call themselves for each level of a value that is nested more deeply than usual."""
+    """Allow recursion for values that are nested more deeply than usual."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEP_CALLS))
     try:

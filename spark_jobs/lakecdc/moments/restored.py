@@ -16,7 +16,15 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.refs import Ref, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import Branch, carrier_of
-from lakecdc.ingest.api import Batch, Staged, cleaned_for, onto_past, table_columns
+from lakecdc.ingest.api import (
+    Batch,
+    PastBranch,
+    Staged,
+    apply_onto_past,
+    clean_for_table,
+    fold_onto_past,
+    table_columns,
+)
 from lakecdc.metadata import names
 from lakecdc.moments.stretch import micros
 from lakecdc.runtime.failpoints import reach
@@ -57,7 +65,7 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
     :raises InputError: an event omits a value that is recorded nowhere.
     :raises ConflictError: expiry removed the base meanwhile.
     """
-    batch = cleaned_for(stretch.table, batch)
+    batch = clean_for_table(stretch.table, batch)
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
         past = _past(stretch, name)
         if gone := _gone(batch):
@@ -65,9 +73,9 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
             past.branch.refresh()
         staged = Staged()
         try:
-            with onto_past.newest_rows(past, batch) as newest:
+            with fold_onto_past(past, batch) as newest:
                 if newest is not None:
-                    onto_past.apply_rows(past, batch, newest, name, staged)
+                    apply_onto_past(past, batch, newest, name, staged)
             reach("before_commit")
             snapshot = _publish(stretch, name, staged, note, shown)
         except (InputError, ConflictError):
@@ -85,13 +93,13 @@ def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     :param batch: the events missing from the base.
     :raises InputError: an event omits a value that is recorded nowhere.
     """
-    batch = cleaned_for(stretch.table, batch)
+    batch = clean_for_table(stretch.table, batch)
     # the branch keeps the base from expiring
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
         past = _past(stretch, name)
         gone = _gone(batch)
         rows = past.branch.read(where=f"NOT ({gone})" if gone else "true")
-        with onto_past.newest_rows(past, batch) as newest:
+        with fold_onto_past(past, batch) as newest:
             if newest is None:
                 yield rows
                 return
@@ -138,8 +146,8 @@ def _gone(batch: Batch) -> str | None:
     return " OR ".join(filter(None, (older, below))) or None
 
 
-def _past(stretch: Stretch, name: str) -> onto_past.Past:
-    return onto_past.Past(Branch(stretch.table, name), stretch.position, micros(stretch.moment))
+def _past(stretch: Stretch, name: str) -> PastBranch:
+    return PastBranch(Branch(stretch.table, name), stretch.position, micros(stretch.moment))
 
 
 def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Shown) -> Snapshot:

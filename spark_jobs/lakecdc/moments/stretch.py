@@ -15,12 +15,11 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.table import carrier_of, count_rows
-from lakecdc.ingest.api import kafka_progress, parking, quarantine
+from lakecdc.ingest.api import Parking, open_quarantine, settled_rounds, unread_partitions
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position, read_side_of
-from lakecdc.model.order import time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -267,11 +266,8 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
             table=table.name,
             hint="Fix the failing ingestion, let it apply the rounds, then run again." if parked else hint,
         )
-    if position.source != kafka_progress.SOURCE or is_quiet:
-        return
     # read_through is the newest event of any partition
-    read = kafka_progress.decode(position)
-    behind = [f"{topic}/{n}" for topic, n in sorted(read.next) if not _has_passed(read.marks.get((topic, n)), moment)]
+    behind = [] if is_quiet else unread_partitions(position, moment)
     if behind:
         raise InputError(
             f"Its source is not known to have been read past {text}: no later event arrived from "
@@ -283,17 +279,13 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
 
 def _parked(table: IcebergTable, position: Position) -> int:
     """Count the rounds of its source's log that the table has not applied yet."""
-    parked, _ = parking.Parking(table.spark, table.catalog).load([table.name])
+    parked, _ = Parking(table.spark, table.catalog).load([table.name])
     rounds = parked.get(table.name, [])
-    return len(rounds) - len(parking.settled(rounds, position))
-
-
-def _has_passed(mark: str | None, moment: datetime) -> bool:
-    return mark is not None and time_of(mark) > moment.timestamp() * 1000
+    return len(rounds) - len(settled_rounds(rounds, position))
 
 
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
-    table_of_messages = quarantine.open_quarantine(table.spark, table.catalog, name)
+    table_of_messages = open_quarantine(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
     count = (
         count_rows(table_of_messages, where, {"target": table.name, "moment": _micros(moment)})

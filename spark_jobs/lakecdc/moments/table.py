@@ -11,7 +11,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table, current_sp
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of, open_if_there
-from lakecdc.ingest.api import Commit, Staged, clustered, publish
+from lakecdc.ingest.api import Commit, Staged, cluster_rows, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
 from lakecdc.moments.restored import JOB
@@ -63,7 +63,7 @@ class MomentTable:
         table = self._prepared()
         there = {name: F.col(quoted_column(name)) for name in rows.columns}
         key, spec_id = self._source.identifier_columns, current_spec_id(table)
-        ordered = clustered(table, rows.select(*columns_of(table, there)), key, spec_id, 0, spread=True)
+        ordered = cluster_rows(table, rows.select(*columns_of(table, there)), key, spec_id, 0, spread=True)
 
         def stage(staged: Staged) -> None:
             staged.data_files += stage_frame(table, ordered)

@@ -1,4 +1,4 @@
-"""Checks of a JDBC source that need no driver: the login, and the existence of the source tables."""
+"""Check a JDBC source without a driver: the login, and the existence of the source tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
-from lakecdc.ingest.sources.jdbc.dialects import source_name
+from lakecdc.ingest.probe_api import jdbc_table_name
 from lakecdc.probes.preflight import open_jdbc
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ _TABLES_OF_SQLITE = "SELECT name FROM sqlite_master WHERE type IN ('table', 'vie
 
 
 def findings(spec: JobSpec, source: JdbcSource) -> Iterator[Finding]:
-    """Check the database and each source table as far as possible without a driver.
-
-    :param source: the spec's.
-    """
+    """Check the database and each source table as far as possible without a driver."""
     opened: list[Session] = []
     yield tried("source", _opened, source, opened)
     for each in opened:
@@ -61,7 +58,7 @@ def _list_tables(session: Session, dialect: str, tables: list[str]) -> str:
 
 
 def _table(target: Target, dialect: str, tables: Sequence[str]) -> str:
-    name = ".".join(source_name(target, dialect))
+    name = jdbc_table_name(target, dialect)
     known = {*tables} if dialect == "postgresql" else {table.casefold() for table in tables}
     if (name if dialect == "postgresql" else name.casefold()) not in known:
         remedy = 'Set "source_table" of its target to "schema.table", in the letter case that the database stores.'

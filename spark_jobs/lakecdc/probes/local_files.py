@@ -1,4 +1,4 @@
-"""Files of a ``files`` source that lie in this machine's file system, looked at without Spark."""
+"""Check the local files of a ``files`` source without Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
+from lakecdc.ingest.probe_api import has_read_files
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
     from lakecdc.metadata.positions import Position
 
-# of these a path without a scheme may lie in another file system than this machine's
+# with these, a path without a scheme may be in another file system than this machine's
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
-# what Java leaves as it is in a file's URI
+# characters that Java does not escape in a file's URI
 _PLAIN = "/~!$&'()*+,;=:@"
 
 
@@ -29,15 +30,14 @@ class UnknownListingError(Exception):
 
 
 def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] | None) -> SourceState:
-    """Check the folders that paths name, and compare the files in them with those that the targets have read.
+    """Check the folders of the paths, and compare their files with those that the targets have read.
 
-    :param source: the spec's.
-    :param positions: of the targets that have been fed; None if they are not known.
+    :param positions: of tables that were fed; None if unknown.
     :raises InputError: a folder is missing.
     """
     for path in source.paths:
         check_path(path)
-    # of a batch that entered a history table and not its target, the files may be gone by now
+    # a batch may be in a history table but not yet in its target, and its files may be gone
     if positions is None or not may_be_idle(spec, positions) or any(target.history_table for target in spec.targets):
         return SourceState()
     return state_unless_unknown(
@@ -46,22 +46,15 @@ def check(spec: JobSpec, source: FilesSource, positions: Mapping[str, Position] 
 
 
 def _compare_files(source: FilesSource, positions: Mapping[str, Position]) -> SourceState:
-    """Prove that every target has read every file, as far as its position names the files itself."""
-    from lakecdc.ingest.sources.file_memory import fingerprint, recent
-
-    files = {fingerprint(name) for path in source.paths for name in _files(path)}
+    """Prove that every target has read every file, as far as its position itself names them."""
+    files = {name for path in source.paths for name in _files(path)}
     # an empty folder may be another one than Spark's
-    is_idle = bool(files) and all(
-        position.source == "files" and files <= recent(position) for position in positions.values()
-    )
+    is_idle = bool(files) and all(has_read_files(position, files) for position in positions.values())
     return SourceState(idle=positions if is_idle else None)
 
 
 def _files(path: str) -> Iterator[str]:
-    """Yield the URIs of a path's files as Spark writes them.
-
-    :raises UnknownListingError: the path is not a folder or file, or a pattern of names in one folder.
-    """
+    """Yield the URIs of a path's files as Spark writes them, if it is a folder, file, or simple pattern."""
     if not is_local(path):
         raise UnknownListingError
     parts = urlsplit(path)
@@ -84,21 +77,18 @@ def _files(path: str) -> Iterator[str]:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path of a ``files`` source lies in this machine's file system for certain."""
+    """Whether a path is certainly in this machine's file system."""
     scheme = urlsplit(path).scheme
     return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
 
 
 def check_path(path: str) -> None:
-    """Refuse a path of a ``files`` source whose folder is not there, as far as that can be told here.
-
-    :raises InputError: naming what is missing.
-    """
+    """Raise an :class:`InputError` if the folder of a local path does not exist."""
     if not is_local(path):
         return
     parts = urlsplit(path)
     local = unquote(parts.path) if parts.scheme else path
-    # Hadoop's patterns have more than Python's: only what stands before the first of them is looked for
+    # Hadoop has more patterns than Python: only what precedes the first one is checked
     fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
     found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
     if not found.exists():

@@ -1,9 +1,8 @@
-"""Look at a job's source before Spark is started: ``python -m lakecdc.probes.preflight < question.json``.
+"""Check a job's source before Spark starts: ``python -m lakecdc.probes.preflight < question.json``.
 
 Spark takes a quarter of a minute to find out that a password is wrong. The question is ``{"spec": …, "positions":
-{table: text}}``, with the positions of tables that have been fed as snapshot summaries hold them; ``null`` if they are
-not known. The answer is a :class:`lakecdc.metadata.source_state.SourceState`. What cannot be judged from here is left
-to the job.
+{table: text}}``, with positions of tables that were fed, as in snapshot summaries; ``null`` if unknown. The answer is
+a :class:`lakecdc.metadata.source_state.SourceState`. What cannot be judged here is left to the job.
 """
 
 from __future__ import annotations
@@ -12,20 +11,16 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, SpecError, is_refusal
 from lakecdc.contract.secrets import mask, resolve
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.contract.spec import RECONCILE, Catalog, JobSpec, loads, parse_spec
+from lakecdc.contract.spec import Catalog, JobSpec, loads, parse_spec
+from lakecdc.ingest.probe_api import check_start
 from lakecdc.metadata.positions import Position, decode
 from lakecdc.metadata.source_state import SourceState
 from lakecdc.probes import local_files
@@ -41,15 +36,10 @@ _PORTS = {"postgresql": 5432, "mysql": 3306}
 
 
 def main() -> int:
-    """Answer the question on the standard input.
-
-    :return: 0, whatever the state of the source is.
-    """
-    question = loads(sys.stdin.read())
-    encoded = question["positions"]
-    positions = None if encoded is None else {table: decode(text) for table, text in encoded.items()}
+    """Answer the question on standard input; return 0, whatever the state of the source."""
+    document, positions = read_question()
     try:
-        state = check(parse_spec(question["spec"]), positions)
+        state = check(parse_spec(document), positions)
     except (InputError, SpecError, SourceUnavailableError) as error:
         state = SourceState(mask(str(error)), error.failure_class)
     except (ImportError, LakecdcError) as error:
@@ -59,12 +49,19 @@ def main() -> int:
     return 0
 
 
-def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
-    """Try what a spec names.
+def read_question() -> tuple[Any, dict[str, Position] | None]:
+    """Return the spec document and the positions from standard input; None for unknown positions."""
+    question = loads(sys.stdin.read())
+    texts = question["positions"]
+    return question["spec"], None if texts is None else {table: decode(text) for table, text in texts.items()}
 
-    :param positions: of the targets that have been fed; None if they are not known.
+
+def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
+    """Try the catalog's folder and the source of a spec.
+
+    :param positions: of tables that were fed; None if unknown.
     :raises InputError: a wrong password, an unknown database, a missing folder, slot or topic.
-    :raises SourceUnavailableError: the source is out of reach.
+    :raises SourceUnavailableError: the source is unreachable.
     """
     _check_catalog(spec.catalog)
     source = spec.source
@@ -72,40 +69,8 @@ def check(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceStat
         return local_files.check(spec, source, positions)
     if isinstance(source, JdbcSource):
         check_jdbc(source)
-    elif isinstance(source, PostgresSource):
-        return _check_postgres(spec, source, positions)
-    elif isinstance(source, MysqlSource):
-        return _check_mysql(spec, source, positions)
-    elif isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import preflight as kafka
-
-        return kafka.check(spec, source, positions)
-    return SourceState()
-
-
-def _check_postgres(spec: JobSpec, source: PostgresSource, positions: Mapping[str, Position] | None) -> SourceState:
-    from lakecdc.ingest.sources.postgres import connect as postgres
-
-    where = postgres.address(source)
-    with closing(postgres.connect(where)) as session:
-        if spec.job == RECONCILE:
-            return SourceState()
-        # needs Spark's Python, which a login does not
-        from lakecdc.ingest.sources.postgres import preflight
-
-        return preflight.check(session, where, spec, source, positions)
-
-
-def _check_mysql(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> SourceState:
-    from lakecdc.ingest.sources.mysql import connect as mysql
-
-    where = mysql.address(source)
-    with closing(mysql.connect(where)) as session:
-        if spec.job == RECONCILE:
-            return SourceState()
-        from lakecdc.ingest.sources.mysql import preflight
-
-        return preflight.check(session, where, spec, positions)
+        return SourceState()
+    return check_start(spec, positions)
 
 
 def _check_catalog(catalog: Catalog) -> None:
@@ -119,15 +84,11 @@ def _check_catalog(catalog: Catalog) -> None:
 
 
 def check_jdbc(source: JdbcSource) -> None:
-    """Try the database of a ``jdbc`` source.
-
-    :raises InputError: it refuses the login, or its file does not exist.
-    :raises SourceUnavailableError: nothing listens at its address.
-    """
+    """Try the database of a ``jdbc`` source; raise an error as :func:`open_jdbc` does if nothing listens there."""
     try:
         session = open_jdbc(source)
     except SourceUnavailableError:
-        # the job's own driver may get on with a server that these clients do not get on with
+        # the job's own driver may support a server that these clients do not
         if _is_listening(source):
             return
         raise
@@ -156,31 +117,24 @@ def open_jdbc(source: JdbcSource) -> Session | None:
         if file.startswith("/") and not Path(file).exists():
             raise InputError(f"The file {file} in source.url does not exist.", hint="Correct source.url.")
         return sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True) if file.startswith("/") else None
-    if source.dialect == "postgresql" and parts.hostname and "," not in parts.netloc:
-        return _open_postgres(source, parts.hostname, parts.port, parts.path.strip("/"))
-    if source.dialect == "mysql" and parts.hostname and "," not in parts.netloc:
-        return _open_mysql(source, parts.hostname, parts.port, parts.path.strip("/"))
-    return None
-
-
-def _open_postgres(source: JdbcSource, host: str, port: int | None, database: str) -> Session:
-    import psycopg
-
+    # several hosts, or a service, need the driver
+    if not parts.hostname or "," in parts.netloc:
+        return None
+    database = "dbname" if source.dialect == "postgresql" else "database"
     login = {"user": source.user, "password": resolve(source.password, "source.password")}
-    given = {key: value for key, value in {**login, "port": port, "dbname": database}.items() if value}
-    try:
-        return psycopg.connect(host=host, connect_timeout=_SECONDS, **given)
-    except psycopg.OperationalError as error:
-        raise _refusal(source, error) from error
+    login |= {"port": parts.port, database: parts.path.strip("/")}
+    given: dict[str, Any] = {name: value for name, value in login.items() if value}
+    if source.dialect == "postgresql":
+        import psycopg
 
-
-def _open_mysql(source: JdbcSource, host: str, port: int | None, database: str) -> Session:
+        try:
+            return psycopg.connect(host=parts.hostname, connect_timeout=_SECONDS, **given)
+        except psycopg.OperationalError as error:
+            raise _refusal(source, error) from error
     import pymysql
 
-    login = {"user": source.user, "password": resolve(source.password, "source.password")}
-    given = {key: value for key, value in {**login, "port": port, "database": database}.items() if value}
     try:
-        return pymysql.connect(host=host, connect_timeout=_SECONDS, **given)
+        return pymysql.connect(host=parts.hostname, connect_timeout=_SECONDS, **given)
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
         raise _refusal(source, error) from error
 

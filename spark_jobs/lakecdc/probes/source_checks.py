@@ -1,8 +1,8 @@
-"""Checks of a spec's source without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
+"""Check a spec's source without Spark: ``python -m lakecdc.probes.source_checks < question.json``.
 
-The question is ``{"spec": …, "positions": {table: text}}``, with the positions of tables that were fed, as in snapshot
-summaries; ``null`` if they cannot be read. The output is a JSON list of :class:`lakecdc.contract.findings.Finding`. The
-checks are the functions that a job runs when it starts; nothing is created, moved or locked.
+The question is that of :mod:`lakecdc.probes.preflight`, the output a JSON list of
+:class:`lakecdc.contract.findings.Finding`. The checks are the functions that a job runs when it starts; nothing is
+    created, moved or locked.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.findings import Finding, tried
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
-from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.contract.sources.mysql import MysqlSource
-from lakecdc.contract.sources.postgres import PostgresSource
-from lakecdc.contract.spec import loads, parse_spec
-from lakecdc.metadata.positions import decode
-from lakecdc.probes import local_files
+from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.probe_api import start_findings
+from lakecdc.probes import jdbc_checks, local_files
+from lakecdc.probes.preflight import read_question
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -28,44 +26,23 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Check the source of the spec on standard input.
-
-    :return: 0, whatever the result.
-    """
-    question = loads(sys.stdin.read())
-    texts = question["positions"]
-    positions = None if texts is None else {table: decode(text) for table, text in texts.items()}
-    results = list(findings(parse_spec(question["spec"]), positions))
+    """Check the source of the spec on standard input; return 0, whatever the result."""
+    document, positions = read_question()
+    results = list(findings(parse_spec(document), positions))
     print(json.dumps([finding.facts() for finding in results]))
     return 0
 
 
 def findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Check a spec's source.
-
-    :param spec: of a job that feeds tables.
-    :param positions: of tables that were fed; None if unknown.
-    """
+    """Check a feeding spec's source; ``positions`` are of tables that were fed, None if unknown."""
     source = spec.source
-    if isinstance(source, PostgresSource):
-        from lakecdc.ingest.sources.postgres import checks as postgres
-
-        yield from postgres.findings(spec, source, positions)
-    elif isinstance(source, MysqlSource):
-        from lakecdc.ingest.sources.mysql import checks as mysql
-
-        yield from mysql.findings(spec, source, positions)
-    elif isinstance(source, KafkaSource):
-        from lakecdc.ingest.sources.kafka import checks as kafka
-
-        yield from kafka.findings(spec, source)
-    elif isinstance(source, FilesSource):
+    if isinstance(source, FilesSource):
         for path in source.paths:
             yield tried("source files", _path, path)
     elif isinstance(source, JdbcSource):
-        from lakecdc.probes import jdbc_checks as jdbc
-
-        yield from jdbc.findings(spec, source)
+        yield from jdbc_checks.findings(spec, source)
+    else:
+        yield from start_findings(spec, positions)
 
 
 def _path(path: str) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.feeding import ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
-from lakecdc.ingest.api import Source, expanded, open_source
+from lakecdc.ingest.api import Source, expand_targets, open_source
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences
 from lakecdc.reconcile.pair import pair
@@ -35,7 +35,7 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises LakecdcError: the source as a whole cannot be read; the failure of a single table is in its report.
     """
-    spec, shared = expanded(spark, spec)
+    spec, shared = expand_targets(spark, spec)
     source = open_source(spark, spec)
 
     def one(target: Target) -> TableReport:

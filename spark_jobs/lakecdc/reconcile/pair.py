@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.api import Batch, KeyCondition, Rows, cleaned_for, number_of, own_columns
+from lakecdc.ingest.api import Batch, KeyCondition, Rows, clean_for_table, key_number, own_columns
 from lakecdc.metadata.positions import Position
 from lakecdc.sql import quoted_column
 
@@ -46,7 +46,7 @@ class Pair:
         computed = clean is not None and name in clean.compute
         same = self.source.ordered.get(self._at_source(name)) == self.types[name]
         is_own = definition.spark_types(self.table)[name] == self.types[name]
-        if computed or not (same and is_own) or number_of(name, self.types[name]) is None:
+        if computed or not (same and is_own) or key_number(name, self.types[name]) is None:
             return None
         return KeyCondition(name, self.types[name], ())
 
@@ -75,7 +75,7 @@ class Pair:
         """
         with self.source.rows(self.at_source(condition)) as read:
             batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))
-            rows = cleaned_for(self.table, batch).rows
+            rows = clean_for_table(self.table, batch).rows
             assert rows is not None
             row = F.col("row")
             values = [row[name].cast(kind).alias(name) for name, kind in self.types.items()]
@@ -87,7 +87,7 @@ def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
 
     :raises InputError: the keys differ, or a column has values of types that cannot be compared.
     """
-    batch = cleaned_for(table, _batch(target, source))
+    batch = clean_for_table(table, _batch(target, source))
     theirs, own = {c.name: c.type for c in batch.columns}, {name for name, _, _ in own_columns(target)}
     ours = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
     missing = [name for name in batch.key if name not in ours]

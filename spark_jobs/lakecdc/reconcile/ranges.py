@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.api import KeyCondition, KeyRange, number_of, value_text
+from lakecdc.ingest.api import KeyCondition, KeyRange, key_number, key_value_text
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class KeyRanges:
     def ends_as_text(self, place: int) -> tuple[str | None, str | None]:
         """Return the ends of a range as values of the leading key column, or numbers of a hash."""
         kind, ends = self.condition.kind if self.condition else "bigint", self.ends(place)
-        low, high = (None if number is None else value_text(number, kind) for number in (ends.low, ends.high))
+        low, high = (None if number is None else key_value_text(number, kind) for number in (ends.low, ends.high))
         return low, high
 
     def sample(self, share: float, seed: int) -> list[int]:
@@ -86,7 +86,7 @@ def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | 
     :param column: its leading key column, if the source has it in the same order.
     :param most: number of ranges.
     """
-    number = number_of(column.column, column.kind) if column else None
+    number = key_number(column.column, column.kind) if column else None
     if number is None:
         column = None
         number = f"xxhash64({', '.join(map(quoted_column, key))})"

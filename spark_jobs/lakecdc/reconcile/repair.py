@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
-from lakecdc.contract.feeding import IngestOptions
-from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.ingest.api import LoadedTable, feed_from
+from lakecdc.ingest.api import LoadedTable, feed_tables
 from lakecdc.model.order import order_key
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.sql import quoted_column
@@ -89,7 +88,7 @@ def _loaded(
     with source.alone(options.max_wait):
         for _attempt in range(_ATTEMPTS):
             log.info("%s: reloading %d rows", pair.table.name, len(rows))
-            (report,) = feed_from(lambda: _Rows(comparison, source, rows), pair.table.spark, spec, {})
+            (report,) = feed_tables(lambda: _Rows(comparison, source, rows), pair.table.spark, spec, {})
             if report.failure_class != ConflictError.failure_class:
                 break
     return report

@@ -1,4 +1,4 @@
-"""Reading and writing of documents at URIs."""
+"""Read and write documents at URIs: local paths, ``file://``, ``s3://`` or any scheme of pyarrow's filesystems."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ _AT_ONCE = 16
 
 
 def read_text(uri: str) -> str:
-    """Read a small text document.
-
-    :param uri: a local path, ``file://``, ``s3://`` or any scheme that pyarrow's filesystems know.
-    :raises InputError: it cannot be read.
-    """
+    """Read a small text document; raise an :class:`InputError` if that fails."""
     content = BytesIO()
     read_into(content, uri)
     try:
@@ -32,19 +28,12 @@ def read_text(uri: str) -> str:
 
 
 def write_text(uri: str, text: str) -> None:
-    """Write a small text document; readers never see a partial local one.
-
-    :param uri: as for :func:`read_text`.
-    """
+    """Write a small text document; see :func:`write_from`."""
     write_from(BytesIO(text.encode()), uri)
 
 
 def read_into(stream: IO[bytes], uri: str) -> None:
-    """Copy a document of any size into a stream.
-
-    :param uri: as for :func:`read_text`.
-    :raises InputError: it cannot be read.
-    """
+    """Copy a document of any size into a stream; raise an :class:`InputError` if that fails."""
     try:
         with _opened(uri) as document:
             shutil.copyfileobj(document, stream)
@@ -53,11 +42,7 @@ def read_into(stream: IO[bytes], uri: str) -> None:
 
 
 def write_from(stream: IO[bytes], uri: str) -> None:
-    """Write a document of any size; readers never see a partial local one.
-
-    :param stream: read from its current position.
-    :param uri: as for :func:`read_text`.
-    """
+    """Write a document of any size from a stream; readers never see a partial local one."""
     path = _local(uri)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,9 +62,8 @@ def write_from(stream: IO[bytes], uri: str) -> None:
 
 
 def read_below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield all documents below a folder, each with its URI.
+    """Yield the documents below a folder, which may not exist, each with its URI.
 
-    :param uri: of the folder, as for :func:`read_text`; may not exist.
     :param endings: of their names.
     :raises InputError: they cannot be read.
     """
@@ -90,10 +74,7 @@ def read_below(uri: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]
 
 
 def folder_of(uri: str) -> str:
-    """Return a document's folder, without a trailing slash.
-
-    :param uri: as for :func:`read_text`.
-    """
+    """Return the URI or path of a document's folder, without a trailing slash."""
     return uri.rpartition("/")[0] if urlsplit(uri).scheme else str(Path(uri).absolute().parent)
 
 

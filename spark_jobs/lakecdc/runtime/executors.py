@@ -1,4 +1,4 @@
-"""Requirements of a cluster's executors, checked before a job writes anything."""
+"""Check a cluster's executors before a job writes anything."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def check_executors(spark: SparkSession, source_type: str | None = None) -> None
 
 
 def _missing(needed: Sequence[str], _: Iterable[int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield this machine and the packages that it lacks, if any; runs in a task."""
+    """Yield this machine and its missing packages, if any; runs in a task."""
     if packages := [name for name in needed if find_spec(name) is None]:
         yield platform.node(), packages
 
 
 def _explained(text: str) -> str | None:
-    """Describe the problem of the executors' Python that made a task fail; return None for another cause."""
+    """Describe the problem of the executors' Python that failed a task; return None for another cause."""
     here = ".".join(platform.python_version_tuple()[:2])
     if "PYTHON_VERSION_MISMATCH" in text:
         return f"The executors run another minor version of Python than the driver's {here}."

@@ -2,7 +2,7 @@
 
 ``LAKECDC_FAILPOINT=before_commit=kill`` ends the process there with SIGKILL; ``before_commit=pause:/tmp/flag`` creates
 the file ``/tmp/flag`` and waits until it is gone; ``before_commit=raise`` raises. ``before_commit@2=kill`` means the
-second time. Without the variable this costs one read of the environment.
+second time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ _counting = threading.Lock()
 
 
 def reach(moment: str) -> None:
-    """Pass a named point, usually without effect.
-
-    :param moment: such as ``before_commit``.
-    """
+    """Pass a named point, such as ``before_commit``, usually without effect."""
     setting = os.environ.get(VARIABLE)
     if not setting:
         return

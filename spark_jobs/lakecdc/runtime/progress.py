@@ -1,4 +1,4 @@
-"""Progress of a long job, logged at a readable pace."""
+"""Log the progress of a long job at a readable pace."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ PACE = 30.0
 class ProgressLog:
     """Progress of work in pieces.
 
-    :param table: its name, or another subject of the work.
+    :param table: its name, or another subject.
     :param what: the pieces, such as ``file groups``.
-    :param total: number of pieces.
-    :param total_bytes: of all pieces; 0 if not known.
+    :param total_bytes: of all pieces; 0 if unknown.
     :param clock: returns seconds.
     """
 
@@ -40,10 +39,7 @@ class ProgressLog:
         self._done = self._bytes = 0
 
     def add(self, done: int, bytes: int = 0) -> None:
-        """Count finished pieces, and log them at the end or if nothing was logged for a while.
-
-        :param bytes: of these pieces.
-        """
+        """Count finished pieces and their bytes, and log them at the end or if nothing was logged for a while."""
         self._done += done
         self._bytes += bytes
         now = self._clock()
@@ -66,10 +62,7 @@ class ProgressLog:
 
 @contextmanager
 def log_long_stages(context: SparkContext, pace: float = PACE) -> Iterator[None]:
-    """Log the progress of Spark stages that take long, and their end.
-
-    :param pace: seconds between two checks; a stage active in both is logged.
-    """
+    """Log the progress and end of Spark stages that are active in two checks, ``pace`` seconds apart."""
     over = Event()
     watch = Thread(target=_log_stages, args=(context, pace, over), name="lakecdc-progress", daemon=True)
     watch.start()

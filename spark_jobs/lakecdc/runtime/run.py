@@ -1,4 +1,4 @@
-"""The frame of every job: reads the spec, opens the session, runs the tables, writes the report, exits.
+"""Run a job: read the spec, open the session, work on the tables, write the report, exit.
 
 The report is always written; the exit code is for display.
 """
@@ -15,12 +15,12 @@ from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import EVENT_LOG, SPARK_UI, source_packages
+from lakecdc.contract.secrets import mask
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.row_values import without_values
 from lakecdc.runtime import documents
 from lakecdc.runtime.executors import check_executors
-from lakecdc.runtime.logs import log_handler
 from lakecdc.runtime.progress import ProgressLog, log_long_stages
 from lakecdc.runtime.session import open_session
 
@@ -63,11 +63,23 @@ TABLE_WORK = {
 }
 
 
-def work_of(job: str) -> Work:
-    """Return the function of a job, called with the session and the spec.
+class MaskingFormatter(logging.Formatter):
+    """Formatter that masks secrets in whole lines, since other libraries' messages contain passwords in URLs."""
 
-    :param job: its name.
-    """
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record and mask secrets."""
+        return mask(super().format(record))
+
+
+def log_handler() -> logging.Handler:
+    """Create the handler of a job's log, on standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+def work_of(job: str) -> Work:
+    """Return a job's function, called with the session and the spec."""
     if job in WORK:
         return resolve_name(WORK[job])
     work = resolve_name(TABLE_WORK[job])
@@ -77,7 +89,6 @@ def work_of(job: str) -> Work:
 def main(job: str, argv: list[str] | None = None) -> int:
     """Run a job from the command line.
 
-    :param job: its name.
     :return: the exit code: 0 fine, 3 conflict, 4 bad input, 1 anything else.
     """
     parser = argparse.ArgumentParser(prog=job, description=f"lakecdc job {job} (job contract version 1)")
@@ -101,11 +112,7 @@ def main(job: str, argv: list[str] | None = None) -> int:
 
 
 def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
-    """Run a job in this process.
-
-    :param spec: the parsed spec.
-    :param started: ISO-8601 start time, default now.
-    """
+    """Run a job in this process; ``started`` is its ISO-8601 start time, default now."""
     started = started or reports.now()
     try:
         spark = open_session(spec.catalog, f"{APPLICATION_PREFIX}{spec.job}", source_packages(spec.source))
@@ -120,7 +127,7 @@ def run(spec: JobSpec, work: Work, started: str | None = None) -> JobReport:
 
 
 def _log_pages(spark: SparkSession) -> None:
-    """Log where users can see the application while it runs, and whether they can afterwards."""
+    """Log where users see the application while it runs, and whether they can afterwards."""
     context = spark.sparkContext
     if address := context.uiWebUrl:
         log.info("%s%s", SPARK_UI, address)
@@ -129,12 +136,10 @@ def _log_pages(spark: SparkSession) -> None:
 
 
 def each_table(do: TableWork) -> Work:
-    """Work on the spec's tables one after another; a failed table does not stop the others.
+    """Return work on the spec's tables one after another by a function; a failed table does not stop the others.
 
     Each table's current policy applies (``lakecdc.maintain.protected``). Side tables come last, and missing ones have
     no report. Each report has the numbers of its table before and after (``lakecdc.maintain.numbers``).
-
-    :param do: function for one table.
     """
 
     def work(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
@@ -171,10 +176,7 @@ def each_table(do: TableWork) -> Work:
 
 
 def failure(table: str, error: Exception, *, values: bool = False) -> TableReport:
-    """Report a table's failure; log a trace unless the error explains itself.
-
-    :param values: show a row's value if it is the reason.
-    """
+    """Report a table's failure, with the row's value if ``values``; log a trace unless the error explains itself."""
     error = _ours(error, table)
     kind, text = _explained(error, values)
     if not isinstance(error, LakecdcError):

@@ -1,4 +1,4 @@
-"""The only place that creates a SparkSession and its catalog settings."""
+"""Create the SparkSession with its catalog; the only place that does."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _BY_HAND = {
 def open_session(catalog: Catalog, name: str, packages: Sequence[str] = ()) -> SparkSession:
     """Create the session of a job, or reuse the running one.
 
-    Under spark-submit the jars are already on the class path and the operator's settings win; otherwise the session
-    loads its own jars and runs on the cores of this machine.
+    Under spark-submit the jars are on the class path and the operator's settings win; otherwise the session loads its
+    own jars and runs on the cores of this machine.
 
-    :param catalog: the job's catalog; references are resolved here and go into the session only.
+    :param catalog: secret references are resolved into the session only.
     :param name: application name.
     :param packages: Maven coordinates besides the catalog's, for a session that loads its own jars.
     :raises SpecError: a secret reference cannot be resolved.
@@ -112,9 +112,9 @@ def _settings_so_far(by_hand: bool) -> SparkConf:
 
 
 def _keep_jars_off_python_path() -> None:
-    """Keep the jars of ``spark.jars.packages`` off the path on which Python tasks look for modules.
+    """Keep the jars of ``spark.jars.packages`` off the module path of Python tasks.
 
-    PySpark puts them there because a jar may hold Python too, and each task invalidates Python's caches: up to Python
+    PySpark puts them there because a jar may contain Python, and each task invalidates Python's caches: up to Python
     3.12 that reads a jar's whole directory, a tenth of a second for Iceberg's 25,000 classes.
     """
     from pyspark import SparkContext
@@ -123,19 +123,13 @@ def _keep_jars_off_python_path() -> None:
 
 
 def redaction(conf: SparkConf) -> dict[str, str]:
-    """Return the patterns that Spark hides in its event log, on its environment page and in plans.
-
-    :param conf: settings of spark-submit; its own pattern still applies.
-    """
+    """Return the patterns that Spark hides in event log, environment page and plans, besides spark-submit's own."""
     theirs = conf.get(_REDACTION)
     return {_REDACTION: f"(?:{REDACTION_PATTERN})|(?:{theirs})" if theirs else REDACTION_PATTERN}
 
 
 def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
-    """Return where local tasks find lakecdc, and the daemon that starts them; on other masters Spark decides.
-
-    :param conf: settings of spark-submit, which win.
-    """
+    """Return where local tasks find lakecdc, and their daemon; on other masters, or if set already, nothing."""
     own = {
         # a script of a checkout or a submitted archive finds lakecdc beside itself, but its tasks do not
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
@@ -145,13 +139,11 @@ def python_tasks(conf: SparkConf, master: str) -> dict[str, str]:
 
 
 def delete_cache(conf: SparkConf) -> dict[str, str]:
-    """Return the limits of an executor's memory for delete files that its tasks share.
+    """Return limits for an executor's memory of delete files that its tasks share, unless they are set.
 
-    Iceberg's own limits, 64 and 128 MB however large the executor, are too low for a large one, whose tasks read every
-    further delete file again, and too high for a small one: Iceberg counts the size of a key's values, eight bytes for
-    a long, but keeps objects of about ninety. So these 64th and 32nd of the heap become at worst a third of it.
-
-    :param conf: settings of spark-submit; its own settings of the cache win.
+    Iceberg's own limits, 64 and 128 MB for any executor, are too low for a large one, whose tasks read each further
+    delete file again, and too high for a small one: Iceberg counts a key's values, eight bytes for a long, but keeps
+    objects of about ninety. So these 64th and 32nd of the heap become at worst a third of it.
     """
     heap = _heap(conf.get)
     limits = {"max-entry-size": max(1, heap // 64), "max-total-size": max(1, heap // 32)}
@@ -160,10 +152,7 @@ def delete_cache(conf: SparkConf) -> dict[str, str]:
 
 
 def task_memory(setting: Setting) -> int:
-    """Return the memory of a Python task beside the heap, in MiB: its executor's memory, shared by the cores.
-
-    :param setting: those of the application.
-    """
+    """Return the memory of a Python task beside the heap, in MiB: its executor's memory, shared by the cores."""
     master, machine = setting("spark.master", "local"), os.cpu_count() or 1
     local = _LOCAL_CORES.fullmatch(master)
     if local:
@@ -191,9 +180,9 @@ def _mebibytes(memory: str) -> int:
 
 
 def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
-    """Apply the settings of a catalog to a running session.
+    """Apply a catalog's settings to a running session.
 
-    They are session settings, not part of the application's configuration, so that no listing of it shows them.
+    They are session settings, not configuration of the application, so that no listing of it shows them.
     """
     from lakecdc.iceberg.lost_answers import verify_commits
 

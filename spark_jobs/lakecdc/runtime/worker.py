@@ -1,8 +1,7 @@
 """Cheap reuse of Spark's Python workers, which otherwise costs 0.3 s for each task.
 
-Between tasks PySpark invalidates the import system's caches and collects garbage. Up to Python 3.12 the first reads
-the directory of every archive again in which a module was looked for, and Spark puts its own jar on the path too. The
-second visits every object of every module.
+Between tasks PySpark invalidates import caches and collects garbage. Up to Python 3.12 the first reads the directory of
+each archive in which a module was looked for, Spark's own jar among them; the second visits every object.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _settled = False
 
 
 def settle() -> None:
-    """Avoid both costs for the next tasks of this worker; called at the start of a task."""
+    """Avoid both costs for this worker's next tasks; called at the start of a task."""
     global _settled
     forget_archives()
     if not _settled:
@@ -37,7 +36,7 @@ def settle() -> None:
 
 
 def forget_archives() -> None:
-    """Take jars off the path on which this process looks for modules, and forget the directories of other archives."""
+    """Remove jars from this process' module path, and forget the directories of other archives."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
@@ -48,8 +47,7 @@ def forget_archives() -> None:
 def duckdb_of_its_own() -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with one thread for one task, in UTC like the session; ``cursor()`` opens another connection.
 
-    It respects the task's memory, spills to Spark's disks, and reaches no other file, machine or extension: it only
-    works on what it is given.
+    It respects the task's memory, spills to Spark's disks, and reaches no other file, machine or extension.
     """
     import duckdb
     import pyarrow as pa

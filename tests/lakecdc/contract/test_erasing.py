@@ -13,8 +13,8 @@ from lakecdc.contract.errors import SpecError
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keys_table": "a.b", "condition": "v = 1"}, "options.keys_table and options.condition are given"),
-        ({"keys_uri": "/k.csv", "keys_table": "a.b"}, "options.keys_table and options.keys_uri are given"),
+        ({"keys_table": "a.b", "condition": "v = 1"}, "options.keys_table and options.condition are set together"),
+        ({"keys_uri": "/k.csv", "keys_table": "a.b"}, "options.keys_table and options.keys_uri are set together"),
         ({"quarantine_table": "alone"}, "quarantine_table"),
     ],
 )

@@ -28,7 +28,7 @@ def source(**rest: Any) -> KafkaSource:
         ({"topic_pattern": "a.*"}, "either topics or topic_pattern"),
         ({"topics": [], "topic_pattern": "("}, "topic_pattern is wrong"),
         ({"routes": {"shop.orders": "["}}, "routes|shop.orders"),
-        ({"routes": {"shop.other": "t"}}, "no target"),
+        ({"routes": {"shop.other": "t"}}, "not a target"),
         ({"settings": {"group.id": "g"}}, "sets itself"),
         ({"settings": {"ssl.key.pem": "x"}}, "literal"),
         ({"java_settings": {"sasl.mechanism": "PLAIN"}}, "reader is librdkafka"),
@@ -40,7 +40,7 @@ def source(**rest: Any) -> KafkaSource:
         ({"start": "2026-01-01T00:00:00"}, "source.start"),
         ({"end_time": ""}, "data interval"),
         ({"end_time": "None"}, "data interval"),
-        ({"max_offsets_per_batch": 0}, "at least 1"),
+        ({"max_offsets_per_batch": 0}, "not 1 or more"),
         ({"format": "xml"}, "format"),
     ],
 )
@@ -50,7 +50,7 @@ def test_wrong_settings_are_named(rest: dict[str, Any], message: str) -> None:
 
 
 def test_a_target_without_a_key_is_refused() -> None:
-    with pytest.raises(SpecError, match="No key"):
+    with pytest.raises(SpecError, match="no key"):
         parse_source({**PLAIN, "format": "dms-json"}, (Target("shop.orders"),))
 
 

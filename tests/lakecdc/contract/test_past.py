@@ -14,7 +14,7 @@ from lakecdc.contract.past import RestoreMomentOptions
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"moment": "yesterday"}, "no ISO-8601 moment"),
+        ({"moment": "yesterday"}, "not an ISO-8601 time"),
         ({"branch": "main"}, "reserved"),
         ({"branch": "lakecdc-moment"}, "reserved"),
         ({"keep_for": 0.0}, "not above 0"),
@@ -31,5 +31,5 @@ def test_the_branch_is_named_after_the_moment() -> None:
     assert RestoreMomentOptions(moment="2026-01-31T00:03:00+01:00").restored() == (moment, "moment-2026-01-30T23-03-00")
     assert RestoreMomentOptions(moment="2026-01-30T23:03:00", branch="b").restored() == (moment, "b")
     assert RestoreMomentOptions(moment="2026-01-30T23:03:00.25").restored()[1] == "moment-2026-01-30T23-03-00-250000"
-    with pytest.raises(SpecError, match="which moment"):
+    with pytest.raises(SpecError, match="moment is missing"):
         RestoreMomentOptions().restored()

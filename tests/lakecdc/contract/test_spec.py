@@ -228,7 +228,7 @@ def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: st
         ({"source": {"type": "iceberg"}, "target": {"table": "x.{table}", "source_tables": ["s"]}}, "Name each table"),
         ({"options": {"ranges": 0}}, "not 1 to 256"),
         ({"options": {"sample": 0}}, "options.sample is 0.0"),
-        ({"options": {"max_wait": -1}}, "not 0 or more seconds"),
+        ({"options": {"max_wait": -1}}, "not 0 or more"),
         ({"options": {"max_keys": 0}}, "not 1 or more"),
         ({"options": {"repair": True}}, "single rows cannot be loaded from a source of type 'iceberg'"),
     ],

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakecdc.contract.cleaning import Cleaning
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import JobReport
 from lakecdc.contract.spec import parse_spec
-from lakecdc.contract.target import Target
+from lakecdc.contract.target import Cleaning, Target
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import cleaned, set_apart

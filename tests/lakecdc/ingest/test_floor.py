@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.cleaning import Cleaning
-from lakecdc.contract.target import Target
+from lakecdc.contract.target import Cleaning, Target
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.cleaning import cleaned

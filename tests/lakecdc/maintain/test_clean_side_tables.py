@@ -16,7 +16,7 @@ from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.ingest import quarantine, tombstones
-from lakecdc.ingest.sources.log.parking import Parked, Parking, settled
+from lakecdc.ingest.sources.log.parking import Parked, Parking, settled_rounds
 from lakecdc.ingest.sources.postgres.reading import Summary
 from lakecdc.maintain.side_tables import clean_side_tables
 from lakecdc.metadata.names import DELETES_SUFFIX, FILES_SUFFIX, PARKED
@@ -57,12 +57,12 @@ def a_round(through: int, identity: str = "a", moment: datetime = NOON) -> Parke
     ],
 )
 def test_rounds_go_when_they_are_applied_or_void(position: Position | None, gone: list[int]) -> None:
-    assert [p.through for p in settled([a_round(2), a_round(3)], position)] == gone
+    assert [p.through for p in settled_rounds([a_round(2), a_round(3)], position)] == gone
 
 
 def test_a_round_that_is_wanted_keeps_another_clusters_round_of_the_same_end() -> None:
     parked = [a_round(2, "a"), a_round(5, "a"), a_round(5, "b", NOON + timedelta(days=9))]
-    assert settled(parked, stands("0/5", identity="a", read=NOON.isoformat())) == parked[:1]
+    assert settled_rounds(parked, stands("0/5", identity="a", read=NOON.isoformat())) == parked[:1]
 
 
 K = "kafka"
@@ -86,7 +86,7 @@ K = "kafka"
 def test_the_oldest_event_to_come_is_told_by_source(
     position: Position | None, before: Sequence[Position], oldest: str | None
 ) -> None:
-    assert tombstones.oldest_to_come(position, before) == oldest
+    assert tombstones.oldest_order_to_come(position, before) == oldest
 
 
 def dismissal(**rest: Any) -> dict[str, Any]:
@@ -95,7 +95,11 @@ def dismissal(**rest: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("rest", "told"),
-    [({"because": " "}, "no reason"), ({"seen_before": "yesterday"}, "no ISO-8601 moment"), ({"rule": "x"}, "'rules'")],
+    [
+        ({"because": " "}, "no reason"),
+        ({"seen_before": "yesterday"}, "not an ISO-8601 time"),
+        ({"rule": "x"}, "'rules'"),
+    ],
 )
 def test_a_dismissal_says_what_and_why(lake: Lake, rest: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError, match=told):

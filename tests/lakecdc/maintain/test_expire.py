@@ -170,7 +170,7 @@ def test_shared_files_and_bad_moments_are_refused(lake: Lake) -> None:
     append(lake, name, 0, 10)
     with pytest.raises(UnsupportedError, match="gc.enabled"):
         expire_all(lake, name)
-    with pytest.raises(SpecError, match="no ISO-8601 moment"):
+    with pytest.raises(SpecError, match="not an ISO-8601 time"):
         expire_all(lake, name, older_than="yesterday")
 
 

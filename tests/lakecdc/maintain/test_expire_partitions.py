@@ -216,7 +216,7 @@ def test_no_more_expires_than_a_person_has_agreed_to(lake: Lake, tmp_path: Path)
     told = dry(max_partitions=2)
     assert (told["oldest"], told["partitions_removed"]) == ("2024-01-01T05:00:00+00:00", 2)
     approved = {name: told["findings"]}
-    with pytest.raises(InputError, match="Nobody has agreed"):
+    with pytest.raises(InputError, match="have not been approved"):
         run(lake, expire_partitions, name, **BELOW, approved={"a.b": told["findings"]})
     with pytest.raises(InputError, match=r"allow_row_deletes is True.*have its list approved"):
         run(lake, expire_partitions, name, **BELOW, allow_row_deletes=True, approved=approved)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.approval import Approved
 from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.expiring import RemoveOrphanFilesOptions
+from lakecdc.contract.protection import Approved
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
 
@@ -62,7 +62,7 @@ def test_memory_does_not_grow_with_a_list(tmp_path: Path) -> None:
 def test_a_table_of_which_nobody_was_asked_is_refused() -> None:
     options = RemoveOrphanFilesOptions(approved={"a.b": Approved("u", "d")})
     assert options.approval_of("a.b") == Approved("u", "d")
-    with pytest.raises(InputError, match=r"a\.c: Nobody has agreed"):
+    with pytest.raises(InputError, match=r"a\.c: Removals from it have not been approved"):
         options.approval_of("a.c")
     assert RemoveOrphanFilesOptions().approval_of("a.c") is None
     with pytest.raises(SpecError, match="restore"):

@@ -77,7 +77,7 @@ def test_days_begin_where_people_live() -> None:
     ("options", "message"),
     [
         ({"days": -1}, "days is -1"),
-        ({"zone": "Mars/Base"}, "no time zone"),
+        ({"zone": "Mars/Base"}, "not a time zone"),
         ({"changes": [{"action": "create", "name": "lakecdc-day-2026-01-01"}]}, "reserved"),
         ({"changes": [{"action": "drop", "name": "main"}]}, "reserved"),
         ({"changes": [{"action": "drop", "name": "a"}, {"action": "move", "name": "a"}]}, "more than once"),

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.approval import Approved
 from lakecdc.contract.errors import SpecError, UnsupportedError
 from lakecdc.contract.options import OPTIONS
-from lakecdc.contract.protection import Protection
+from lakecdc.contract.protection import Approved, Protection
 from lakecdc.metadata.policy import (
     ALLOW,
     APPROVE,

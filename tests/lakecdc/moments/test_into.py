@@ -134,5 +134,5 @@ def test_a_run_that_is_killed_is_made_good(
 
 
 def test_each_moment_has_a_table_of_its_own() -> None:
-    with pytest.raises(SpecError, match="one table for the moments of several"):
+    with pytest.raises(SpecError, match="same table for several tables"):
         parse(RestoreMomentOptions, {"into": {"shop.a": "shop.then", "shop.b": "shop.then"}}, "options")

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.feeding import IngestOptions
-from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.reconcile import repair
@@ -25,11 +24,11 @@ def loaded(monkeypatch: pytest.MonkeyPatch, reports: Sequence[TableReport]) -> t
     """
     told: list[JobSpec] = []
 
-    def feed_from(_opened: Any, _spark: Any, spec: JobSpec, _refused: Any) -> list[TableReport]:
+    def feed_tables(_opened: Any, _spark: Any, spec: JobSpec, _refused: Any) -> list[TableReport]:
         told.append(spec)
         return [reports[len(told) - 1]]
 
-    monkeypatch.setattr(repair, "feed_from", feed_from)
+    monkeypatch.setattr(repair, "feed_tables", feed_tables)
     spec = parse_spec(
         {
             "version": 1,

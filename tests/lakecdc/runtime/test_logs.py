@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakecdc.runtime.logs import log_handler
-from lakecdc.runtime.run import main
+from lakecdc.runtime.run import log_handler, main
 
 
 def test_no_line_holds_a_secret(capsys: pytest.CaptureFixture[str]) -> None:

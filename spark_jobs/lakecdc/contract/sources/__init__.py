@@ -26,11 +26,11 @@ _DATA = ("routes", "text")
 
 
 def parse_source(document: Any, targets: tuple[Target, ...], types: Sequence[str] = FEEDING) -> Source:
-    """Check the spec's ``source``.
+    """Parse and check the spec's ``source``.
 
-    :param targets: the tables it is to feed, or that are compared with it.
-    :param types: that it may have.
-    :raises SpecError: a secret written out, an unknown type, or a target that this source cannot feed.
+    :param targets: the tables that it feeds or is compared with.
+    :param types: types that it may have.
+    :raises SpecError: a literal secret, an unknown type, or a target that this source cannot feed.
     """
     if not isinstance(document, Mapping):
         raise SpecError("source must be an object.")

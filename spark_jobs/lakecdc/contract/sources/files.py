@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_least
 from lakecdc.contract.sources.formats import (
     KEY_IN_MESSAGE,
     KEY_OF_MESSAGE,
@@ -22,24 +23,22 @@ from lakecdc.contract.target import Target
 
 @dataclass(frozen=True)
 class FilesSource:
-    """Change events or rows in files, each file read once per table.
+    """Change events or rows in files; each table reads each file once.
 
     :param path: a path, glob or URI, or a list of them.
-    :param format: name of the format.
-    :param order_by: with ``json``, ``csv``, ``xml``, ``parquet`` and ``text``: the column that rises with every change
-        of a row; default: arrival decides, in order of the files' names.
-    :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
-    :param records: ``value`` when a line (with ``debezium-avro`` a record of a container file) is one event, ``kafka``
-        when a line is a dumped Kafka record (``topic, partition, offset, timestamp, key, value, headers``).
-    :param max_files_per_run: bound on new files that one run takes up, in order of their names; 0 is no bound.
-    :param forget_gone_files: how many files a table remembers that are no longer under ``path`` before it forgets them;
-        0 forgets none. One that comes back after that is read again.
-    :param max_batch_bytes: bytes of files in one micro-batch, as they are stored; a file is never cut; 0 is no bound.
-    :param csv: settings of the format ``csv``.
-    :param xml: settings of the format ``xml``, required there.
-    :param text: settings of the format ``text``, required there.
-    :param timestamp_format: how times are written in text, such as ``dd/MMM/yyyy:HH:mm:ss Z`` (Spark's patterns);
-        default: ISO-8601.
+    :param order_by: with ``json``, ``csv``, ``xml``, ``parquet`` and ``text``: column that grows with every change of a
+        row; default: order of arrival, by file name.
+    :param unavailable_value: Debezium's placeholder for unchanged large values.
+    :param records: ``value`` if a line (with ``debezium-avro`` a record of a container file) is an event, ``kafka`` if
+        it is a dumped Kafka record (``topic, partition, offset, timestamp, key, value, headers``).
+    :param max_files_per_run: limit of new files per run, in order of their names; 0 means no limit.
+    :param forget_gone_files: number of files gone from ``path`` that a table remembers before it forgets them; 0 means
+        forget none. A forgotten file that comes back is read again.
+    :param max_batch_bytes: stored bytes of files per micro-batch; files are never split; 0 means no limit.
+    :param csv: settings for ``csv``.
+    :param xml: settings for ``xml``, required there.
+    :param text: settings for ``text``, required there.
+    :param timestamp_format: Spark's pattern for times in text, such as ``dd/MMM/yyyy:HH:mm:ss Z``; default: ISO-8601.
     """
 
     path: str | tuple[str, ...]
@@ -57,17 +56,15 @@ class FilesSource:
     timestamp_format: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_files_per_run", "max_batch_bytes", "forget_gone_files"):
-            if getattr(self, name) < 0:
-                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint="It must be at least 0.")
+        check_least(self, "source", max_files_per_run=0, max_batch_bytes=0, forget_gone_files=0)
         for name in ("csv", "xml", "text"):
             given = getattr(self, name)
             if given is not None and self.format != name:
-                raise SpecError(f"source.{name} is set, but the format is {self.format!r}.", hint="Leave it out.")
+                raise SpecError(f"source.{name} is set, but the format is {self.format!r}.", hint="Remove it.")
             if given is None and self.format == name and name != "csv":
                 raise SpecError(f"source.{name} is missing, which the format {name!r} needs.")
         if (self.has_rows or self.format == "debezium-avro") and self.records == "kafka":
-            raise SpecError(f"Files of format {self.format!r} are no dumped records.", hint="Leave records out.")
+            raise SpecError(f"source.records is not supported for format {self.format!r}.", hint="Remove it.")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -76,19 +73,16 @@ class FilesSource:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the files hold rows instead of change events."""
+        """Whether the files contain rows instead of change events."""
         return self.format in ROW_FORMATS
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Refuse targets that files cannot feed.
-
-        :raises SpecError: a target without a key that needs one.
-        """
+        """Raise a :class:`SpecError` if a target lacks a key that it needs."""
         records_tell = self.records == "kafka" and self.format in KEY_OF_MESSAGE
         for target in targets:
             if target.keyed and not target.key and not records_tell and self.format not in KEY_IN_MESSAGE:
                 raise SpecError(
-                    f"No key is given, and files of format {self.format!r} do not tell one.",
+                    f"It has no key, and files of format {self.format!r} do not contain one.",
                     table=target.table,
                     hint='Add "key": ["column", …] to its target.',
                 )

@@ -1,4 +1,4 @@
-"""Names of the formats that sources take: events in messages, and rows in files."""
+"""Formats of messages and files, and their settings."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _JAVA_GROUP = re.compile(r"\(\?<([A-Za-z_]\w*)>")
 
 @dataclass(frozen=True)
 class CsvSettings:
-    """How ``csv`` files are written; the defaults are those of RFC 4180.
+    """Settings of ``csv`` files; the defaults are those of RFC 4180.
 
-    :param header: the first line of every file names its columns.
+    :param header: the first line of each file names its columns.
     :param names: columns of files without a header, in order.
     :param delimiter: one character between fields.
-    :param quote: character around fields that hold delimiters; empty if there is none.
-    :param escape: character before a quote inside a quoted field.
-    :param comment: lines that begin with this text are left out; empty if there are none.
-    :param multiline: quoted fields may hold line breaks; a task then reads each file whole.
-    :param null_value: text that stands for null, beside an empty field.
+    :param quote: character around fields that contain delimiters; may be empty.
+    :param escape: character before a quote in a quoted field.
+    :param comment: beginning of lines to skip; empty if there are none.
+    :param multiline: quoted fields may contain line breaks; then a task reads each file whole.
+    :param null_value: text for null, besides an empty field.
     """
 
     header: bool = True
@@ -60,10 +60,10 @@ class CsvSettings:
 
 @dataclass(frozen=True)
 class XmlSettings:
-    """How ``xml`` files are written.
+    """Settings of ``xml`` files.
 
-    :param row_tag: the element that is a row; its children and attributes are the columns.
-    :param attribute_prefix: what the columns of attributes begin with.
+    :param row_tag: element of a row; its children and attributes are the columns.
+    :param attribute_prefix: prefix of the columns of attributes.
     """
 
     row_tag: str
@@ -76,11 +76,11 @@ class XmlSettings:
 
 @dataclass(frozen=True)
 class TextSettings:
-    """How the lines of ``text`` files, such as logs, become rows.
+    """Settings of ``text`` files, such as logs.
 
     :param pattern: regular expression of a whole line; its named groups are the columns, ``(?P<name>…)`` or
         ``(?<name>…)``.
-    :param null_value: text that stands for null, beside an empty group.
+    :param null_value: text for null, besides an empty group.
     """
 
     pattern: str
@@ -95,27 +95,27 @@ class TextSettings:
             raise SpecError("source.text.pattern has no named group.", hint="Name columns so: (?P<status>[0-9]+).")
 
     def groups(self) -> dict[str, int]:
-        """Numbers of the named groups."""
+        """Return the numbers of the named groups."""
         return dict(re.compile(_JAVA_GROUP.sub(r"(?P<\1>", self.pattern)).groupindex)
 
     def unnamed(self) -> str:
-        """Return the pattern with its groups numbered alone: Java allows no underscore in their names."""
+        """Return the pattern with unnamed groups, because Java's group names allow no underscore."""
         return re.sub(r"\(\?P?<[A-Za-z_]\w*>", "(", self.pattern)
 
 
 @dataclass(frozen=True)
 class RegistrySettings:
-    """Where the schemas of ``debezium-avro`` are.
+    """Schema registry for ``debezium-avro``.
 
-    :param url: the registry's REST address, ``http://`` or ``https://``, without user and password.
-    :param path: where a schema is below it, with ``{id}`` for its id; the answer is the schema, or an object with the
-        schema as text in ``schema``, as Confluent's API has it.
-    :param id_bytes: bytes of the id that every message begins with, behind one zero: 4 as Confluent has it, 8 as
-        Apicurio Registry 2 has it by default.
+    :param url: REST address, ``http://`` or ``https://``, without user and password.
+    :param path: path of a schema with ``{id}`` for its id; the answer is the schema, or an object with the schema as
+        text in ``schema``, as in Confluent's API.
+    :param id_bytes: bytes of the id that each message begins with, after a zero byte: 4 as Confluent, or 8 as Apicurio
+        Registry 2 by default.
     :param user: login; default: none.
     :param password: a secret reference; with ``user``.
-    :param token: a secret reference: bearer token instead of a login.
-    :param ca_file: certificates to trust, a file in PEM where the driver runs; default: those of the machine.
+    :param token: a secret reference to a bearer token, instead of a login.
+    :param ca_file: PEM file on the driver with certificates to trust; default: those of the machine.
     """
 
     url: str

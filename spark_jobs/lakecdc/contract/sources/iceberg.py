@@ -1,4 +1,4 @@
-"""The ``source`` of a spec of ``reconcile``: other tables of the same catalog."""
+"""The ``source`` of ``reconcile``: other tables of the same catalog."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from lakecdc.contract.target import Target
 
 @dataclass(frozen=True)
 class IcebergSource:
-    """Tables of the catalog, each named by the ``source_table`` of its target.
+    """Tables of the catalog, each named by its target's ``source_table``.
 
-    :param snapshot: the id of a snapshot, a tag, a branch, or an ISO-8601 moment, which stands for the newest snapshot
-        that ``main`` had by then; default: the newest one. A target without a ``source_table`` is held against itself
-        as it was in that snapshot.
+    :param snapshot: a snapshot id, a tag, a branch, or an ISO-8601 time, which means the newest snapshot of ``main`` at
+        that time; default: the newest one. A target without ``source_table`` is compared with itself at that snapshot.
     """
 
     type: Literal["iceberg"] = "iceberg"
     snapshot: str | None = None
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Refuse targets that name no other state of a table.
-
-        :raises SpecError: naming the first of them.
-        """
+        """Raise a :class:`SpecError` for a target that names no other state of a table."""
         for target in targets:
             if target.is_pattern:
                 raise SpecError(

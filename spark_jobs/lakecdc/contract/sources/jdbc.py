@@ -1,4 +1,4 @@
-"""The ``source`` of an ingest spec: tables of a database, read by a column that rises with every change."""
+"""The ``source`` of an ingest spec: tables of a database, read by a cursor column."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.fields import check_zone
+from lakecdc.contract.fields import check_least, check_zone, parse_moment
 from lakecdc.contract.target import Target
 
 _URL = re.compile(r"jdbc:(postgresql|mysql|sqlite):\S+")
@@ -21,10 +21,10 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Interval:
-    """A half-open stretch of time, ``start`` in it and ``end`` not.
+    """A half-open time interval.
 
-    :param start: ISO-8601; without a zone UTC.
-    :param end: ISO-8601; without a zone UTC.
+    :param start: ISO-8601, included; without a zone UTC.
+    :param end: the same, not included.
     """
 
     start: str
@@ -36,32 +36,32 @@ class Interval:
 
     @property
     def moments(self) -> tuple[datetime, datetime]:
-        """Both ends in UTC.
-
-        :raises SpecError: if one is no moment, such as the text that a template leaves without an interval.
-        """
-        return _moment(self.start), _moment(self.end)
+        """Both ends in UTC; a :class:`SpecError` if one is not a time, such as an empty template."""
+        try:
+            start, end = (parse_moment(text, "source.interval").astimezone(UTC) for text in (self.start, self.end))
+        except SpecError as error:
+            raise SpecError(error.message, hint=_REMEDY) from error
+        return start, end
 
 
 @dataclass(frozen=True)
 class JdbcSource:
-    """Tables of a database, read with plain queries: the rows whose cursor column lies in a data interval.
+    """Tables of a database, read with queries for the rows whose cursor column is in a data interval.
 
-    A row that is deleted at the source cannot be seen.
+    Deletes at the source are not seen.
 
     :param url: ``jdbc:postgresql://…``, ``jdbc:mysql://…`` or ``jdbc:sqlite:…``, without user and password.
-    :param cursor_column: column that rises with every change of a row: a timestamp, a date or an integer. One name for
-        all targets.
+    :param cursor_column: timestamp, date or integer column that grows with every change of a row, in all source tables.
     :param user: login with SELECT on the tables.
     :param password: a secret reference; default: none.
-    :param interval: stretch of time to read. Required with a time as the cursor; to be left out with an integer, which
-        goes on from the highest value known.
-    :param full_load: read a table that was never fed from its beginning, up to the interval's end if there is one.
-    :param cursor_zone: zone of cursor columns that store times without one.
-    :param lag_seconds: how long after its cursor's time a row may become visible (long transactions, several writers):
-        each interval is read again from so much before its start.
-    :param lag_values: the same with an integer cursor, in its units.
-    :param partitions: readers at once, each with a range of the cursor.
+    :param interval: time interval to read. Required for a time cursor; not for an integer one, which continues from the
+        highest known value.
+    :param full_load: read a new table from its beginning, up to the end of the interval if there is one.
+    :param cursor_zone: time zone of cursor columns that store times without one.
+    :param lag_seconds: how long after its cursor time a row may become visible (long transactions, several writers):
+        each interval is read from that much before its start.
+    :param lag_values: the same for an integer cursor, in its units.
+    :param partitions: number of parallel readers, each with a range of the cursor.
     :param fetch_size: rows per round trip.
     """
 
@@ -81,14 +81,12 @@ class JdbcSource:
     def __post_init__(self) -> None:
         if not _URL.fullmatch(self.url):
             raise SpecError(
-                "source.url is no JDBC address of a database that is known.",
-                hint="It begins with jdbc:postgresql:, jdbc:mysql: or jdbc:sqlite:.",
+                "source.url is not the JDBC URL of a supported database.",
+                hint="It must begin with jdbc:postgresql:, jdbc:mysql: or jdbc:sqlite:.",
             )
         if re.search(r"[?&;](user|password)=", self.url):
             raise SpecError("source.url holds a login.", hint='Give "user" and "password": {"env": "NAME"} beside it.')
-        for name, least in (("lag_seconds", 0), ("lag_values", 0), ("partitions", 1), ("fetch_size", 1)):
-            if getattr(self, name) < least:
-                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
+        check_least(self, "source", lag_seconds=0, lag_values=0, partitions=1, fetch_size=1)
         check_zone(self.cursor_zone, "source.cursor_zone")
 
     @property
@@ -97,19 +95,11 @@ class JdbcSource:
         return self.url.split(":", 2)[1]
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Any target will do: the key is the table's primary key unless the target names one."""
+        """Accept any target: the key is the table's primary key unless the target names one."""
 
 
 def missing_interval(table: str, column: str) -> SpecError:
-    """Return the error of a source that is addressed by time and was given none."""
+    """Return the error for a time cursor without an interval."""
     return SpecError(
         f"The cursor column {column!r} is a time, and source.interval is missing.", table=table, hint=_REMEDY
     )
-
-
-def _moment(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SpecError(f"source.interval has {text!r}, which is no ISO-8601 moment.", hint=_REMEDY) from error
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_least
 from lakecdc.contract.sources import kafka_java
 from lakecdc.contract.sources.formats import (
     KEY_IN_MESSAGE,
@@ -35,33 +36,30 @@ OWN_SETTINGS = frozenset(
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """Topics of a Kafka cluster, read by offsets; no consumer group is joined and no offset is committed to Kafka.
+    """Topics of a Kafka cluster, read by offsets, without a consumer group or committed offsets.
 
     :param bootstrap_servers: ``host:port``, several separated by commas.
-    :param format: name of the event format.
-    :param topics: names of topics; give these or ``topic_pattern``.
-    :param topic_pattern: regular expression of whole topic names; topics that appear later are picked up.
-    :param routes: which topics feed a target: regular expression of whole topic names by the target's name. Other
-        targets take the topics that end with their ``source_table``, or whose last part is the table's own name; a
-        single target takes all ``topics``.
+    :param topics: names of topics; use either these or ``topic_pattern``.
+    :param topic_pattern: regular expression of whole topic names, including topics that appear later.
+    :param routes: by target, a regular expression of the whole names of its topics. Other targets are fed from topics
+        that end with their ``source_table``, or whose last part is the table's name; a single target from all
+        ``topics``.
     :param settings: client settings in librdkafka's names, such as ``security.protocol`` or ``sasl.mechanism``;
         passwords are secret references.
-    :param reader: what asks the cluster and reads it: ``librdkafka`` inside Python, or ``spark``, Spark's own source
-        with Kafka's Java client.
-    :param java_settings: with the reader ``spark``: client settings in Java's names, on top of those that follow from
+    :param reader: client: ``librdkafka`` in Python tasks, or ``spark``, Spark's own source with Kafka's Java client.
+    :param java_settings: with the reader ``spark``: client settings in Java's names, besides those derived from
         ``settings``; passwords are secret references.
-    :param start: where a table begins that was never fed: ``earliest``, ``latest`` (the table must exist) or a moment
-        in ISO-8601 with a zone, compared with the records' timestamps. Later topics and partitions begin at their
-        beginning.
-    :param end_time: moment to stop at, ISO-8601 with a zone; default: the topics' ends when the run begins.
-    :param max_offsets_per_batch: bound on the offsets of one table's micro-batch.
-    :param max_batch_bytes: bound on its keys and values, estimated from records that are looked at; 0 is no bound.
-    :param accept_topic_ids: ids of topics made anew that may be read from their beginning, as changes that come after
-        everything read before.
-    :param accept_gaps: go on at the oldest record where retention has removed events that were not read.
-    :param order_by: with ``json``: the member that rises with every change of a row; default: arrival decides.
-    :param unavailable_value: the placeholder that Debezium is configured to write for unchanged large values.
-    :param registry: where the schemas are, required with ``debezium-avro``.
+    :param start: where a new table begins: ``earliest``, ``latest`` (the table must exist) or an ISO-8601 time with a
+        zone, compared with the records' timestamps. Later topics and partitions are read from their beginning.
+    :param end_time: ISO-8601 time with a zone to stop at; default: the topics' ends when the run begins.
+    :param max_offsets_per_batch: limit of offsets per micro-batch of a table.
+    :param max_batch_bytes: limit of its keys and values, estimated from a sample of records; 0 means no limit.
+    :param accept_topic_ids: ids of recreated topics to read from their beginning, as changes after everything read
+        before.
+    :param accept_gaps: continue at the oldest record if retention has removed unread events.
+    :param order_by: with ``json``: member that grows with every change of a row; default: order of arrival.
+    :param unavailable_value: Debezium's placeholder for unchanged large values.
+    :param registry: schema registry, required with ``debezium-avro``.
     """
 
     bootstrap_servers: str
@@ -86,7 +84,7 @@ class KafkaSource:
     def __post_init__(self) -> None:
         if (self.registry is not None) != (self.format == "debezium-avro"):
             raise SpecError(
-                f"source.registry is {'missing' if self.registry is None else 'set'}, and the format is "
+                f"source.registry is {'missing' if self.registry is None else 'set'}, but the format is "
                 f"{self.format!r}.",
                 hint="It belongs to the format debezium-avro.",
             )
@@ -101,47 +99,38 @@ class KafkaSource:
             moment(self.start, "source.start")
         if self.end_time is not None:
             moment(self.end_time, "source.end_time")
-        for name, least in (("max_offsets_per_batch", 1), ("max_batch_bytes", 0)):
-            if getattr(self, name) < least:
-                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
+        check_least(self, "source", max_offsets_per_batch=1, max_batch_bytes=0)
 
     def _check_reader(self) -> None:
         if self.reader == "spark":
             unknown = kafka_java.unknown(self.settings)
             if unknown:
                 raise SpecError(
-                    f"source.settings has {unknown[0]!r}, and what that is in Java's client is not known.",
-                    hint="Leave it out, and give what Java's client needs instead in source.java_settings.",
+                    f"source.settings has {unknown[0]!r}, which has no known equivalent in Java's client.",
+                    hint="Remove it, and set what Java's client needs instead in source.java_settings.",
                 )
         elif self.java_settings:
-            raise SpecError("source.java_settings is set, and the reader is librdkafka.", hint='Set "reader": "spark".')
+            raise SpecError("source.java_settings is set, but the reader is librdkafka.", hint='Set "reader": "spark".')
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Refuse targets that topics cannot feed.
-
-        :raises SpecError: a target without a key that needs one, or a route to no target.
-        """
+        """Raise a :class:`SpecError` if a target lacks a key that it needs, or a route has no target."""
         for name in self.routes:
             if name not in {target.table for target in targets}:
-                raise SpecError(f"source.routes names {name!r}, which is no target.")
+                raise SpecError(f"source.routes names {name!r}, which is not a target.")
         for target in targets:
             if target.keyed and not target.key and self.format not in (*KEY_OF_MESSAGE, *KEY_IN_MESSAGE):
                 raise SpecError(
-                    f"No key is given, and messages of format {self.format!r} do not tell one.",
+                    f"It has no key, and messages of format {self.format!r} do not contain one.",
                     table=target.table,
                     hint='Add "key": ["column", …] to its target.',
                 )
 
     def wants(self, topic: str) -> bool:
-        """Tell whether the topic is among those to be read."""
+        """Whether the topic is to be read."""
         return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:
-        """Return the topics that feed a target.
-
-        :param topics: topics that the source wants and that exist.
-        :param single: it is the spec's only target.
-        """
+        """Return the topics, of those that exist and are read, that feed a target; ``single`` if it is the only one."""
         if target.table in self.routes:
             return [topic for topic in topics if re.fullmatch(self.routes[target.table], topic)]
         if target.source_tables:
@@ -152,10 +141,7 @@ class KafkaSource:
 
 
 def moment(text: str, where: str) -> datetime:
-    """Read a moment with its zone.
-
-    :raises SpecError: anything else; an Airflow interval that is not there becomes an empty text or ``None``.
-    """
+    """Parse a time with its zone; raise a :class:`SpecError` for others, such as a missing Airflow interval."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -163,7 +149,7 @@ def moment(text: str, where: str) -> datetime:
     if found is None or found.tzinfo is None:
         raise SpecError(
             f"{where} is {text!r}.",
-            hint="Give a moment such as 2026-01-31T00:00:00+00:00. Runs without a data interval have none to template.",
+            hint="Use a time such as 2026-01-31T00:00:00+00:00. Runs without a data interval have none to template.",
         )
     return found
 
@@ -178,4 +164,4 @@ def _check_pattern(where: str, pattern: str | None) -> None:
 def _check_settings(settings: Mapping[str, Any], where: str, own: Container[str]) -> None:
     for name in settings:
         if name in own:
-            raise SpecError(f"source.{where} has {name!r}, which the source sets itself.", hint="Leave it out.")
+            raise SpecError(f"source.{where} has {name!r}, which the source sets itself.", hint="Remove it.")

@@ -1,7 +1,7 @@
-"""Client settings in librdkafka's names as those of Kafka's Java client.
+"""Translate client settings from librdkafka's names to those of Kafka's Java client.
 
-Sources: librdkafka's ``CONFIGURATION.md``; Kafka's documentation, sections "Consumer Configs", "Admin Configs" and
-"Security"; KIP-651 for PEM.
+Sources: librdkafka's ``CONFIGURATION.md``; Kafka's documentation, "Consumer Configs", "Admin Configs" and "Security";
+KIP-651 for PEM.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def unknown(settings: Mapping[str, Any]) -> list[str]:
-    """Names of librdkafka's settings that mean something and cannot be told in Java's."""
+    """Return the names of librdkafka's settings without a known equivalent in Java's client."""
     known = _SAME | _TRANSLATED | set(_RENAMED)
     return [name for name in settings if name not in known and not name.startswith(_LEFT_OUT)]
 
@@ -67,7 +67,7 @@ def unknown(settings: Mapping[str, Any]) -> list[str]:
 def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dict[str, str]:
     """Return settings of Java's client.
 
-    :param settings: in librdkafka's names, none of them unknown, secrets resolved.
+    :param settings: in librdkafka's names, all known, secrets resolved.
     :param more: in Java's names; they win.
     """
     found = {_RENAMED.get(n, n): _text(v) for n, v in settings.items() if n in _SAME or n in _RENAMED}
@@ -93,7 +93,7 @@ def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dic
 
 
 def _login(mechanism: str, settings: Mapping[str, Any]) -> str | None:
-    """Return the login module that the mechanism means, in the notation of JAAS; None if the settings name no login."""
+    """Return the login module of a mechanism in JAAS notation; None if the settings have no login."""
     if mechanism == "GSSAPI" and {"sasl.kerberos.keytab", "sasl.kerberos.principal"} <= set(settings):
         keytab, principal = settings["sasl.kerberos.keytab"], settings["sasl.kerberos.principal"]
         options = {"useKeyTab": "true", "storeKey": "true", "keyTab": keytab, "principal": principal}

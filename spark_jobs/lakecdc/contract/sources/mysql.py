@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_least
 from lakecdc.contract.target import Target
 
 
@@ -13,28 +13,28 @@ from lakecdc.contract.target import Target
 class MysqlSource:
     """A MySQL or MariaDB server: a full load of each table, then its binary log.
 
-    :param host: name or address of the server whose binary log is read, usually the primary.
+    :param host: server whose binary log is read, usually the primary.
     :param user: login with SELECT on the tables, REPLICATION CLIENT (MariaDB: BINLOG MONITOR) and REPLICATION SLAVE;
-        full loads from MySQL need RELOAD as well.
+        full loads from MySQL also need RELOAD.
     :param password: a secret reference; default: none.
-    :param database: database of source tables that are named without one; default: the target's namespace.
-    :param ssl: whether the connection is encrypted: ``required`` without a look at the certificate, ``verify_ca`` and
-        ``verify_identity`` with one.
-    :param ssl_ca: file with the authorities' certificates, on driver and executors; default: the system's.
+    :param database: database of source tables named without one; default: the target's namespace.
+    :param ssl: encryption of connections: ``required`` does not check the certificate, ``verify_ca`` and
+        ``verify_identity`` do.
+    :param ssl_ca: file with certificates of authorities, on driver and executors; default: the system's.
     :param ssl_cert: file with the client's certificate.
-    :param ssl_key: file with the client certificate's private key.
-    :param server_id: what the log reader calls itself; 0 is nobody and never collides with a replica.
-    :param full_load_parallelism: how many chunks are read at once.
+    :param ssl_key: file with the private key of the client's certificate.
+    :param server_id: id of the log reader; 0 never collides with a replica.
+    :param full_load_parallelism: chunks read in parallel.
     :param chunk_rows: rows per full-load chunk.
-    :param full_load_commit_rows: rows after which a full load commits what it has, in whole chunks; after a failure the
-        next run goes on from there. 0 commits once. Modes append and history, and tables with a history table, commit
-        once.
-    :param max_batch_events: row events per micro-batch; like the next two it ends with the transaction in which the
-        bound is reached, because a transaction is never cut.
-    :param max_batch_bytes: bytes of log that hold them; 0 is no bound.
-    :param max_batch_seconds: seconds of reading the log for it; 0 is no bound.
-    :param max_transaction_events: row events of one transaction above which the run stops; 0 is no limit.
-    :param allow_cascades: feed tables whose foreign keys cascade, although the log does not carry the cascaded changes.
+    :param full_load_commit_rows: rows per commit of a full load, in whole chunks; after a failure the next run
+        continues from the last commit. 0 means one commit, as always for modes append and history and for tables with
+        a history table.
+    :param max_batch_events: row events per micro-batch; as with the next two limits, the batch ends with the
+        transaction that reaches it, because a transaction is never split.
+    :param max_batch_bytes: bytes of log per micro-batch; 0 means no limit.
+    :param max_batch_seconds: seconds of reading per micro-batch; 0 means no limit.
+    :param max_transaction_events: row events in a transaction above which the run stops; 0 means no limit.
+    :param allow_cascades: feed tables with cascading foreign keys, although the log lacks the cascaded changes.
     """
 
     host: str
@@ -58,18 +58,7 @@ class MysqlSource:
     allow_cascades: bool = False
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Refuse settings that no target can be fed with.
-
-        :raises SpecError: a number out of its range.
-        """
-        positive = ("full_load_parallelism", "chunk_rows", "max_batch_events", "port")
-        unsigned = (
-            "full_load_commit_rows",
-            "max_batch_bytes",
-            "max_batch_seconds",
-            "max_transaction_events",
-            "server_id",
-        )
-        for name, least in {**dict.fromkeys(positive, 1), **dict.fromkeys(unsigned, 0)}.items():
-            if getattr(self, name) < least:
-                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
+        """Raise a :class:`SpecError` if a number is out of its range; any target can be fed."""
+        at_least_one = dict.fromkeys(("full_load_parallelism", "chunk_rows", "max_batch_events", "port"), 1)
+        limits = dict.fromkeys(("max_batch_bytes", "max_batch_seconds", "max_transaction_events"), 0)
+        check_least(self, "source", full_load_commit_rows=0, server_id=0, **at_least_one, **limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lakecdc.contract.errors import SpecError
+from lakecdc.contract.fields import check_least
 from lakecdc.contract.target import Target
 
 
@@ -15,20 +15,20 @@ class PostgresSource:
 
     :param dsn: libpq connection string or URI, without the password.
     :param password: a secret reference; default: none (trust, peer, ``~/.pgpass``).
-    :param slot: name of the logical replication slot, one per group of tables that is ingested together.
+    :param slot: name of the logical replication slot, one per group of tables that are ingested together.
     :param publication: name of the publication; default: the slot's name.
-    :param create: make publication and slot when no table has a position yet.
-    :param full_load_parallelism: how many chunks are read at once.
+    :param create: create publication and slot when no table has a position yet.
+    :param full_load_parallelism: chunks read in parallel.
     :param chunk_bytes: heap bytes per full-load chunk.
-    :param full_load_commit_bytes: heap bytes after which a full load commits what it has; after a failure the next run
-        goes on from there. 0 commits once. Tables without a key, and those with a history table, commit once.
-    :param max_batch_events: log events per micro-batch; like the next two it ends with the transaction in which the
-        bound is reached, because a transaction is never cut.
-    :param max_batch_bytes: bytes of its column values, as text; 0 is no bound.
-    :param max_batch_seconds: seconds of reading the log for it; 0 is no bound.
-    :param infinity: what the dates and times ``infinity`` and ``-infinity`` become: ``quarantine`` sets their events
-        apart, ``null``, or ``bounds``, the first and the last moment of the years 1 to 9999.
-    :param max_slot_lag_bytes: log held back by the slot above which a failing table is given up; 0 is no limit.
+    :param full_load_commit_bytes: heap bytes per commit of a full load; after a failure the next run continues from the
+        last commit. 0 means one commit, as always for tables without a key or with a history table.
+    :param max_batch_events: log events per micro-batch; as with the next two limits, the batch ends with the
+        transaction that reaches it, because a transaction is never split.
+    :param max_batch_bytes: bytes of column values, as text, per micro-batch; 0 means no limit.
+    :param max_batch_seconds: seconds of reading per micro-batch; 0 means no limit.
+    :param infinity: treatment of the times ``infinity`` and ``-infinity``: ``quarantine`` their events, ``null``, or
+        ``bounds``, the first and last moment of the years 1 to 9999.
+    :param max_slot_lag_bytes: log kept back by the slot above which a failing table is given up; 0 means no limit.
     """
 
     dsn: str
@@ -52,11 +52,7 @@ class PostgresSource:
         return self.publication or self.slot
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Every target can be fed, for the database tells keys and columns; refuse numbers that make no sense.
-
-        :raises SpecError: a number out of its range.
-        """
-        lowest = {"full_load_parallelism": 1, "chunk_bytes": 1, "full_load_commit_bytes": 0, "max_batch_events": 1}
-        for name, least in {**lowest, "max_batch_bytes": 0, "max_batch_seconds": 0, "max_slot_lag_bytes": 0}.items():
-            if getattr(self, name) < least:
-                raise SpecError(f"source.{name} is {getattr(self, name)}.", hint=f"It must be at least {least}.")
+        """Raise a :class:`SpecError` if a number is out of its range; any target can be fed."""
+        at_least_one = dict.fromkeys(("full_load_parallelism", "chunk_bytes", "max_batch_events"), 1)
+        bounds = ("full_load_commit_bytes", "max_batch_bytes", "max_batch_seconds", "max_slot_lag_bytes")
+        check_least(self, "source", **at_least_one, **dict.fromkeys(bounds, 0))

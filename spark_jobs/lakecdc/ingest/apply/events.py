@@ -23,7 +23,7 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of, stage_rows
 from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
-from lakecdc.ingest.apply.rows import clustered
+from lakecdc.ingest.apply.rows import cluster_rows
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.fold import EventStats
 from lakecdc.model.order import time_of
@@ -184,5 +184,5 @@ def _compared(table: IcebergTable, batch: Batch) -> list[str]:
 def _stage(table: IcebergTable, batch: Batch, rows: DataFrame, count: int) -> list[object]:
     # in the order of events, so that replays are looked for in few files
     spec_id = definition.current_spec_id(table)
-    ordered = clustered(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
+    ordered = cluster_rows(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
     return [f for f in stage_rows(table, ordered) if int(f.recordCount())]

@@ -31,7 +31,15 @@ from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
-from lakecdc.ingest.apply.publish import Applied, Commit, Staged, enter_history, publish, refuse_below_floor, summary
+from lakecdc.ingest.apply.publish import (
+    Applied,
+    Commit,
+    Staged,
+    enter_history,
+    position_summary,
+    publish,
+    refuse_below_floor,
+)
 from lakecdc.ingest.apply.rows import stage_images, table_columns
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
@@ -127,7 +135,7 @@ def _attempt(
         merged = table.refresh().head(branch)
         reach("before_commit")
         try:
-            snapshot = scratch.publish(table, branch, base, fence, summary(position))
+            snapshot = scratch.publish(table, branch, base, fence, position_summary(position))
         except ConflictError as error:
             refuse_below_floor(table, fence, error)
             raise

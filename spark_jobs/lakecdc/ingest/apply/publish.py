@@ -121,7 +121,7 @@ def publish(
     try:
         stage(staged)
         failpoints.reach(f"{commit.moment}after_staging")
-        entries = {**summary(commit.position), **commit.note}
+        entries = {**position_summary(commit.position), **commit.note}
         changes = RowChanges(staged.data_files, staged.delete_files, summary=entries)
         truncate = commit.filter(table)
         if audit is not None and (staged.files or truncate is not None):
@@ -173,7 +173,7 @@ def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputEr
         raise FloorMovedError(error.message, table=table.name, hint=error.hint) from error
 
 
-def summary(position: Position) -> dict[str, str]:
+def position_summary(position: Position) -> dict[str, str]:
     """Return what every snapshot of ingest says in its summary."""
     through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
     return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}

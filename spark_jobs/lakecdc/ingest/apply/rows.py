@@ -44,11 +44,11 @@ def stage_images(table: IcebergTable, batch: Batch, rows: DataFrame, keys: int =
     :param keys: number of rows, to size the write; a full load keeps its parallelism instead.
     """
     data = rows.where("op != 'd'").select(*table_columns(table, batch))
-    data = clustered(table, data, batch.key, definition.current_spec_id(table), keys, spread=batch.full_load)
+    data = cluster_rows(table, data, batch.key, definition.current_spec_id(table), keys, spread=batch.full_load)
     return [f for f in stage_rows(table, data) if int(f.recordCount())]
 
 
-def clustered(
+def cluster_rows(
     table: IcebergTable, frame: DataFrame, sort_by: Sequence[str], spec_id: int, rows: int, *, spread: bool = False
 ) -> DataFrame:
     """Bring each partition's rows together and sort them, so that files are few and their bounds narrow.

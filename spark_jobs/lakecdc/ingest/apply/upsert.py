@@ -18,7 +18,7 @@ from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
-from lakecdc.ingest.apply.rows import clustered, stage_images
+from lakecdc.ingest.apply.rows import cluster_rows, stage_images
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.metadata import names
@@ -125,6 +125,6 @@ def _stage_deletes(table: IcebergTable, batch: Batch, rows: Rows, spec_ids: list
     files: list[Any] = []
     for spec_id in spec_ids:
         files += stage_equality_deletes(
-            table, clustered(table, keyed, batch.key, spec_id, rows.keys), batch.key, spec_id
+            table, cluster_rows(table, keyed, batch.key, spec_id, rows.keys), batch.key, spec_id
         )
     return files

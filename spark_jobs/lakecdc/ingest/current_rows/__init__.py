@@ -26,7 +26,7 @@ class SourceRows:
     """Rows of a source table.
 
     :param changes: in the change frame of a full load.
-    :param unreadable: number of rows that ingestion would quarantine; they are not among the changes.
+    :param unreadable: number of further rows, which ingestion would quarantine.
     """
 
     changes: DataFrame
@@ -49,10 +49,7 @@ class SourceTable(Protocol):
         """Return the columns that can be read by range in Spark's order, with their types."""
 
     def rows(self, condition: KeyCondition | None) -> AbstractContextManager[SourceRows]:
-        """Read the rows, which are valid inside the context.
-
-        :param condition: may be exceeded; None for all rows.
-        """
+        """Read rows, valid inside the context: those of the condition and maybe more, or all for None."""
 
     def now(self) -> datetime | None:
         """Return the source's clock, which read positions refer to; None if it has no log."""
@@ -68,21 +65,18 @@ class LoadedTable(SourceTable, Protocol):
     """A source table whose single rows can be reloaded."""
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
-        """Keep ingestion from the source inside the context, if the source can.
-
-        If not, the second of two writers fails because the table moved.
+        """Keep ingestion from the source inside the context, if the source can; else the second writer fails.
 
         :param max_wait: seconds to wait for a running ingestion.
         :raises ConflictError: it takes longer.
         """
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows in their current state, as part of a full load that the log has yet to pass.
+        """Read current rows as part of a full load that the log has yet to pass.
 
-        :param condition: may be exceeded; None for all rows.
+        :param condition: as for :meth:`rows`.
         :param target: the table to load into.
-        :param position: its position.
-        :param changes: is done with the rows when it returns.
+        :param changes: does not need the rows after it returns.
         :raises LakecdcError: the table cannot be continued from its position.
         """
 
@@ -91,10 +85,7 @@ class Source(Protocol):
     """A source. One instance serves one run."""
 
     def open(self, target: Target, table: IcebergTable) -> SourceTable:
-        """Open the source table of a target.
-
-        :raises LakecdcError: it does not exist or cannot feed the target.
-        """
+        """Open the source table of a target; raise a :class:`LakecdcError` if it cannot feed the target."""
 
     def close(self) -> None:
         """Release connections."""

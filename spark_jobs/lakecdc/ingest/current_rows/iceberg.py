@@ -38,7 +38,6 @@ class Tables:
     spec: JobSpec
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         assert isinstance(self.spec.source, IcebergSource)
         table_read = IcebergTable(self.spark, self.spec.catalog.name, target.source_table or target.table)
         named = self.spec.source.snapshot
@@ -66,10 +65,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`.
-
-    :param snapshot: the snapshot to read; None if the table has none.
-    """
+    """A source table; ``snapshot`` is None for a table without snapshots."""
 
     table: IcebergTable
     snapshot: int | None
@@ -79,7 +75,6 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         rows = self.table.read(self.snapshot, where=condition.in_spark() if condition else "true")
         row = F.struct(*[F.col(quoted_column(c.name)).cast(c.type).alias(c.name) for c in self.columns])
         yield SourceRows(full_load_frame(rows, self.key, row, LoadMark("", datetime.now(UTC))))

@@ -1,14 +1,11 @@
-"""Tables of a database through Spark's JDBC reader. Changes made during the read are recognized by the recheck.
-
-Reloaded rows are ordered by their cursor, as in ingestion.
-"""
+"""Tables of a database through Spark's JDBC reader; the recheck recognizes changes made during the read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -24,6 +21,7 @@ from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_rea
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_of
 from lakecdc.local_relation import local_relation
+from lakecdc.model.order import moment
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -41,16 +39,12 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
 class Jdbc:
-    """The database of a JDBC source.
-
-    :raises LakecdcError: it cannot be reached.
-    """
+    """The database of a JDBC source."""
 
     def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
         self.database = Database(spark, source)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         # rows are compared and applied by themselves: nothing is to be folded
         known = replace(known_of(table, target), folds=False)
         source_table = SourceTable(self.database, target, known.types)
@@ -71,10 +65,7 @@ class Jdbc:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`.
-
-    :param known: what is known of the target's table.
-    """
+    """A source table; ``known`` is about the target's table."""
 
     table: SourceTable
     known: Known
@@ -83,7 +74,6 @@ class Table:
 
     @property
     def ordered(self) -> dict[str, str]:
-        """Return the ordered columns, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         own = {c.name: c.type for c in self.table.columns}
         # SQLite stores times as texts of any form
         times = () if self.table.database.source.dialect == "sqlite" else _TIMES
@@ -95,7 +85,6 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         decoded = self._decoded(condition)
         try:
             yield SourceRows(self._changes(decoded), decoded.rejections)
@@ -124,7 +113,6 @@ class Table:
         return nullcontext()
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         spec, database = self.table.target, self.table.database
         check_cursor(target.name, position, database.source)
         # the comparison may have taken long: read the current columns
@@ -151,7 +139,6 @@ class Table:
         return condition.conditions(dialect.name(condition.column), literal, self.table.database.source.partitions)
 
     def now(self) -> datetime:
-        """Return the database's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         database = self.table.database
         if database.source.dialect == "sqlite":
             # a file has only this machine's clock
@@ -159,13 +146,10 @@ class Table:
         micros = "unix_micros(CAST(now AS timestamp)) AS micros"
         row = database.query("SELECT CURRENT_TIMESTAMP AS now").selectExpr(micros).first()
         assert row is not None
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=row["micros"])
+        return moment(row["micros"])
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """Open the source of a spec of type ``jdbc``.
-
-    :raises LakecdcError: the database cannot be reached.
-    """
+    """Open the source of a spec of type ``jdbc``."""
     assert isinstance(spec.source, JdbcSource)
     return Jdbc(spark, spec.source)

@@ -20,7 +20,7 @@ _MOST_CONDITIONS = 256
 class KeyRange:
     """A half-open range of numbers that represent keys.
 
-    :param low: None for the beginning, including rows whose number is null.
+    :param low: None for the beginning, which includes rows whose number is null.
     :param high: None for the end.
     """
 
@@ -28,11 +28,7 @@ class KeyRange:
     high: int | None
 
     def condition(self, column: str, literal: Callable[[int], str]) -> str:
-        """Return SQL that is true for the values of the range.
-
-        :param column: SQL of the column.
-        :param literal: converts a number to SQL of its value.
-        """
+        """Return SQL that is true in the range, for SQL of the column and of the value of a number."""
         low = [] if self.low is None else [f"{column} >= {literal(self.low)}"]
         high = [] if self.high is None else [f"{column} < {literal(self.high)}"]
         bounds = " AND ".join([*low, *high]) or "1 = 1"
@@ -41,10 +37,9 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class KeyCondition:
-    """A condition on the leading key column; a side may return more rows.
+    """A condition on the leading key column, named ``column`` at the source or in the table; may match more rows.
 
-    :param column: name of the leading key column, at the source or in the table.
-    :param kind: its Spark SQL type.
+    :param kind: the column's Spark SQL type.
     """
 
     column: str
@@ -52,10 +47,8 @@ class KeyCondition:
     ranges: tuple[KeyRange, ...]
 
     def conditions(self, column: str, literal: Callable[[int], str], most: int = _MOST_CONDITIONS) -> list[str]:
-        """Return SQL conditions that together cover the ranges.
+        """Return SQL conditions that together cover the ranges; see :meth:`KeyRange.condition`.
 
-        :param column: SQL of the column.
-        :param literal: converts a number to SQL of its value.
         :param most: maximum number of conditions; ranges share one if there are more.
         """
         each = -(-len(self.ranges) // most)
@@ -64,7 +57,7 @@ class KeyCondition:
 
     def text(self, number: int) -> str:
         """Return the value of a number as text that databases read too, in UTC."""
-        return value_text(number, self.kind)
+        return key_value_text(number, self.kind)
 
     def in_spark(self) -> str:
         """Return Spark SQL for the ranges, including the gaps between them if they are many."""
@@ -76,7 +69,7 @@ class KeyCondition:
         return f"CAST('{self.text(number)}' AS {self.kind})"
 
 
-def number_of(column: str, kind: str) -> str | None:
+def key_number(column: str, kind: str) -> str | None:
     """Return SQL of an order-preserving number for a value; None if its type has none."""
     name = quoted_column(column)
     if kind in _INTEGERS or _SHORT_DECIMAL.fullmatch(kind):
@@ -87,7 +80,7 @@ def number_of(column: str, kind: str) -> str | None:
     return f"unix_micros(CAST({name} AS timestamp))" if kind in ("timestamp", "timestamp_ntz") else None
 
 
-def value_text(number: int, kind: str) -> str:
+def key_value_text(number: int, kind: str) -> str:
     """Convert a number to its value as text; times are in UTC."""
     if kind == "date":
         return f"{(_FIRST + timedelta(days=number)).date()}"

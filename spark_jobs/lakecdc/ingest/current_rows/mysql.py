@@ -1,9 +1,7 @@
 """Tables of a MySQL or MariaDB server, read by key ranges like full loads.
 
-Its sessions share no snapshot: rows that change during the read differ at first and agree in the recheck.
-
-Reloaded rows are read like those of append-only tables: by one task in one transaction, whose log position is known
-exactly.
+Its sessions share no snapshot: rows that change during the read differ at first and agree in the recheck. Rows are
+reloaded by one task in one transaction, whose log position is known exactly.
 """
 
 from __future__ import annotations
@@ -45,10 +43,7 @@ _DOING = "compare its tables"
 
 
 class Mysql:
-    """The server of a MySQL source.
-
-    :raises LakecdcError: it cannot be reached, or its settings do not allow change data capture.
-    """
+    """The server of a MySQL source."""
 
     def __init__(self, spark: SparkSession, source: MysqlSource) -> None:
         self.spark, self.source, self.where = spark, source, address(source)
@@ -57,7 +52,6 @@ class Mysql:
             self.server = servers.read_server(self.session)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         with asking(self.where, _DOING):
             source_table = read_table(self.session, target, self.source, self.server.mariadb)
         columns = target_columns(source_table, described(source_table), source_table.key)
@@ -70,7 +64,7 @@ class Mysql:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`."""
+    """A source table."""
 
     database: Mysql
     table: SourceTable
@@ -78,18 +72,15 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the key columns."""
         return self.table.key
 
     @property
     def ordered(self) -> dict[str, str]:
-        """Return the ordered columns, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         own = {c.name: c.named.type.spark for c in self.table.columns if c.named.type and c.base in snapshot.ORDERED}
         return {c.name: c.type for c in self.columns if own.get(c.name) == c.type}
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
         names = [column.name for column in self.columns]
@@ -103,7 +94,6 @@ class Table:
         return nullcontext()
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
             feed, time = self._feed(session, target, position), servers.now(session)
@@ -126,10 +116,7 @@ class Table:
         )
 
     def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:
-        """Return the table's feed state with the source's current columns, since the comparison may have taken long.
-
-        :raises LakecdcError: the table cannot be continued from its position.
-        """
+        """Return the table's feed state with the source's current columns, since the comparison may have taken long."""
         database = self.database
         check_identity(target.name, position, database.server, database.where.place)
         at = BinlogPosition.of(position.offsets)
@@ -159,16 +146,12 @@ class Table:
             return snapshot.chunks(session, self.table, self.database.source.chunk_rows)
 
     def now(self) -> datetime:
-        """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with closing(connect(self.database.where)) as session, asking(self.database.where, _DOING):
             return servers.now(session)
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    """Open the source of a spec of type ``mysql``.
-
-    :raises LakecdcError: the driver's package is missing, or the server cannot be reached.
-    """
+    """Open the source of a spec of type ``mysql``."""
     assert isinstance(spec.source, MysqlSource)
     check_driver()
     return Mysql(spark, spec.source)

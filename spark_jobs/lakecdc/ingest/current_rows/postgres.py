@@ -1,7 +1,6 @@
 """Tables of a Postgres database, read from one snapshot like full loads, without slot and publication.
 
-Reloaded rows are read from the snapshot of a temporary slot, like those of tables that join later: it tells which
-changes of the log they include.
+Rows are reloaded from the snapshot of a temporary slot, which tells the changes of the log that they include.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ if TYPE_CHECKING:
 
 
 class Postgres:
-    """The database of a Postgres source.
-
-    :raises LakecdcError: it cannot be reached.
-    """
+    """The database of a Postgres source."""
 
     def __init__(self, spark: SparkSession, source: PostgresSource) -> None:
         self.spark, self.source, self.where = spark, source, address(source)
@@ -53,7 +49,6 @@ class Postgres:
         self.types = TypeCatalog(self.session, source.infinity)
 
     def open(self, target: Target, table: IcebergTable) -> Table:
-        """Open a table, see :class:`lakecdc.ingest.current_rows.Source`."""
         with asking(self.where):
             source_table = read_table(self.session, target)
             columns = target_columns(target, source_table.key, source_table.columns, self.types)
@@ -67,7 +62,7 @@ class Postgres:
 
 @dataclass(frozen=True)
 class Table:
-    """A source table; see :class:`lakecdc.ingest.current_rows.SourceTable`."""
+    """A source table."""
 
     database: Postgres
     table: SourceTable
@@ -76,12 +71,10 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the key columns."""
         return self.table.key
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where), closing(snapshot.export(self.database.where)) as taken:
             yield SourceRows(all_fitting(self._read(condition, taken, 0).judged))
 
@@ -93,14 +86,12 @@ class Table:
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
-        """Lock the slot against ingestion, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         with closing(connect(self.database.where)) as session:
             with asking(self.database.where):
                 slots.lock(session, self.database.source.slot, max_wait)
             yield
 
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
-        """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, spec = self.database, self.table.target
         with asking(database.where):
             check_position(target.name, position, slots.identity(database.session), database.where.place)
@@ -136,7 +127,6 @@ class Table:
         ]
 
     def now(self) -> datetime:
-        """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where):
             row = self.database.session.execute("SELECT clock_timestamp()").fetchone()
         assert row is not None
@@ -145,10 +135,7 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    """Open the source of a spec of type ``postgres``.
-
-    :raises LakecdcError: the driver's package is missing, or the database cannot be reached.
-    """
+    """Open the source of a spec of type ``postgres``."""
     assert isinstance(spec.source, PostgresSource)
     check_driver()
     return Postgres(spark, spec.source)

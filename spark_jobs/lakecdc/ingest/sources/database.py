@@ -1,4 +1,4 @@
-"""What the sources share that are databases: checks of columns, full loads by chunks, errors of tasks."""
+"""What database sources share: checks of columns, full loads by chunks, errors of tasks."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
 
 
 def check_names(target: Target, names: Sequence[str]) -> None:
-    """Refuse source columns whose names a table cannot have together.
-
-    :raises InputError: names that differ in case only, or that lakecdc keeps for itself.
-    """
+    """Raise an :class:`InputError` for column names that differ only in case or are reserved for lakecdc."""
     twice = alike(names)
     for name in names:
         if name in twice:
@@ -53,11 +50,10 @@ def check_names(target: Target, names: Sequence[str]) -> None:
 
 
 def check_named_columns(target: Target, label: str, key: Sequence[str], names: set[str]) -> None:
-    """Refuse a target that names columns which its source table has not, or excludes its key.
+    """Raise an :class:`InputError` if a target names a column that its source table lacks, or excludes its key.
 
     :param label: the source table, for messages.
-    :param names: the columns it has.
-    :raises InputError: naming the first such column.
+    :param names: its columns.
     """
     for place, wanted in (("key", key), ("exclude_columns", target.exclude_columns), ("columns", target.columns)):
         for column in wanted:
@@ -74,11 +70,10 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
 
 
 def column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
-    """Return the type of a target's column in Spark's own spelling.
+    """Return the type of a target's column in Spark's spelling.
 
-    :param derived: what the source's type becomes; None if there is nothing.
-    :param source_type: its name, for messages.
-    :raises InputError: if there is no type, or the target gives one that Spark does not know or texts do not have.
+    :param derived: equivalent of the source's type ``source_type``; None if there is none.
+    :raises InputError: there is no type, or the target's choice is unknown to Spark or not possible for texts.
     """
     if column in target.columns:
         chosen = chosen_type(target, column)
@@ -100,7 +95,7 @@ def column_type(target: Target, column: str, derived: str | None, source_type: s
 
 
 class LoadMark(NamedTuple):
-    """Where the rows of a full load stand among the changes.
+    """Position of a full load's rows among the changes.
 
     :param order: order key of every row, below that of any change.
     :param time: the source's clock when the reading began.
@@ -113,11 +108,7 @@ class LoadMark(NamedTuple):
 def full_load_frame(
     rows: DataFrame, key: Sequence[str], row: Expression, mark: LoadMark, more: Sequence[str] = ()
 ) -> DataFrame:
-    """Return the change frame of a full load.
-
-    :param row: struct of the target's columns.
-    :param more: further columns of the rows.
-    """
+    """Return the change frame of a full load, for a struct of the target's columns and ``more`` columns of the rows."""
     members = [F.col("row")[name].alias(name) for name in key]
     # null: only an event that changes the key has an old one
     old_key = F.when(F.lit(False), F.struct(*members))
@@ -134,11 +125,7 @@ def full_load_frame(
 
 
 def judged(typed: DataFrame, rows: TypeRows, mark: LoadMark) -> DataFrame:
-    """Return the change frame of a full load with the columns ``JUDGED``, which are null for rows that fit.
-
-    :param typed: see ``TypeRows.schema``.
-    :param rows: what has typed them.
-    """
+    """Return the change frame of a full load with the columns ``JUDGED``, which are null for rows that fit."""
     row = F.struct(*[F.col(f"c{i}").alias(c.name) for i, c in enumerate(rows.columns)])
     told = (F.map_keys(MISFITS), F.col(MISFITS), F.lit(None).cast("map<string, string>"))
     return full_load_frame(typed.withColumns(dict(zip(JUDGED, told, strict=True))), rows.key, row, mark, JUDGED)
@@ -150,7 +137,7 @@ def fitting(found: DataFrame) -> DataFrame:
 
 
 def all_fitting(found: DataFrame) -> DataFrame:
-    """Return the rows of :func:`judged`, whose reading stops at one that does not fit."""
+    """Return the rows of :func:`judged`; reading them fails at a row that does not fit."""
     names = F.array_join("misfits", ", ")
     what = F.concat(F.lit("Values of the source do not fit their columns: "), names, F.lit(_HINT))
     return found.where(F.when(F.col("misfits").isNotNull(), F.raise_error(what)).otherwise(F.lit(True))).drop(*JUDGED)
@@ -161,9 +148,8 @@ def plan_load(
 ) -> Load:
     """Return a full load, for tasks that write it themselves and for Spark.
 
-    :param rows: what types its rows.
-    :param read: see ``Load``, as for ``tasks``.
-    :param by_spark: reads the same for Spark.
+    :param rows: converts its rows.
+    :param read: reads them in ``tasks``, see ``Load``; ``by_spark`` reads the same for Spark.
     """
     left_out = spark.sparkContext.accumulator(0)
     typed = spark.range(0, tasks, 1, tasks).mapInArrow(ReadTask(by_spark, left_out), rows.schema)
@@ -176,16 +162,15 @@ def plan_load(
 
 
 def load_rows(load: Load) -> LogRows:
-    """Return the rows of a full load whose values are judged while it is written."""
+    """Return the rows of a full load whose values are checked while it is written."""
     return LogRows(Rows(fitting(load.judged), load=load))
 
 
 def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) -> tuple[DataFrame, Row]:
-    """Read rows of a full load and keep them on the executors' disks, so that the source is read once.
+    """Read rows of a full load once, and keep them on the executors' disks.
 
     :param found: has the column ``misfits``.
-    :param rows: aggregate of the number of rows, in SQL.
-    :param more: further facts, as aggregates.
+    :param rows: aggregate of the number of rows, in SQL; ``more`` are further aggregates.
     :return: the rows and their facts, with ``rows`` and ``misfits``.
     :raises LakecdcError: the reading fails.
     """
@@ -200,10 +185,7 @@ def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) ->
 
 
 def apart(found: DataFrame, facts: Row) -> LogRows:
-    """Return the rows of :func:`judged` that fit and those that do not.
-
-    :param facts: of :func:`kept_on_disk`.
-    """
+    """Return the rows of :func:`judged` that fit and those that do not, with the facts of :func:`kept_on_disk`."""
     misfits = found.where("misfits IS NOT NULL") if facts["misfits"] else None
     return LogRows(Rows(fitting(found)), misfits, facts["rows"])
 
@@ -211,10 +193,9 @@ def apart(found: DataFrame, facts: Row) -> LogRows:
 def defaults(
     columns: Iterable[TextColumn], texts: Mapping[str, str | None], convert: Convert, table: str
 ) -> dict[str, Any]:
-    """Return defaults of columns, by column, as Python has them.
+    """Convert default values of columns to Python.
 
     :param texts: by column.
-    :param table: the target.
     :raises InputError: a default does not fit its column.
     """
     import pyarrow as pa
@@ -239,27 +220,24 @@ def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
 
 
 def reloads(spec: JobSpec, target: Target) -> bool:
-    """Whether a table's full load takes the place of rows that it holds, and so must come in one part."""
+    """Whether a table's full load replaces rows, and so must be one commit."""
     return isinstance(spec.options, IngestOptions) and spec.options.reloads(target.table)
 
 
 def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Position]:
-    """Return the positions that a run goes on from; a table that is loaded anew goes on from none."""
+    """Return the positions that a run continues from; a reloaded table has none."""
     return {t.table: positions[t.table] for t in spec.targets if t.table in positions and not reloads(spec, t)}
 
 
 def cause(error: Exception) -> str:
-    """Return the line of a failed task's trace that tells what happened."""
+    """Return the line of a failed task's trace that says what happened."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
     return (told or lines)[0].rstrip(".")
 
 
 def full_load_needed(what: str, table: str) -> InputError:
-    """Return the error of a table whose position cannot be gone on from.
-
-    :param what: why.
-    """
+    """Create the error for a table that cannot continue from its position, and why."""
     return InputError(
         f"{what}: a full load is needed.",
         table=table,

@@ -1,12 +1,11 @@
-"""Which files a table has read: fingerprints in its position, and in a table beside it once they are many.
+"""Remember which files a table has read: fingerprints in its position, and many of them in a table beside it.
 
-The table beside, ``<table>_lakecdc_files``, holds chapters of fingerprints, each with the chapter before it. The
-position names the newest chapter, so that chapters of interrupted, overtaken or rolled-back runs are on no chain that
-anybody follows. Ingestion only ever adds chapters. Where files are to be forgotten that are gone from the source, it
-begins a new chain without them, and ``clean_side_tables`` removes the one before once no snapshot stands on it.
+The side table ``<table>_lakecdc_files`` has chapters of fingerprints, each linked to the previous one. The position
+names the newest chapter, so chapters of interrupted, overtaken or rolled-back runs are on no used chain. Ingestion only
+adds chapters. To forget files that are gone from the source it begins a new chain without them, and
+``clean_side_tables`` removes the former one once no snapshot uses it.
 
-Only what was read under the source's present paths can be told to be gone: what was read under others is set apart
-at the end of every chain, and stays.
+Only files read under the source's present paths can be known to be gone: others are kept at the end of every chain.
 """
 
 from __future__ import annotations
@@ -43,16 +42,15 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Memory:
-    """What a table has read.
+    """Files that a table has read.
 
     :param recent: fingerprints in its position.
-    :param chapter: newest chapter in the table beside it; empty if there is none.
-    :param older: fingerprints of that chapter and those before it, as far as the last one that lasts.
-    :param count: files read so far.
-    :param paths: fingerprint of the paths that ``recent`` and ``older`` were read under; empty if they were several, or
-        nobody has noted them.
+    :param chapter: newest chapter in the side table; empty if there is none.
+    :param older: fingerprints of that chapter and earlier ones, up to ``lasts``.
+    :param count: number of files read.
+    :param paths: fingerprint of the paths of ``recent`` and ``older``; empty if several or unknown.
     :param lasts: newest of the chapters that are never shortened; empty if there is none.
-    :param lasting: fingerprints of that chapter and those before it.
+    :param lasting: fingerprints of that chapter and earlier ones.
     """
 
     recent: frozenset[str] = frozenset()
@@ -69,7 +67,7 @@ class Memory:
         return self.recent | self.older | self.lasting
 
     def offsets(self) -> dict[str, object]:
-        """As it stands in a position."""
+        """Return the entries of a position."""
         found: dict[str, object] = {"seen": "".join(sorted(self.recent)), "count": self.count}
         told = {"chapter": self.chapter, "paths": self.paths, "lasts": self.lasts}
         return found | {name: value for name, value in told.items() if value}
@@ -77,11 +75,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a source shows.
+    """Files that a source shows.
 
-    :param paths: fingerprint of the paths that it was listed by.
-    :param files: fingerprints of all files that are there; empty where none is to be forgotten.
-    :param forget_above: how many files that are gone may be remembered before they are forgotten; 0: all.
+    :param paths: fingerprint of the listed paths.
+    :param files: fingerprints of all existing files; empty if none is to be forgotten.
+    :param forget_above: number of gone files above which they are forgotten; 0 means never.
     """
 
     paths: str
@@ -91,10 +89,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Fingerprints that are written at once.
+    """Fingerprints written at once.
 
-    :param previous: the chapter before it; empty if it is the first one.
-    :param instead: newest chapter of the chain that it takes the place of; empty if it goes on from ``previous``.
+    :param previous: the chapter before it; empty for the first one.
+    :param instead: newest chapter of the chain that it replaces; empty if it continues ``previous``.
     """
 
     previous: str
@@ -103,13 +101,13 @@ class Chapter:
 
     @property
     def name(self) -> str:
-        """The same for the same files in the same place, so that a run made again writes nothing twice."""
+        """Return a name that is equal for equal files and links, so that a repeated run writes nothing twice."""
         text = "".join((self.instead, self.previous, *sorted(self.files)))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def fingerprint(name: str) -> str:
-    """Return a file's name in few characters."""
+    """Shorten a file's name."""
     digest = hashlib.blake2b(name.encode(), digest_size=_BYTES).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -121,10 +119,7 @@ def recent(position: Position) -> frozenset[str]:
 
 
 def recall(spark: SparkSession, catalog: str, table: str, position: Position | None) -> Memory:
-    """Return what a position says has been read.
-
-    :raises InputError: if the table beside does not hold a chapter any more.
-    """
+    """Return the files of a position; raise an :class:`InputError` if the side table lacks a chapter."""
     if position is None:
         return Memory()
     if "files" in position.offsets:
@@ -148,10 +143,7 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
 
 
 def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory, list[Chapter]]:
-    """Return the memory with further files, and the chapters that have to be written before a position names them.
-
-    :param names: of files that the source shows and the memory lacks.
-    """
+    """Return the memory with further files, and the chapters to write before a position names them."""
     new = frozenset(fingerprint(name) for name in names)
     if not new:
         return memory, []
@@ -171,7 +163,7 @@ def extended(memory: Memory, names: Iterable[str], shown: Shown) -> tuple[Memory
 
 
 def _under(shown: Shown, memory: Memory) -> tuple[Memory, list[Chapter]]:
-    """Return the memory as one of today's paths: what was read under others lasts, as nobody can tell what is gone."""
+    """Return the memory for today's paths; files of other paths last, because it is unknown which are gone."""
     if memory.paths == shown.paths or not memory.count:
         return replace(memory, paths=shown.paths), []
     if not shown.forget_above:
@@ -182,10 +174,7 @@ def _under(shown: Shown, memory: Memory) -> tuple[Memory, list[Chapter]]:
 
 
 def chain(chapters: Mapping[str, Chapter], newest: str) -> list[str]:
-    """Names of a chapter and those before it; none if there is no newest.
-
-    :raises KeyError: if one of them is not there.
-    """
+    """Return the names of a chapter and the earlier ones; raise a :class:`KeyError` if one is missing."""
     found = []
     while newest:
         found.append(newest)
@@ -193,19 +182,23 @@ def chain(chapters: Mapping[str, Chapter], newest: str) -> list[str]:
     return found
 
 
-def replaced(chapters: Mapping[str, Chapter], current: str, stood_on: Iterable[str]) -> set[str]:
-    """Chapters that nobody follows and no run can come to follow, since the table stands on a chain in their place.
+def replaced_chapters(
+    chapters: Mapping[str, Chapter], current: Position | None, positions: Iterable[Position | None]
+) -> set[str]:
+    """Return the chapters that no run follows or can come to follow, since the table's chain has replaced theirs.
 
-    A run that began before that chain stands on one of them, and the table's position refuses its commit. A chapter
-    that goes on from the present chain, or is to take its place, may be of a run that is about to commit: it stays.
+    A run that began before the replacement continues from one of them, and the table's position refuses its commit. A
+    chapter that continues or replaces the present chain may be of a run that is about to commit: it stays.
 
-    :param current: newest chapter that the newest snapshot with a position names.
-    :param stood_on: newest chapters that all positions name which the table can have, that one included.
-    :raises KeyError: if a chapter is not there that is on a chain.
+    :param chapters: read before the positions, see :func:`chapter_links`.
+    :param current: position of the newest snapshot with one.
+    :param positions: all positions that the table can have.
+    :raises KeyError: a chapter of a chain is missing.
     """
-    live = {name for newest in {current, *stood_on} for name in chain(chapters, newest)}
+    newest = _newest_chapter(current)
+    live = {name for each in {newest, *map(_newest_chapter, positions)} for name in chain(chapters, each)}
     found: set[str] = set()
-    left = [chapters[name].instead for name in chain(chapters, current)]
+    left = [chapters[name].instead for name in chain(chapters, newest)]
     while left:
         name = left.pop()
         # what an earlier run has removed has taken with it what it took the place of
@@ -219,20 +212,19 @@ def replaced(chapters: Mapping[str, Chapter], current: str, stood_on: Iterable[s
     return found
 
 
-def links(beside: IcebergTable) -> dict[str, Chapter]:
-    """Every chapter of a table, without its files."""
+def chapter_links(beside: IcebergTable) -> dict[str, Chapter]:
+    """Read all chapters without their files."""
     instead = "instead" if "instead" in beside.column_names else "CAST(null AS string)"
     rows = beside.spark.table(beside.sql_name).selectExpr("chapter", "previous", f"{instead} AS instead").distinct()
     return {row["chapter"]: Chapter(row["previous"], instead=row["instead"] or "") for row in rows.collect()}
 
 
-def newest_chapter(position: Position | None) -> str:
-    """Return the newest chapter that a position names; empty if none."""
+def _newest_chapter(position: Position | None) -> str:
     return str(position.offsets.get("chapter", "")) if position and position.source == "files" else ""
 
 
 def write(spark: SparkSession, catalog: str, table: str, chapters: Iterable[Chapter]) -> None:
-    """Write chapters, as far as they are not there."""
+    """Write the missing chapters."""
     name = table + SUFFIX
     for chapter in chapters:
         beside = open_if_there(spark, catalog, name) or _create(spark, catalog, name)

@@ -1,9 +1,12 @@
-"""Records of files, numbered so that the numbers rise in reading order: file, then place in the file."""
+"""Read the records of files, numbered in reading order: file, then place in the file."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -12,9 +15,12 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
+from lakecdc.iceberg.stored_files import read_head
 from lakecdc.ingest import change
 from lakecdc.ingest.engine import pieces
 from lakecdc.ingest.engine.run import Scan
+from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
+from lakecdc.ingest.formats.debezium_avro import refusal
 from lakecdc.ingest.formats.messages import from_values, place_sql
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells
@@ -33,28 +39,28 @@ _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22
 _SINK_LOOKUP = "org.apache.spark.sql.execution.streaming.sinks.FileStreamSink"
 # bytes of text that one task decodes at most, and whose keys one task folds
 _BYTES_PER_TASK, _BYTES_PER_FOLD = 512 * 1024 * 1024, 256 * 1024 * 1024
+_HEADER_READERS = 8
+# most schemas fit into the first, any schema into the last
+_HEAD_BYTES = (1 << 16, 1 << 24)
 
 
 def list_files(spark: SparkSession, paths: Sequence[str]) -> list[str]:
-    """Return the files that paths and globs name, as URIs, sorted.
-
-    :raises InputError: if a path names nothing that can be read.
-    """
-    # it warns of every glob, with a page of stack trace: no file has the glob's own name
+    """Return the files of paths and globs as sorted URIs; raise an :class:`InputError` if that fails."""
+    # it warns of every glob with a page of stack trace
     hush(spark, _SINK_LOOKUP)
     try:
         return sorted(spark.read.text(list(paths)).inputFiles())
     except Exception as error:
         raise InputError(
-            f"The files {', '.join(paths)} cannot be listed: {str(error).splitlines()[0]}",
+            f"Cannot list the files {', '.join(paths)}: {str(error).splitlines()[0]}",
             hint="Check source.path; a glob must match at least one file.",
         ) from error
 
 
 def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] | None = None) -> DataFrame:
-    """Lines of files that are not empty: ``file, value, arrival, place``.
+    """Return the nonempty lines of files: ``file, value, arrival, place``.
 
-    :param numbers: number of every file of the batch.
+    :param numbers: number of each file of the batch.
     :param files: those to read; default: all.
     """
     _refuse_long_lines(spark, files or list(numbers))
@@ -63,7 +69,7 @@ def lines(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str] 
 
 
 def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
-    """Look through files that may have lines too long for Spark, which would read one whole, whatever it takes."""
+    """Check files that may have lines too long for Spark, which would read them whole into memory."""
     planned = pieces.plan(dict.fromkeys(files, 0), spark.sparkContext.defaultParallelism, _BYTES_PER_TASK)
     suspects = planned[0].that_may_be_long() if planned else None
     if suspects is not None and suspects.tasks:
@@ -72,10 +78,7 @@ def _refuse_long_lines(spark: SparkSession, files: Sequence[str]) -> None:
 
 
 def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | None:
-    """Return the same lines, read by the tasks that decode them; None if the files are not on a local disk.
-
-    :param numbers: number of every file of the batch.
-    """
+    """Return the same lines, read by the tasks that decode them; None if the files are not on a local disk."""
     planned = pieces.plan(numbers, spark.sparkContext.defaultParallelism, _BYTES_PER_TASK)
     if planned is None:
         return None
@@ -96,12 +99,9 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
 def stretches(
     spark: SparkSession, numbers: Mapping[str, int], pattern: str, files: Sequence[str] | None = None
 ) -> DataFrame:
-    """Stretches of files that a regular expression (Java) finds; a task reads each file whole. Columns as of ``lines``.
+    """Return the parts of files that match a Java regular expression, with the columns of ``lines``.
 
-    A file that is no UTF-8 is one stretch, its bytes as they are.
-
-    :param numbers: number of every file of the batch.
-    :param files: those to read; default: all.
+    A task reads each file whole. A file that is not UTF-8 is one part, unchanged.
     """
     text = spark.read.text(_paths(files or list(numbers)), wholetext=True)
     found = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
@@ -111,27 +111,10 @@ def stretches(
     return _placed(spark, named.where("length(trim(value)) > 0"), numbers)
 
 
-def container_records(spark: SparkSession, numbers: Mapping[str, int], files: Sequence[str], schema: str) -> DataFrame:
-    """Return records of Avro's container files: columns of ``lines``, the value as JSON, and ``content``, the record.
-
-    :param numbers: number of every file of the batch.
-    :param files: those to read.
-    :param schema: the schema to read them by, JSON.
-    """
-    rows = spark.read.format("avro").option("avroSchema", schema).load(_paths(files))
-    record = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("content")
-    placed = rows.select(record, *_where()).withColumn("value", F.to_json("content", {"ignoreNullFields": "false"}))
-    return _placed(spark, placed, numbers, "content")
-
-
 def cells_of_files(
     spark: SparkSession, numbers: Mapping[str, int], source: FilesSource, known: Mapping[str, str]
 ) -> Cells:
-    """Return the rows of files, their columns told apart.
-
-    :param numbers: number of every file of the batch.
-    :param known: types of the table's columns.
-    """
+    """Return the rows of numbered files, split into columns; ``known`` has the types of the table's columns."""
     if source.format == "parquet":
         return _parquet(spark, numbers)
     if source.format == "xml":
@@ -150,7 +133,9 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
     def read(files: Sequence[str] | None = None) -> DataFrame:
         pattern = delimited.record_pattern(settings)
         found = stretches(spark, numbers, pattern, files) if settings.multiline else lines(spark, numbers, files)
-        return _without(found, settings.comment) if settings.comment else found
+        # what is not text is not a comment
+        is_comment = F.col("value").startswith(settings.comment) & F.is_valid_utf8("value")
+        return found.where(~is_comment) if settings.comment else found
 
     if not settings.header:
         return from_values(read())
@@ -159,21 +144,11 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
     for row in read().groupBy("file").agg(header.alias("header"), F.is_valid_utf8(header).alias("is_text")).collect():
         if not row["is_text"]:
             raise InputError(
-                f"The header of {row['file']} is no UTF-8.", hint="Convert the file, such as with iconv -t UTF-8."
+                f"The header of {row['file']} is not UTF-8.", hint="Convert the file, such as with iconv -t UTF-8."
             )
         groups.setdefault(row["header"], []).append(row["file"])
     frames = [delimited.with_header(from_values(read(sorted(files))), h) for h, files in sorted(groups.items())]
-    if not frames:
-        return from_values(read())
-    first = frames[0]
-    for other in frames[1:]:
-        first = first.unionAll(other)
-    return first
-
-
-def _without(records: DataFrame, comment: str) -> DataFrame:
-    """Return records that do not begin as comments do; what is no text is none."""
-    return records.where(~F.col("value").startswith(comment) | ~F.is_valid_utf8("value"))
+    return reduce(lambda a, b: a.unionAll(b), frames) if frames else from_values(read())
 
 
 def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
@@ -185,7 +160,7 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
             _refuse_damaged(spark, name)
         raise InputError(
             f"The Parquet files cannot be read together: {said}",
-            hint="Take out what is none. Where their types differ, feed the older files first, with a path or "
+            hint="Remove files that are not Parquet. If their types differ, feed the older files first, with a path or "
             "max_files_per_run of their own.",
         ) from error
     cells = F.struct(*[F.col(quoted_column(name)) for name in rows.columns]).alias("cells")
@@ -194,12 +169,12 @@ def _parquet(spark: SparkSession, numbers: Mapping[str, int]) -> Cells:
 
 
 def _refuse_damaged(spark: SparkSession, name: str) -> None:
-    """Find out whether a Parquet file can be read at all; Spark does not name the one of many that cannot."""
+    """Raise an error if a Parquet file cannot be read; Spark does not name the damaged one of many."""
     try:
         spark.read.parquet(*_paths([name]))
     except Exception as error:
         raise InputError(
-            f"The Parquet file {name} cannot be read: {_said(error)}", hint="Mend it, or take it out of the folder."
+            f"The Parquet file {name} cannot be read: {_said(error)}", hint="Repair it, or remove it from the folder."
         ) from error
 
 
@@ -209,7 +184,7 @@ def _said(error: Exception) -> str:
 
 
 def _where() -> list[Column]:
-    """Where Spark's reader stands: file, split and record in the task."""
+    """Return the place of a record: file, split and number in the task."""
     split = F.shiftright(F.input_file_block_start(), _SPLIT_UNIT)
     record = F.monotonically_increasing_id()
     return [F.input_file_name().alias("file"), split.alias("split"), record.alias("record")]
@@ -220,7 +195,7 @@ def _placed(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int],
 
 
 def _arranged(spark: SparkSession, records: DataFrame, numbers: Mapping[str, int], *more: str) -> DataFrame:
-    """Return records with ``arrival``, and what is named."""
+    """Return ``arrival`` and further columns of records."""
     arrival = (
         f"shiftleft(number, {_SPLIT_BITS + _RECORD_BITS}) + shiftleft(CAST(split AS bigint), {_RECORD_BITS}) "
         f"+ (record & {(1 << _RECORD_BITS) - 1}L) AS arrival"
@@ -234,6 +209,61 @@ def _numbered(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
 
 
 def _paths(files: Sequence[str]) -> list[str]:
-    """URIs as Spark's readers take paths: not encoded, and without the signs of globs."""
+    """Convert URIs to paths for Spark's readers: decoded, with the signs of globs escaped."""
     escapes = str.maketrans({sign: f"\\{sign}" for sign in "\\[]{}*?"})
     return [unquote(name).translate(escapes) for name in files]
+
+
+def container_messages(spark: SparkSession, numbers: Mapping[str, int]) -> DataFrame:
+    """Return the records of Avro container files as messages in Debezium's JSON with its schema.
+
+    So the quarantine can replay them without the file. The records are decoded by Spark's reader.
+
+    :param numbers: number of each file of the batch.
+    :raises InputError: a file is not a container, or its schema cannot be used.
+    """
+    with ThreadPoolExecutor(_HEADER_READERS) as pool:
+        texts = list(pool.map(lambda name: _schema_text(spark, name), numbers))
+    groups: dict[str, list[str]] = {}
+    for name, text in zip(numbers, texts, strict=True):
+        groups.setdefault(text, []).append(name)
+    frames = [_container_messages(spark, numbers, files, _schema(text, files[0])) for text, files in groups.items()]
+    return reduce(lambda a, b: a.unionAll(b), frames)
+
+
+def _container_messages(
+    spark: SparkSession, numbers: Mapping[str, int], files: list[str], schema: AvroSchema
+) -> DataFrame:
+    rows = spark.read.format("avro").option("avroSchema", schema.text).load(_paths(files))
+    record = F.struct(*[F.col(quoted_column(name)) for name in rows.columns])
+    payload = F.to_json(schema.plain(record), {"ignoreNullFields": "false"})
+    raw = F.concat(F.lit(f'{{"schema":{schema.connect},"payload":'), payload, F.lit("}"))
+    return from_values(_placed(spark, rows.select(raw.alias("value"), *_where()), numbers))
+
+
+def _schema(text: str, file: str) -> AvroSchema:
+    try:
+        schema = read_schema(text)
+    except ValueError as error:
+        raise InputError(f"The schema of the file {file} cannot be used: {error}.") from error
+    reason = refusal(schema)
+    if reason:
+        raise InputError(f"The schema of the file {file} cannot be used: {reason}")
+    return schema
+
+
+def _schema_text(spark: SparkSession, name: str) -> str:
+    """Return the schema in a file's header; raise an :class:`InputError` without one."""
+    import fastavro
+
+    problem: Exception | None = None
+    for size in _HEAD_BYTES:
+        head = read_head(spark, name, size)
+        try:
+            return str(fastavro.reader(io.BytesIO(head)).metadata["avro.schema"])
+        except Exception as error:
+            problem = error
+    raise InputError(
+        f"The file {name} is not an Avro container: {problem!r}.",
+        hint="Remove it from source.path; files of debezium-avro contain their schema.",
+    )

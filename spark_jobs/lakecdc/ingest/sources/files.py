@@ -1,11 +1,14 @@
-"""Change events or rows in files: each file is read once per table, in order of the files' names."""
+"""Read change events or rows from files: each file once per table, in order of the files' names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
@@ -17,11 +20,9 @@ from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
-from lakecdc.ingest.sources.avro_files import container_messages
-from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
-from lakecdc.ingest.sources.file_records import cells_of_files, lines, list_files, scan_of_lines
-from lakecdc.ingest.sources.message_batches import known_of, table_batch, with_read_through
+from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _EPOCH = 1
 _IDENTITY = "files"
+_SLASHES = re.compile(r"^([\w+.-]+):/+")
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Files:
@@ -43,15 +45,37 @@ def open_source(spark: SparkSession, spec: JobSpec) -> Files:
 
 
 @dataclass
-class _Feed:
-    """One table and the files that it reads.
+class Queue:
+    """Unread files of a table as URIs in reading order, the first ``taken`` of them in the current batch."""
 
-    :param position: where it stands.
-    :param recorded: where the batch ends in which a run was interrupted, until that has been repeated.
-    :param memory: files that it has read; None until it is asked.
-    :param extended: the same with the files of the batch under way.
-    :param queue: files that it takes up in this run; None until it is asked.
-    :param count: files that it had read before this run.
+    files: list[str]
+    taken: int = 0
+
+    def take(self, sizes: Mapping[str, int], most_bytes: int) -> list[str]:
+        """Return the next batch: at least one file, and as many as fit into ``most_bytes``, unless that is 0."""
+        total = self.taken = 0
+        for name in self.files:
+            total += sizes.get(name, 0)
+            if self.taken and most_bytes and total > most_bytes:
+                break
+            self.taken += 1
+        return self.files[: self.taken]
+
+    def done(self) -> None:
+        """Remove the applied batch."""
+        del self.files[: self.taken]
+        self.taken = 0
+
+
+@dataclass
+class _Feed:
+    """A table during a run.
+
+    :param recorded: end of an interrupted batch, until that has been repeated.
+    :param memory: files that it has read; None until loaded.
+    :param extended: the same with the files of the current batch.
+    :param queue: files to read in this run; None until known.
+    :param count: files read before this run.
     """
 
     position: Position | None
@@ -63,26 +87,21 @@ class _Feed:
     count: int = 0
 
 
-class Files:
-    """The files that a spec's paths name, as an ingest source."""
+class Files(BatchSource):
+    """Files as an ingest source."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec, source: FilesSource) -> None:
-        self.spark, self.spec, self.source = spark, spec, source
-        self.refused: Mapping[str, Exception] = {}
-        self.given_up: Mapping[str, Exception] = {}
-        self.facts: Mapping[str, object] = {}
+        super().__init__(spark, spec)
+        self.source = source
         self._feeds: dict[str, _Feed] = {}
         self._files: list[str] = []
         self._sizes: dict[str, int] = {}
         self._shown: Shown | None = None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """List the files and find out which of them each table has not seen.
-
-        :raises InputError: if a path names nothing that can be read.
-        """
+        """List the files; see :class:`lakecdc.ingest.batch.IngestSource`."""
         self.refused = {
-            table: InputError(f"It has been fed from a source of type {position.source!r}.", table=table)
+            table: InputError(f"It was fed from a source of type {position.source!r}.", table=table)
             for table, position in positions.items()
             if position and position.source != "files"
         }
@@ -90,10 +109,7 @@ class Files:
         self._files = list_files(self.spark, self.source.paths)
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Micro-batches of at most ``max_batch_bytes`` until every table has seen the files, or ``max_files_per_run``.
-
-        Where a run was interrupted, a round before them repeats the files of the interrupted batch.
-        """
+        """Yield micro-batches; if a run was interrupted, the first round repeats the interrupted batch."""
         if any(feed.recorded for feed in self._feeds.values()):
             yield self._round(set(self._feeds))
             for feed in self._feeds.values():
@@ -111,26 +127,17 @@ class Files:
                     batches.append(self._batch(target))
                 except Exception as error:
                     self.failed(target.table, error)
-                    self.refused = {**self.refused, target.table: error}
+                    self.refused[target.table] = error
         return batches
 
     def applied(self, table: str, position: Position) -> None:
-        """Remember where the table stands."""
         feed = self._feeds[table]
         feed.position, feed.memory = position, feed.extended
         if feed.queue:
             feed.queue.done()
 
     def failed(self, table: str, error: Exception) -> None:
-        """Leave the table out from now on."""
         self._feeds[table].failed = True
-
-    def finish_round(self) -> None:
-        """Let go of what the round kept in memory."""
-        self.spark.catalog.clearCache()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _batch(self, target: Target) -> Batch:
         feed, catalog = self._feeds[target.table], self.spec.catalog.name
@@ -144,7 +151,7 @@ class Files:
             if not self.spec.options.dry_run:
                 write(self.spark, catalog, target.table, chapters)
         else:
-            # what it forgot is forgotten, whatever the source shows by now
+            # the batch forgets what it forgot before, whatever the source shows now
             feed.extended = recall(self.spark, catalog, target.table, feed.recorded)
             new = self._files_again(target.table, memory, feed.extended)
         read_through = feed.position.read_through if feed.position else None
@@ -162,53 +169,43 @@ class Files:
             told = long_line(error)
             if told is None:
                 raise
-            hint = "Take the file out of source.path, or correct it: a line is a message."
+            hint = "Remove the file from source.path, or correct it: each line is a message."
             raise InputError(told, table=target.table, hint=hint) from error
         batch = table_batch(target, found, with_read_through(after, found.newest), facts)
-        # rows that arrival alone puts in order lie above all that came before
+        # rows ordered by arrival alone are above everything before
         in_order = self.source.has_rows and self.source.order_by is None
         return replace(batch, source=replace(batch.source, in_order=in_order))
 
     def _new_files(self, feed: _Feed, memory: Memory) -> list[str]:
-        """Return the files of a table's batch, in order of their names."""
         if not feed.queue:
-            seen = memory.all
-            feed.queue = self._queue([name for name in self._files if fingerprint(name) not in seen])
+            seen, most = memory.all, self.source.max_files_per_run or None
+            feed.queue = Queue([name for name in self._files if fingerprint(name) not in seen][:most])
+            unknown = [name for name in feed.queue.files if name not in self._sizes]
+            if self.source.max_batch_bytes and len(feed.queue.files) > 1 and unknown:
+                self._sizes |= sizes(self.spark, self.source.paths, unknown)
         return feed.queue.take(self._sizes, self.source.max_batch_bytes)
 
     def _files_again(self, table: str, memory: Memory, recorded: Memory) -> list[str]:
-        """Return the files of an interrupted batch.
-
-        :param recorded: the memory as it was to be then.
-        :raises InputError: if one of them is gone.
-        """
+        """Return the files of an interrupted batch; raise an :class:`InputError` if one is gone."""
         wanted = recorded.all - memory.all
         again = [name for name in self._files if fingerprint(name) in wanted]
         if len(again) < len(wanted):
             raise InputError(
-                f"An interrupted run has written {len(wanted)} files to the history table and not to this one, and "
-                f"{len(wanted) - len(again)} of them are no longer there.",
+                f"An interrupted run wrote {len(wanted)} files to the history table but not to this one, and "
+                f"{len(wanted) - len(again)} of them are gone.",
                 table=table,
                 hint="Put the files back, then run again.",
             )
         return again
 
     def _listing(self) -> Shown:
-        """Return what the source has shown in this run; nothing can be told to be gone while a path shows no file."""
+        """Return what the source shows in this run; no file counts as gone while one of several paths shows none."""
         if self._shown is None:
-            paths, bound = self.source.paths, self.source.forget_gone_files
-            told = bound and (len(paths) == 1 or all(list_files(self.spark, [path]) for path in paths))
-            files = frozenset(fingerprint(name) for name in self._files) if told else frozenset[str]()
-            self._shown = Shown(fingerprint("\n".join(sorted(paths))), files, bound if told else 0)
+            paths, most = self.source.paths, self.source.forget_gone_files
+            is_complete = most and (len(paths) == 1 or all(list_files(self.spark, [path]) for path in paths))
+            files = frozenset(map(fingerprint, self._files)) if is_complete else frozenset[str]()
+            self._shown = Shown(fingerprint("\n".join(sorted(paths))), files, most if is_complete else 0)
         return self._shown
-
-    def _queue(self, new: list[str]) -> Queue:
-        """Return what a table takes up in this run."""
-        found = Queue(new[: self.source.max_files_per_run or None])
-        unknown = [name for name in found.files if name not in self._sizes]
-        if self.source.max_batch_bytes and len(found.files) > 1 and unknown:
-            self._sizes |= sizes(self.spark, self.source.paths, unknown)
-        return found
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
@@ -218,11 +215,11 @@ class Files:
         known = replace(self._known(target), high_order=high)
         name = self.source.format
         if name == "debezium-avro":
-            # records of container files come as what they say in JSON
+            # container files' records are converted to JSON
             name = "debezium-json"
         elif self.source.records == "value":
             known = replace(known, scan=scan_of_lines(self.spark, numbers))
-        # what no table can be told of is kept once, with the first
+        # messages that belong to no table are quarantined once, with the first
         adopt = target == self.spec.targets[0]
         try:
             return decode(partial(self._messages, numbers), name, target, reading, known, adopt=adopt)
@@ -233,7 +230,7 @@ class Files:
             raise InputError(
                 f"A file was changed while it was read. {cut}",
                 table=target.table,
-                hint="Put it back as it was and run again; write files elsewhere and rename them into place.",
+                hint="Restore it and run again; write files elsewhere and rename them into place.",
             ) from error
 
     def _messages(self, numbers: Mapping[str, int]) -> DataFrame:
@@ -252,5 +249,28 @@ class Files:
 
 
 def row_reading(source: FilesSource) -> RowReading:
-    """How rows of the source's files are read."""
+    """Return how rows of the source's files are read."""
     return RowReading(_EPOCH, source.order_by, timestamp_format=source.timestamp_format)
+
+
+def sizes(spark: SparkSession, paths: Sequence[str], files: Sequence[str]) -> dict[str, int]:
+    """Return the stored bytes of files by URI; ``paths`` are paths and globs that list them."""
+    try:
+        return {name: os.path.getsize(_local(name)) for name in files}
+    except OSError:
+        found = spark.read.format("binaryFile").load(list(paths)).select("path", "length").collect()
+    lengths = {_plain(row["path"]): int(row["length"]) for row in found}
+    return {name: lengths.get(_plain(unquote(name)), 0) for name in files}
+
+
+def _local(uri: str) -> str:
+    """Return a file's path; raise :class:`OSError` if it is not on this machine."""
+    path = _plain(unquote(uri))
+    if not path.startswith("file:/"):
+        raise FileNotFoundError(uri)
+    return path.removeprefix("file:")
+
+
+def _plain(path: str) -> str:
+    """Return a URI with one slash: Spark writes some as ``file:/a`` and others as ``file:///a``."""
+    return _SLASHES.sub(r"\1:/", path)

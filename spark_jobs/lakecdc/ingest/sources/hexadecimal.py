@@ -1,4 +1,4 @@
-"""Bytes of texts of hexadecimal digits, as databases write them, for all rows at once."""
+"""Decode hexadecimal texts, as databases write bytes, for all rows at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ if TYPE_CHECKING:
 
 
 def octets(texts: pa.Array, prefix: int = 0) -> pa.Array:
-    """Return the bytes of texts.
+    """Return the bytes of texts that have ``prefix`` characters before the digits.
 
-    :param prefix: characters before the digits of each text.
-    :raises ValueError: a text has anything but pairs of digits, which no database writes.
+    :raises ValueError: a text has anything but pairs of digits.
     """
     import numpy as np
     import pyarrow as pa

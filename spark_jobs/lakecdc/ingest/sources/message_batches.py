@@ -1,4 +1,4 @@
-"""What every source of messages does with a decoded batch."""
+"""What sources of messages and rows have in common."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.tables import own_columns
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.engine.decoded import Decoded
@@ -21,30 +24,38 @@ if TYPE_CHECKING:
 
 
 # names of other source tables in a report
-_MOST_TOLD = 20
+_MOST_NAMED = 20
 
 
-def known_types(table: IcebergTable | None, target: Target) -> dict[str, str]:
-    """Spark SQL types of a target's columns by the source's names, but lakecdc's own; empty for no table."""
-    if table is None:
-        return {}
-    own = {name for name, _, _ in own_columns(target)}
-    types = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
-    return known_source_types(target, types)
+class BatchSource:
+    """State of an ingest source that keeps nothing open; see :class:`lakecdc.ingest.batch.IngestSource`."""
 
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        self.spark, self.spec = spark, spec
+        self.refused: dict[str, Exception] = {}
+        self.given_up: Mapping[str, Exception] = {}
+        self.facts: Mapping[str, object] = {}
 
-def _key(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
-    """Return a table's key columns by the source's names."""
-    return tuple(known_source_types(target, dict.fromkeys(table.identifier_columns, ""))) if table else ()
+    def finish_round(self) -> None:
+        """Free what the round cached."""
+        self.spark.catalog.clearCache()
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def known_of(table: IcebergTable | None, target: Target) -> Known:
-    """Return what a target's table tells of a batch for it, but for how far its source has come."""
-    return Known(known_types(table, target), partition_by=partition_transforms(table, target), key=_key(table, target))
+    """Return what a target's table tells about a batch: types and key by the source's names, partition transforms."""
+    if table is None:
+        return Known({}, partition_by=target.partition_by)
+    own = {name for name, _, _ in own_columns(target)}
+    types = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}
+    key = tuple(known_source_types(target, dict.fromkeys(table.identifier_columns, "")))
+    return Known(known_source_types(target, types), partition_by=partition_transforms(table, target), key=key)
 
 
 def partition_transforms(table: IcebergTable | None, target: Target) -> tuple[str, ...]:
-    """Partition transforms in SQL that a target's new files have or, as long as there is no table, will have."""
+    """Return the partition transforms, in SQL, of a target's new files; without a table those that it will have."""
     if table is None:
         return target.partition_by
     return tuple(definition.partition_expressions(table, definition.current_spec_id(table)))
@@ -59,11 +70,7 @@ def with_read_through(position: Position, newest: datetime | None) -> Position:
 
 
 def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
-    """Return the batch of one table.
-
-    :param after: where the source stands after it.
-    :param facts: the source's own numbers for the report.
-    """
+    """Make a batch for a table that ends at ``after``, with the source's numbers for the report."""
     lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
     return Batch(
         target,
@@ -83,7 +90,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
                 "events": found.events,
                 "decoded_by": found.engine,
                 "source_lag_seconds": round(lag, 3) if lag is not None else None,
-                **({"other_tables": found.others[:_MOST_TOLD]} if found.others else {}),
+                **({"other_tables": found.others[:_MOST_NAMED]} if found.others else {}),
             },
         ),
     )

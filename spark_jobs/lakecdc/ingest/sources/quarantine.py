@@ -1,6 +1,6 @@
-"""The quarantine as a source: its messages are decoded again, with the order keys they had.
+"""Replay quarantined messages with their original order keys.
 
-The targets' positions stay where they are; what is older than the stored row or a remembered delete changes nothing.
+The targets' positions do not move; what is older than the stored row or a remembered delete changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
-from lakecdc.ingest.sources.message_batches import known_of, table_batch
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
 from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
@@ -42,15 +42,13 @@ if TYPE_CHECKING:
 _REASONS = 5
 
 
-class Quarantine:
-    """The quarantined messages of a spec's targets, as an ingest source."""
+class Quarantine(BatchSource):
+    """The quarantined messages of a spec's targets as an ingest source."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.options, ReplayQuarantineOptions)
-        self.spark, self.spec, self.options = spark, spec, spec.options
-        self.refused: Mapping[str, Exception] = {}
-        self.given_up: Mapping[str, Exception] = {}
-        self.facts: Mapping[str, object] = {}
+        super().__init__(spark, spec)
+        self.options = spec.options
         self._positions: dict[str, Position] = {}
         self._entered: dict[str, tuple[DataFrame, str]] = {}
         self._told: dict[str, Counter[str]] = {}
@@ -60,16 +58,16 @@ class Quarantine:
         self._registry = Registry(settings) if settings else None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Take the targets in that have been fed from this source."""
+        """Refuse targets that were never fed, and note the positions of the others."""
         self.refused = {
-            name: InputError("It has not been fed yet, so nothing of it is in quarantine.", table=name)
+            name: InputError("It was never fed, so none of its messages are in quarantine.", table=name)
             for name, position in positions.items()
             if position is None
         }
         self._positions = {name: position for name, position in positions.items() if position is not None}
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Yield a round for each epoch that messages of a table wait from; rows kept themselves have their own."""
+        """Yield a round for each epoch of a table's messages; quarantined rows have rounds of their own."""
         waiting = {t.table: self._epochs(t) for t in self.spec.targets if t.table in self._positions}
         for turn in range(max(map(len, waiting.values()), default=0)):
             fed = [t for t in self.spec.targets if turn < len(waiting.get(t.table, ())) and t.table in self._positions]
@@ -82,16 +80,9 @@ class Quarantine:
             quarantine.release(self._tables[table], table, entered, epoch)
 
     def failed(self, table: str, error: Exception) -> None:
-        """Its messages stay."""
+        """Leave its messages in quarantine."""
         self._entered.pop(table, None)
         self._positions.pop(table, None)
-
-    def finish_round(self) -> None:
-        """Let go of what the round kept in memory."""
-        self.spark.catalog.clearCache()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _epochs(self, target: Target) -> list[tuple[str, bool]]:
         name = quarantine.table_name(self.options, target.table)
@@ -121,12 +112,12 @@ class Quarantine:
         return replace(batch, source=replace(batch.source, stays=partial(self._stays, target.table)))
 
     def _stays(self, table: str, places: DataFrame) -> None:
-        """Keep what is rejected again."""
+        """Keep messages that are rejected again."""
         entered, epoch = self._entered[table]
         self._entered[table] = entered.join(places, "place", "left_anti").localCheckpoint(), epoch
 
     def _reasons(self, table: str, rejected: DataFrame) -> dict[str, int]:
-        """Return the most frequent reasons why messages stay, each with their number."""
+        """Return the most frequent reasons of messages that stay, with their numbers."""
         told = self._because.setdefault(table, Counter())
         told.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
         return dict(told.most_common(_REASONS))
@@ -134,10 +125,8 @@ class Quarantine:
     def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
         table = open_target(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
-        infinity = getattr(self.spec.source, "infinity", TableNow.infinity)
-        known = known_of(table, target)
-        now = TableNow(known.types, known.key, remembered(table), infinity)
-        return decode_kept(rows, target, now)
+        infinity, known = getattr(self.spec.source, "infinity", TableNow.infinity), known_of(table, target)
+        return decode_kept(rows, target, TableNow(known.types, known.key, remembered(table), infinity))
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
@@ -155,7 +144,7 @@ class Quarantine:
         known = replace(known, high_order=position.high_order)
         name: str = source.format  # type: ignore[union-attr]
         if name == "debezium-avro" and self._registry is None:
-            # records of container files are kept as what they say in JSON
+            # container files' records are quarantined as JSON
             name = "debezium-json"
         return decode(lambda: messages, name, target, reading, known)
 

@@ -25,7 +25,7 @@ FILES = {"type": "files", "path": "/data/*"}
         ({"format": "csv", "csv": {"header": False}}, "header or names"),
         ({"format": "csv", "csv": {"names": ["a"]}}, "header or names"),
         ({"format": "csv", "csv": {"delimeter": ";"}}, "delimiter"),
-        ({"format": "parquet", "records": "kafka"}, "no dumped records"),
+        ({"format": "parquet", "records": "kafka"}, "source.records is not supported"),
     ],
 )
 def test_refused(source: dict[str, Any], message: str) -> None:

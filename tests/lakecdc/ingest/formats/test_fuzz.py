@@ -28,7 +28,7 @@ from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_values
 from lakecdc.ingest.sources import file_records
-from lakecdc.ingest.sources.avro_files import container_messages
+from lakecdc.ingest.sources.file_records import container_messages
 from lakecdc.model.order import arrival_of
 from tests.lakecdc.ingest.by_spark import made_by
 from tests.lakecdc.ingest.formats.avro import Document, Record, Schemas, decode_avro, envelope_schema, key_schema

@@ -151,7 +151,7 @@ def test_files_that_tell_a_key(source: dict[str, str], tells: bool) -> None:
     if tells:
         parse_source(document, (KEYLESS,))
     else:
-        with pytest.raises(SpecError, match="do not tell one"):
+        with pytest.raises(SpecError, match="do not contain one"):
             parse_source(document, (KEYLESS,))
 
 

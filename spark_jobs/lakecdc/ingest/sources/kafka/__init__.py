@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
-    """Open the Kafka source of an ingest spec.
-
-    :raises InputError: if the reader's library is missing.
-    :raises SpecError: if a secret reference cannot be resolved.
-    """
+    """Open the Kafka source of an ingest spec; raise an error if its client or a secret is missing."""
     from lakecdc.ingest.sources.kafka.source import KafkaIngest
 
     assert isinstance(spec.source, KafkaSource)
@@ -31,20 +27,14 @@ def open_source(spark: SparkSession, spec: JobSpec) -> KafkaIngest:
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """Return the topics that the source wants.
-
-    :raises LakecdcError: if the cluster does not answer.
-    """
+    """Return the topics that the source reads."""
     assert isinstance(spec.source, KafkaSource)
     with closing(open_reader(spark, spec.source)) as reader:
-        return list(reader.cluster.topics(spec.source.wants))
+        return list(reader.topics(spec.source.wants))
 
 
 def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
-    """Open what asks the cluster and reads it.
-
-    :raises LakecdcError: see :func:`open_source`.
-    """
+    """Open the client of the cluster; see :func:`open_source`."""
     settings, servers = resolve(source.settings, "source.settings"), {"bootstrap.servers": source.bootstrap_servers}
     if source.reader == "spark":
         from lakecdc.ingest.sources.kafka.spark_reader import SparkReader
@@ -56,7 +46,7 @@ def open_reader(spark: SparkSession, source: KafkaSource) -> Reader:
     except ImportError as error:
         raise InputError(
             f"The Kafka client cannot be imported: {error}.",
-            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark'), or take Spark's "
+            hint="Install confluent-kafka where driver and executors run (it is in the extra 'spark'), or use Spark's "
             'own client: "reader": "spark".',
         ) from error
     return LibrdkafkaReader(spark, {**settings, **servers})

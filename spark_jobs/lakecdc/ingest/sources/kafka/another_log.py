@@ -1,4 +1,4 @@
-"""Topics that go on while the database behind them has another log."""
+"""Detect topics whose connector follows another log of the database, such as a restored one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def refuse_another_log(progress: Progress, read_through: str | None, found: Decoded, target: Target) -> None:
-    """Refuse events that stand lower in the source's log than ones before them in their partition, although newer.
+    """Refuse events that are newer than earlier ones of their partition but have lower positions in the source's log.
 
-    A connector that follows its database to another server, or to a restored one, goes on in the same topics with
-    positions of another log. By them its changes would be older than what the table holds, and be dropped. An event
-    that is only sent again is not newer than everything read before.
+    A connector that follows its database to another or restored server continues in the same topics with positions of
+    another log, by which its changes would be taken for old ones and dropped. An event that is merely sent again is
+    not newer than everything read before.
 
     :param progress: before the batch.
     :param read_through: newest source time before it, ISO-8601; None if there is none.
@@ -37,17 +37,16 @@ def refuse_another_log(progress: Progress, read_through: str | None, found: Deco
         lower = mark if read_through and is_told and is_higher(mark, high) and time_of(high) > seen else None
         lower = lower or _left(found.stretches.get(place, ()), mark if rises(mark) else "", seen)
         if lower:
-            than = f"{read_through}, up to which the table has been fed,"
+            than = f"{read_through}, up to which the table was fed,"
             if lower != mark:
-                than = f"others of this batch before them, of {_moment(lower)},"
+                than = f"others before them in this batch, of {_moment(lower)},"
             raise _refusal(place, than, target)
 
 
 def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
-    """Return the order key of a change that a newer one behind it is lower than; None if there is no such pair.
+    """Return the order key of a change that precedes a newer, lower one of its partition; None without such a pair.
 
-    :param stretches: of one partition.
-    :param mark: highest order key before them; empty if there is none.
+    :param mark: highest order key before the stretches; empty if there is none.
     :param seen: newest source time before them, milliseconds since 1970.
     """
     top = mark
@@ -63,10 +62,10 @@ def _left(stretches: Sequence[Stretch], mark: str, seen: int) -> str | None:
 def _refusal(place: str, than: str, target: Target) -> InputError:
     topic, _, partition = place.rpartition("/")
     return InputError(
-        f"The source's log has begun anew: the events of {place} are newer than {than} and have lower positions. The "
-        "connector follows another server by now, or one that was restored.",
+        f"The source has another log now: the events of {place} are newer than {than} but have lower positions. The "
+        "connector follows another server, or a restored one.",
         table=target.table,
-        hint=f"To go on, {RELOAD}.",
+        hint=f"To continue, {RELOAD}.",
         topic=topic,
         partition=int(partition),
     )

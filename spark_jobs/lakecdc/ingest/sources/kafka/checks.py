@@ -1,44 +1,105 @@
-"""What can be told of Kafka before a run: whether the cluster answers, and which topics feed which tables."""
+"""Check a Kafka source without Spark: whether a run could start, whether anything is new, how far tables are behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.secrets import resolve
-from lakecdc.ingest.sources.kafka import topology
+from lakecdc.contract.target import Target
+from lakecdc.ingest.sources.kafka import progress, topology
+from lakecdc.metadata.source_state import SourceState, may_be_idle
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.kafka import KafkaSource
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
     from lakecdc.ingest.sources.kafka.cluster import Topic
+    from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster
+    from lakecdc.ingest.sources.kafka.topology import Topology
+    from lakecdc.metadata.positions import Position
+
+
+def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] | None) -> SourceState:
+    """Query the cluster as a run does when it starts.
+
+    :param positions: of tables that were fed; None if unknown.
+    :raises LakecdcError: no table can be fed from the cluster.
+    """
+    if source.reader == "spark":
+        # only Java's client understands Java's settings
+        return SourceState()
+    found = topology.survey(_cluster(source), source)
+    refused: list[LakecdcError] = []
+    quiet: dict[str, Position] = {}
+    for target in spec.targets:
+        try:
+            topics = topology.topics_of(target, source, list(found.topics), single=len(spec.targets) == 1)
+            position = (positions or {}).get(target.table)
+            if position is not None and (idle := _idle_position(source, found, target, topics, position)) is not None:
+                quiet[target.table] = idle
+        except LakecdcError as error:
+            refused.append(error)
+    if refused and len(refused) == len(spec.targets):
+        raise refused[0]
+    return SourceState(idle=quiet) if may_be_idle(spec, quiet) else SourceState()
 
 
 def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
-    """Ask the cluster for the topics, as a run does when it starts.
-
-    :param source: the spec's.
-    """
+    """List the cluster's topics, as a run does when it starts."""
     if source.reader == "spark":
         remedy = "A dry run of the job tells: airflow lakecdc run ingest --dry-run."
         yield Finding("source", "warn", f"{source.bootstrap_servers}, which only Java's client can ask", remedy)
         return
     topics: dict[str, Topic] = {}
-    yield tried("source", _asked, source, topics)
+    yield tried("source", _list_topics, source, topics)
     if topics:
-        found = [tried(f"topics of {target.table}", _fed, spec, source, topics, target) for target in spec.targets]
-        yield from summed("source topics", found, "tables have topics")
+        results = [tried(f"topics of {target.table}", _fed, spec, source, topics, target) for target in spec.targets]
+        yield from summed("source topics", results, "tables have topics")
 
 
-def _asked(source: KafkaSource, topics: dict[str, Topic]) -> Finding | str:
+def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    """Count unread messages by table, with those of new partitions; raise an error for a position of another source."""
+    found = topology.survey(_cluster(source), source)
+    left: dict[str, int] = {}
+    for table, position in positions.items():
+        names = [name for name in progress.resume(position, table).topics if source.wants(name)]
+        next_ = _expected(source, found, Target(table), names, position).next
+        left[table] = sum(max(0, found.ends[place] - offset) for place, offset in next_.items() if place[0] in names)
+    return left
+
+
+def _cluster(source: KafkaSource) -> LibrdkafkaCluster:
     from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster
 
     settings = resolve(source.settings, "source.settings")
-    topics |= LibrdkafkaCluster({**settings, "bootstrap.servers": source.bootstrap_servers}).topics(source.wants)
-    wanted = source.topic_pattern or ", ".join(source.topics)
+    return LibrdkafkaCluster({**settings, "bootstrap.servers": source.bootstrap_servers})
+
+
+def _expected(
+    source: KafkaSource, found: Topology, target: Target, topics: list[str], position: Position
+) -> progress.Progress:
+    """Return the progress that a run would start with."""
+    before = progress.resume(position, target.table)
+    return topology.extended(topology.checked(before, topics, found, source, target), topics, found, first=False)
+
+
+def _idle_position(
+    source: KafkaSource, found: Topology, target: Target, topics: list[str], position: Position
+) -> Position | None:
+    """Return the target's position after the run if the topics have nothing new for it; else None."""
+    after = _expected(source, found, target, topics, position)
+    left = [place for place, offset in after.next.items() if place[0] in topics and found.ends[place] > offset]
+    if left or after != progress.decode(position) or found.through is None:
+        return None
+    return position.idle_until(found.through)
+
+
+def _list_topics(source: KafkaSource, topics: dict[str, Topic]) -> Finding | str:
+    topics |= _cluster(source).topics(source.wants)
     if not topics:
+        wanted = source.topic_pattern or ", ".join(source.topics)
         remedy = "Check the names, and that the login may describe the topics."
         return Finding("source", "warn", f"{source.bootstrap_servers} answers, but has no topic {wanted}", remedy)
     partitions = sum(topic.partitions for topic in topics.values())

@@ -1,10 +1,10 @@
-"""What a run wants of a Kafka cluster, whichever client asks it and reads it."""
+"""Interface of the clients of a Kafka cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 #: topic and partition
 Place = tuple[str, int]
+At = Literal["earliest", "latest"] | int
 Headers = Sequence[tuple[str, str | bytes | None]] | None
 #: key, value and headers
 Record = tuple[bytes | None, bytes | None, Headers]
@@ -24,9 +25,9 @@ _SMALLEST_PIECE = 20_000
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the cluster has it now.
+    """A topic as it is now.
 
-    :param id: changes when a topic is deleted and made again; empty where brokers older than 2.8 know none.
+    :param id: changes when a topic is deleted and recreated; empty with brokers older than 2.8.
     :param partitions: number of partitions.
     """
 
@@ -46,59 +47,38 @@ class Range:
 
 
 class Cluster(Protocol):
-    """The admin side of a cluster: topics with their ids, and offsets."""
+    """The admin side of a cluster."""
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """Return the topics that exist and are wanted.
+        """Return the wanted topics that exist; raise an error if the cluster does not answer or refuses the login."""
 
-        :raises SourceUnavailableError: if the cluster does not answer or refuses the login.
-        """
+    def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
+        """Return an offset of each partition.
 
-    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the lowest offset that each partition holds."""
-
-    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the offset behind the last one that each partition holds; open transactions end it earlier."""
-
-    def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
-        """Return the first offset of each partition whose record is not older than a moment, -1 where there is none.
-
-        :param milliseconds: since 1970.
+        :param at: ``earliest`` means the lowest offset that it holds; ``latest`` the one after its last, or after its
+            last before an open transaction; a time in milliseconds since 1970 its first record that is not older, -1 if
+            there is none.
         """
 
 
-class Reader(Protocol):
-    """One client's way to a cluster.
-
-    Readers differ in where they run and how they log in; what they deliver is the same to the byte, so that a table may
-    change from one to another.
-    """
-
-    @property
-    def cluster(self) -> Cluster:
-        """The admin side."""
+class Reader(Cluster, Protocol):
+    """A client of a cluster. Clients differ in where they run and how they log in, but deliver equal bytes."""
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        """Return the messages of some ranges as a message frame.
-
-        :param ranges: not empty.
-        """
+        """Return the messages of ranges, at least one, as a message frame."""
 
     def scan(self, ranges: Sequence[Range]) -> Scan | None:
-        """Return the same messages for tasks that read them by themselves; None if only Spark can."""
+        """Return the same messages for tasks that read them themselves; None if only Spark can."""
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
-        """Return some records from the beginning of each range, about ``SAMPLE`` in all."""
+        """Return records from the beginning of each range, about ``SAMPLE`` in all."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 def split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
-    """Cut ranges into pieces of about the same size, so that all cores have work.
-
-    :param parallelism: pieces to aim at.
-    """
+    """Cut ranges into about ``parallelism`` pieces of similar size."""
     total = sum(r.end - r.start for r in ranges)
     size = max(_SMALLEST_PIECE, -(-total // max(1, parallelism)))
     return [

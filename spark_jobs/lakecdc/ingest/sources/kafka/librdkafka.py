@@ -1,8 +1,9 @@
-"""What librdkafka asks a Kafka cluster in the driver, and how its consumers are set."""
+"""Administrate a Kafka cluster by librdkafka, and configure its consumers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -10,10 +11,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from lakecdc.contract.errors import InputError, SourceUnavailableError
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import InputError, SourceUnavailableError, is_refusal
 from lakecdc.contract.secrets import mask
-from lakecdc.ingest.sources.kafka.cluster import Place, Topic
+from lakecdc.ingest.sources.kafka.cluster import At, Place, Topic
 
 _SECONDS = 30.0
 # Java's client keeps its connections alive by itself
@@ -23,10 +23,9 @@ _PASSING = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION
 
 
 class LibrdkafkaCluster:
-    """The admin side of a cluster; see :class:`lakecdc.ingest.sources.kafka.cluster.Cluster`.
+    """The admin side of a cluster by librdkafka.
 
     :param settings: complete client settings in librdkafka's names, secrets resolved.
-    :raises InputError: if no client can be made of them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -39,16 +38,12 @@ class LibrdkafkaCluster:
             self._admin = AdminClient(client)
         except KafkaException as error:
             raise InputError(
-                f"librdkafka cannot take source.settings: {mask(error.args[0].str())}.",
-                hint='Correct them; what only Java\'s client can do needs "reader": "spark".',
+                f"librdkafka refuses source.settings: {mask(error.args[0].str())}.",
+                hint='Correct them, or use "reader": "spark" for what only Java\'s client supports.',
             ) from error
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """Return the topics that exist and are wanted.
-
-        :raises SourceUnavailableError: if the cluster does not answer or refuses the login.
-        """
-        with _asking(self):
+        with self._asking():
             names = sorted(name for name in self._admin.list_topics(timeout=_SECONDS).topics if wanted(name))
             if not names:
                 return {}
@@ -56,72 +51,44 @@ class LibrdkafkaCluster:
             found = [future.result() for future in futures.values()]
         return {t.name: Topic(t.name, _topic_id(t), len(t.partitions)) for t in found}
 
-    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the lowest offset that each partition holds."""
-        return self._offsets(places, OffsetSpec.earliest())
-
-    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return the offset behind the last one that each partition holds; open transactions end it earlier."""
-        return self._offsets(places, OffsetSpec.latest())
-
-    def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
-        """Return the first offset of each partition whose record is not older than a moment, -1 where there is none.
-
-        :param milliseconds: since 1970.
-        """
-        return self._offsets(places, OffsetSpec.for_timestamp(milliseconds))
-
-    def _offsets(self, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
+    def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
+        spec = OffsetSpec.for_timestamp(at) if isinstance(at, int) else getattr(OffsetSpec, at)()
         asked = {TopicPartition(*place): spec for place in places}
         if not asked:
             return {}
-        with _asking(self):
-            again = Retrying(
-                retry=retry_if_exception(_is_passing),
-                stop=stop_after_delay(_SECONDS),
-                wait=wait_fixed(0.5),
-                reraise=True,
+        with self._asking():
+            passing = retry_if_exception(
+                lambda error: isinstance(error, KafkaException) and error.args[0].code() in _PASSING
             )
-            return again(self._answered, asked)
+            again = Retrying(retry=passing, stop=stop_after_delay(_SECONDS), wait=wait_fixed(0.5), reraise=True)
+            return again(self._list_offsets, asked)
 
-    def _answered(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[Place, int]:
+    def _list_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[Place, int]:
         futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=_SECONDS)
         return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
 
     def _complain(self, error: object) -> None:
-        # that all brokers are down is what follows a refused login
+        # a refused login is followed by "all brokers are down"
         if not is_refusal(self._complaint):
             self._complaint = str(error)
 
-
-def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
-
-
-class _asking:
-    """Turns what the client raises into an error that names the cluster and the client's own complaint."""
-
-    def __init__(self, cluster: LibrdkafkaCluster) -> None:
-        self._cluster = cluster
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KafkaException):
-            # what it complains of is told only to those who ask
-            self._cluster._admin.poll(0)
-            complaint = self._cluster._complaint or str(error)
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Convert the client's exceptions to errors that name the cluster and the client's own complaint."""
+        try:
+            yield
+        except KafkaException as error:
+            # complaints are delivered only by polls
+            self._admin.poll(0)
+            complaint = self._complaint or str(error)
             raise (InputError if is_refusal(complaint) else SourceUnavailableError)(
-                f"Kafka at {self._cluster.settings['bootstrap.servers']} cannot be asked: {mask(complaint)}.",
+                f"Kafka at {self.settings['bootstrap.servers']} cannot be asked: {mask(complaint)}.",
                 hint="Check bootstrap_servers and settings; a retry helps only if it was unreachable for a moment.",
             ) from error
 
 
 def consumer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a consumer that reads by offsets, in no group.
-
-    :param settings: client settings, secrets resolved.
-    """
+    """Return the settings of a consumer that reads by offsets without a group."""
     return {
         **_ALIVE,
         "isolation.level": "read_committed",

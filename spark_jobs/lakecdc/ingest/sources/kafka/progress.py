@@ -15,11 +15,13 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
+from lakecdc.contract.errors import InputError
 from lakecdc.ingest.sources.kafka.cluster import Place, Range
 from lakecdc.metadata.positions import MAX_BYTES, Position
-from lakecdc.model.order import highest
+from lakecdc.model.order import highest, time_of
 
 SOURCE = "kafka"
 # room for the parts of a position beside the offsets: identity, read-through, highest order key
@@ -31,11 +33,7 @@ TOO_MANY = "too many partitions to keep a mark for each"
 
 @dataclass(frozen=True)
 class Followed:
-    """One topic that feeds the table.
-
-    :param id: its topic id; empty where brokers know none.
-    :param next: next offset to read, by partition.
-    """
+    """A topic that feeds the table; its id is empty with old brokers, ``next`` the next offset to read by partition."""
 
     id: str
     next: tuple[int, ...]
@@ -43,10 +41,10 @@ class Followed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one table is.
+    """How far a table has been fed.
 
-    :param marks: highest order key applied by partition; a partition that fed nothing yet has none.
-    :param strict: why a key may have left its partition, so that marks say nothing; None if all is well.
+    :param marks: highest order key applied by partition; none for a partition without events yet.
+    :param strict: why a key may have left its partition, so that marks cannot be trusted; None if they can.
     """
 
     epoch: int = 1
@@ -60,24 +58,18 @@ class Progress:
         return {(name, p): offset for name, topic in self.topics.items() for p, offset in enumerate(topic.next)}
 
     def trusted_marks(self) -> dict[str, str] | None:
-        """Return marks by ``topic/partition``; None if they cannot be trusted.
-
-        A partition that fed nothing has the lowest mark: none of its keys can be in the table.
-        """
+        """Return marks by ``topic/partition``; None if they cannot be trusted."""
         if self.strict:
             return None
+        # a partition without events has the lowest mark: the table has none of its keys
         return {f"{topic}/{partition}": self.marks.get((topic, partition), "") for topic, partition in self.next}
 
     def made_strict(self, reason: str) -> Progress:
-        """Return the same with marks that are not trusted any more; the first reason stays."""
+        """Return the progress without marks; the first reason stays."""
         return replace(self, strict=self.strict or reason, marks={})
 
     def read_up_to(self, ends: Mapping[Place, int], orders: Mapping[str, str]) -> Progress:
-        """Return the progress after a batch.
-
-        :param ends: where the batch ends, by partition.
-        :param orders: highest order key of the batch by ``topic/partition``.
-        """
+        """Return the progress after a batch with its ends by partition and highest orders by ``topic/partition``."""
         topics = {
             name: replace(t, next=tuple(ends.get((name, p), offset) for p, offset in enumerate(t.next)))
             for name, t in self.topics.items()
@@ -90,7 +82,7 @@ class Progress:
 
 
 def encode(progress: Progress) -> dict[str, Any]:
-    """Return the offsets of a position; without marks if they would make it too large."""
+    """Return the offsets of a position, without marks if they would be too large."""
     offsets: dict[str, Any] = {
         "epoch": progress.epoch,
         "topics": {name: {"id": t.id, "next": list(t.next)} for name, t in progress.topics.items()},
@@ -103,13 +95,29 @@ def encode(progress: Progress) -> dict[str, Any]:
     return packed
 
 
+def resume(position: Position, table: str) -> Progress:
+    """Decode a table's position; raise an :class:`InputError` for that of another type of source."""
+    if position.source != SOURCE:
+        raise InputError(f"It was fed from a source of type {position.source!r}.", table=table)
+    return decode(position)
+
+
 def decode(position: Position) -> Progress:
-    """Return the progress that a position holds."""
+    """Decode a position of this source."""
     offsets = position.offsets
     topics = {name: Followed(t["id"], tuple(t["next"])) for name, t in offsets["topics"].items()}
     progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"))
     marks = _unpack(progress, offsets["marks"]) if "marks" in offsets else {}
     return replace(progress, marks=marks)
+
+
+def unread_partitions(position: Position, moment: datetime) -> list[str]:
+    """Return ``topic/partition`` of those not known to have been read past a moment; none for another source."""
+    if position.source != SOURCE:
+        return []
+    progress, milliseconds = decode(position), moment.timestamp() * 1000
+    marks = [(place, progress.marks.get(place)) for place in sorted(progress.next)]
+    return ["{}/{}".format(*place) for place, mark in marks if mark is None or time_of(mark) <= milliseconds]
 
 
 def _pack(progress: Progress) -> str:
@@ -123,9 +131,9 @@ def _unpack(progress: Progress, packed: str) -> dict[Place, str]:
 
 
 def bounded(starts: Mapping[Place, int], ends: Mapping[Place, int], most: int) -> list[Range]:
-    """Return the ranges of the next batch: all that is left, or shares in proportion to what each partition has left.
+    """Return the ranges of the next batch: everything left, or a proportional share of each partition.
 
-    :param most: offsets the batch may span; a partition with anything left gets at least one.
+    :param most: offsets of the batch; a partition with anything left gets at least one.
     """
     left = {place: ends[place] - start for place, start in starts.items() if ends[place] > start}
     total = sum(left.values())
@@ -138,12 +146,12 @@ def aligned(
 ) -> list[Range] | None:
     """Return the ranges of the next batch, cut at one moment of all partitions.
 
-    What an event refers to (the row under the key before a change of the key) was sent earlier, maybe to another
-    partition; a cut at a moment never separates it from an event that it comes before.
+    An event may refer to a row that was sent earlier, maybe to another partition (the row of a former key). A cut at a
+    moment never puts the event into an earlier batch than that row.
 
-    :param most: offsets the batch may span; what was sent within one millisecond stays together.
-    :param offsets_at: first offset by partition that is not older than a moment in milliseconds, -1 if there is none.
-    :return: None if there is nothing to cut, or the records' timestamps do not tell where.
+    :param most: offsets of the batch; records of one millisecond stay together.
+    :param offsets_at: returns the first offset by partition that is not older than a time in milliseconds, or -1.
+    :return: None if nothing needs a cut, or the records' timestamps do not allow one.
     """
     left = [place for place in starts if ends[place] > starts[place]]
     if len(left) < 2 or sum(ends[place] - starts[place] for place in left) <= most:

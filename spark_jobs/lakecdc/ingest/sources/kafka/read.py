@@ -1,7 +1,6 @@
-"""Reading ranges of offsets as message frames: each Spark task consumes one piece of one partition.
+"""Read ranges of offsets by librdkafka: each Spark task consumes one piece of one partition.
 
-The consumer is librdkafka inside the Python task, so that executors need the package ``confluent-kafka`` and no jar.
-A piece is read again from the same offsets whenever Spark needs it again.
+Executors need the package ``confluent-kafka`` and no jar. Spark may repeat a task, which reads the same offsets again.
 """
 
 from __future__ import annotations
@@ -43,37 +42,30 @@ _PASSING = (
 )
 
 
-class LibrdkafkaReader:
-    """Reads by librdkafka; see :class:`lakecdc.ingest.sources.kafka.cluster.Reader`.
-
-    :param settings: complete client settings in librdkafka's names, secrets resolved; they travel inside the task, not
-        in Spark's configuration.
-    """
+class LibrdkafkaReader(LibrdkafkaCluster):
+    """Client by librdkafka; its settings travel inside the tasks, not in Spark's configuration."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
-        self._spark, self._settings = spark, dict(settings)
-        self.cluster = LibrdkafkaCluster(settings)
+        super().__init__(settings)
+        self._spark = spark
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        """Messages that Python tasks consume and hand to Spark."""
         pieces = split(ranges, self._spark.sparkContext.defaultParallelism)
-        read = _Consume(consumer_settings(self._settings), tuple(pieces))
+        read = _Consume(consumer_settings(self.settings), tuple(pieces))
         return self._spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, SCHEMA)
 
     def scan(self, ranges: Sequence[Range]) -> Scan:
-        """Return the same messages, consumed by the tasks that decode them."""
         parallelism = self._spark.sparkContext.defaultParallelism
         pieces = split(ranges, parallelism)
-        read = _Tables(_Consume(consumer_settings(self._settings), tuple(pieces)))
+        read = _Tables(_Consume(consumer_settings(self.settings), tuple(pieces)))
         total = sum(r.end - r.start for r in ranges)
         groups = max(min(parallelism, len(pieces)), -(-total // _MESSAGES_PER_FOLD))
         return Scan(self._spark, read, len(pieces), groups, True)
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
-        """Return some records, consumed by the driver."""
         if not ranges:
             return []
-        consumer = Consumer({**consumer_settings(self._settings), "queued.max.messages.kbytes": 1024})
+        consumer = Consumer({**consumer_settings(self.settings), "queued.max.messages.kbytes": 1024})
         try:
             consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in ranges])
             return _first_records(consumer, len(ranges))
@@ -81,11 +73,11 @@ class LibrdkafkaReader:
             consumer.close()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no connection stays open."""
 
 
 class _Consume:
-    """The function of the tasks; it is pickled with what it needs."""
+    """Consume pieces, by number, in a task."""
 
     def __init__(self, settings: dict[str, Any], pieces: tuple[Range, ...]) -> None:
         self._settings, self._pieces = settings, pieces
@@ -107,7 +99,7 @@ class _Consume:
 
 @dataclass(frozen=True)
 class _Tables:
-    """The same as the native engine calls it."""
+    """Consume pieces as tables, for the tasks that decode them."""
 
     consume: _Consume
 
@@ -136,9 +128,9 @@ def _first_records(consumer: Consumer, partitions: int) -> list[Record]:
 
 
 def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
-    """Consume until a record or the partition's own end lies at or behind the piece's end.
+    """Consume until a record, or the partition's end, is at or beyond the piece's end.
 
-    Aborted and compacted records and transaction markers leave holes, so that the end itself may never be seen.
+    Aborted and compacted records and transaction markers leave holes, so the last offset itself may not exist.
     """
     heard = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""The Kafka source: from the tables' positions to the topics' ends, in bounded micro-batches."""
+"""Read topics from the tables' positions to the topics' ends, in bounded micro-batches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,9 @@ from lakecdc.ingest.sources.kafka import topology
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
 from lakecdc.ingest.sources.kafka.cluster import Place, Range, Reader
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, Samples
+from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, is_keyed_by, mean_bytes
 from lakecdc.ingest.sources.kafka.topology import Topology
-from lakecdc.ingest.sources.message_batches import (
-    known_of,
-    table_batch,
-    with_read_through,
-)
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
@@ -44,13 +40,13 @@ _IDENTITY = "topic-ids"
 
 @dataclass
 class Feed:
-    """One table during a run.
+    """A table during a run.
 
     :param names: the topics that feed it.
-    :param position: where it stands; None if it was never fed.
-    :param progress: the same, decoded, and put right by what the cluster says.
-    :param goal: where its first batch must end, as an interrupted run has recorded it.
-    :param record_bytes: mean size of a record; None until some were looked at.
+    :param position: its position; None for a new table.
+    :param progress: the same, decoded and adjusted to the cluster.
+    :param goal: where its first batch must end, as recorded by an interrupted run.
+    :param record_bytes: mean size of a record; None until sampled.
     """
 
     target: Target
@@ -61,61 +57,47 @@ class Feed:
     record_bytes: float | None = None
 
 
-class KafkaIngest:
-    """Topics as an ingest source; see :class:`lakecdc.ingest.batch.IngestSource`.
-
-    :param reader: asks the cluster and reads it; closed with the source.
-    """
+class KafkaIngest(BatchSource):
+    """Topics as an ingest source, which closes the reader."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec, reader: Reader) -> None:
         assert isinstance(spec.source, KafkaSource)
-        self.spark, self.spec, self.source = spark, spec, spec.source
-        self.refused: dict[str, Exception] = {}
-        self.given_up: Mapping[str, Exception] = {}
-        self.facts: Mapping[str, object] = {}
-        self._reader, self._cluster = reader, reader.cluster
+        super().__init__(spark, spec)
+        self.source = spec.source
+        self._reader = reader
         self._registry = Registry(self.source.registry) if self.source.registry else None
         self._feeds: dict[str, Feed] = {}
         self._topology = Topology({}, {}, {}, {}, {})
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Ask the cluster once and check that each table can go on.
-
-        :raises SourceUnavailableError: if the cluster does not answer.
-        """
-        self._topology = topology.survey(self._cluster, self.source)
+        """Query the cluster, once per run, and check that each table can continue."""
+        self._topology = topology.survey(self._reader, self.source)
         self._name_unused()
         for target in (t for t in self.spec.targets if t.table in positions):
             try:
-                feed = self._opened(target, positions[target.table], recorded.get(target.table))
-                self._feeds[target.table] = feed
+                self._feeds[target.table] = self._opened(target, positions[target.table], recorded.get(target.table))
             except Exception as error:
                 self.refused[target.table] = error
         reach("after_source_start")
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Micro-batches until every table is at the end that was seen at the start."""
         while True:
             yield [batch for name in list(self._feeds) if (batch := self._batch(name)) is not None]
             if not any(self._left(feed, feed.progress) for feed in self._feeds.values()):
                 return
 
     def applied(self, table: str, position: Position) -> None:
-        """Remember where the table stands."""
         feed = self._feeds[table]
         feed.position, feed.progress, feed.goal = position, kept.decode(position), None
 
     def failed(self, table: str, error: Exception) -> None:
-        """Leave the table out from now on."""
         self._feeds.pop(table, None)
 
     def finish_round(self) -> None:
-        """Let go of what the round kept in memory."""
         reach("after_round")
-        self.spark.catalog.clearCache()
+        super().finish_round()
 
     def close(self) -> None:
-        """Let go of the cluster."""
         self._reader.close()
 
     def _name_unused(self) -> None:
@@ -126,25 +108,21 @@ class KafkaIngest:
             log.info("Topics that feed no target: %s", ", ".join(unused))
 
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
-        if position is not None and position.source != kept.SOURCE:
-            raise InputError(f"It has been fed from a source of type {position.source!r}.", table=target.table)
+        found = kept.resume(position, target.table) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
-        if position is None and self.source.start == "latest" and not self._exists(target):
+        table = open_target(self.spark, self.spec.catalog.name, target.table)
+        if position is None and self.source.start == "latest" and table is None:
             raise InputError(
-                'It does not exist, so that there is nothing to keep the place of "latest" in.',
+                'It does not exist, so the position of "latest" cannot be recorded.',
                 table=target.table,
-                hint="Create the table first, or give a moment as source.start.",
+                hint="Create the table first, or use a time as source.start.",
             )
-        found = kept.decode(position) if position else Progress()
         found = topology.checked(found, names, self._topology, self.source, target)
         return Feed(target, names, position, found, kept.decode(recorded) if recorded else None)
 
-    def _exists(self, target: Target) -> bool:
-        return open_target(self.spark, self.spec.catalog.name, target.table) is not None
-
     def _plan(self, feed: Feed) -> list[Range]:
-        """Return the ranges of the table's next batch; its progress is where they begin."""
+        """Return the ranges of the table's next batch, and set its progress to their begin."""
         first = feed.position is None
         if feed.goal is not None:
             return self._repeated(feed, first)
@@ -156,30 +134,27 @@ class KafkaIngest:
         if self.source.max_batch_bytes and feed.record_bytes:
             most = min(most, max(1, int(self.source.max_batch_bytes / feed.record_bytes)))
         ends = self._ends(starts)
-        at_once = aligned(starts, ends, most, lambda moment: self._cluster.offsets_at(starts, moment))
+        at_once = aligned(starts, ends, most, lambda moment: self._reader.offsets(starts, moment))
         return at_once or bounded(starts, ends, most)
 
     def _repeated(self, feed: Feed, first: bool) -> list[Range]:
-        """Return the ranges of a batch that an interrupted run has recorded.
-
-        :raises InputError: if the topics do not hold it any more.
-        """
+        """Return the ranges of the batch that an interrupted run recorded, if the topics still contain it."""
         assert feed.goal is not None
         ends, names = feed.goal.next, [name for name in feed.goal.topics if name in feed.names]
         gone = [place for place, end in ends.items() if place[0] in names and self._topology.highs.get(place, 0) < end]
         if gone or len(names) < len(feed.goal.topics):
             raise InputError(
-                "An interrupted run has written a batch to its history table, and the topics do not hold it any more: "
+                "An interrupted run wrote a batch to its history table, which the topics do not contain any more: "
                 f"{sorted(feed.goal.topics)}.",
                 table=feed.target.table,
-                hint="Keep the same topics in the spec until that batch is through; else load the table anew.",
+                hint="Keep the same topics in the spec until that batch is applied; else load the table again.",
             )
         grown = topology.extended(feed.progress, names, self._topology, first=first).next
         feed.progress = replace(feed.goal, marks=feed.progress.marks)
         return [Range(*place, grown[place], end) for place, end in sorted(ends.items()) if end > grown[place]]
 
     def _wanted(self, feed: Feed, progress: Progress) -> dict[Place, int]:
-        """Where the table's topics go on; topics that the spec has given up are left alone."""
+        """Return the next offsets of the table's topics, without those that the spec does not name any more."""
         return {place: offset for place, offset in progress.next.items() if place[0] in feed.names}
 
     def _ends(self, starts: Mapping[Place, int]) -> dict[Place, int]:
@@ -192,12 +167,13 @@ class KafkaIngest:
 
     def _look(self, feed: Feed, starts: Mapping[Place, int]) -> None:
         ends = self._ends(starts)
-        key_names = self._registry.key_names if self._registry else None
         there = [Range(*place, offset, ends[place]) for place, offset in starts.items() if ends[place] > offset]
-        looked = Samples(self._reader.sample(there), key_names)
-        # where there was nothing but holes, the next batch tells
-        feed.record_bytes = looked.mean_bytes or None
-        if feed.target.keyed and len(feed.progress.next) > 1 and not looked.keyed_by(feed.target.key):
+        records = self._reader.sample(there)
+        # if all offsets were holes, the next batch is sampled again
+        feed.record_bytes = mean_bytes(records) or None
+        key_names = {"key_names": self._registry.key_names} if self._registry else {}
+        is_split = feed.target.keyed and len(feed.progress.next) > 1
+        if is_split and not is_keyed_by(feed.target.key, records, **key_names):
             feed.progress = feed.progress.made_strict(OTHER_KEY)
 
     def _batch(self, name: str) -> Batch | None:
@@ -224,7 +200,7 @@ class KafkaIngest:
         table = open_target(self.spark, self.spec.catalog.name, feed.target.table)
         high = position.high_order if position else None
         known = replace(known_of(table, feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
-        settings = self._format_settings()
+        settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
         found = decode(messages, self.source.format, feed.target, reading, known)
@@ -236,9 +212,6 @@ class KafkaIngest:
         done = feed.progress.read_up_to(ends, found.high_orders or {})
         after = with_read_through(self._after(feed, done), found.newest)
         return table_batch(feed.target, found, after, self._facts(feed, done, ranges))
-
-    def _format_settings(self) -> dict[str, str]:
-        return {"order_by": self.source.order_by} if self.source.order_by else {}
 
     def _after(self, feed: Feed, progress: Progress) -> Position:
         read_through = feed.position.read_through if feed.position else None

@@ -1,7 +1,6 @@
-"""Reading by Spark's own Kafka source, whose Java client logs in where librdkafka cannot.
+"""Read topics by Spark's own Kafka source, whose Java client logs in where librdkafka cannot.
 
-Driver and executors need its jar and no package of Python. Messages come out of the JVM, so that tasks that decode in
-Python are handed them by Spark.
+Driver and executors need its jar and no Python package. Tasks that decode in Python get its messages from Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import has_class, hush
 from lakecdc.iceberg.kafka_admin import KafkaAdmin
-from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Place, Range, Record, Topic, split
+from lakecdc.ingest.sources.kafka.cluster import SAMPLE, At, Place, Range, Record, Topic, split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,21 +39,21 @@ _COLUMNS = (
 
 
 class SparkReader:
-    """Reads by Spark's source; see :class:`lakecdc.ingest.sources.kafka.cluster.Reader`.
+    """Client by Spark's Kafka source.
 
     :param settings: client settings in Java's names with ``bootstrap.servers``, secrets resolved; they travel inside
         the tasks, not in Spark's configuration, and no plan shows them.
-    :raises InputError: if the jar is missing.
-    :raises SourceUnavailableError: if the settings are none that a client can be made of.
+    :raises InputError: the jar is missing.
+    :raises SourceUnavailableError: Java's client refuses the settings.
     """
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
         if not has_class(spark, _PROVIDER):
             raise InputError(
-                "Spark's Kafka source, which the reader 'spark' is, is not among the session's jars.",
-                hint=f"Add the package {KAFKA_READER} to the session, or take the reader 'librdkafka'.",
+                "The reader 'spark' needs Spark's Kafka source, which is not among the session's jars.",
+                hint=f"Add the package {KAFKA_READER} to the session, or use the reader 'librdkafka'.",
             )
-        # it warns at every read of a consumer group that others might join; nobody joins or commits
+        # it warns at every read that others might join its consumer group
         hush(spark, _PROVIDER)
         self._spark = spark
         own = {
@@ -65,17 +64,27 @@ class SparkReader:
             "fetch.max.wait.ms": "100",
         }
         self._settings = {**own, **settings}
-        self.cluster = JavaCluster(spark, settings)
+        self._servers = settings["bootstrap.servers"]
+        patience = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_MILLISECONDS))
+        with self._asking():
+            self._admin = KafkaAdmin(spark, {**patience, **settings})
+
+    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
+        with self._asking():
+            found = self._admin.topics(wanted)
+        return {name: Topic(name, _topic_id(text), partitions) for name, (text, partitions) in found.items()}
+
+    def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
+        with self._asking():
+            return self._admin.offsets(places, at)
 
     def messages(self, ranges: Sequence[Range]) -> DataFrame:
-        """Messages of as many tasks as there are pieces."""
         return self._load(ranges, len(split(ranges, self._spark.sparkContext.defaultParallelism)))
 
     def scan(self, ranges: Sequence[Range]) -> None:
-        """Tasks of Python cannot read by themselves."""
+        """Return None: Python tasks cannot read by themselves."""
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:
-        """Return some records, read by tasks."""
         if not ranges:
             return []
         share = -(-SAMPLE // len(ranges))
@@ -85,7 +94,7 @@ class SparkReader:
 
     def close(self) -> None:
         """Close the admin client."""
-        self.cluster.close()
+        self._admin.close()
 
     def _load(self, ranges: Sequence[Range], tasks: int) -> DataFrame:
         reader = self._spark.read.format("kafka")
@@ -100,44 +109,6 @@ class SparkReader:
         }
         settings = {f"kafka.{name}": value for name, value in self._settings.items()}
         return reader.options(**settings, **options).load().selectExpr(*_COLUMNS)
-
-
-class JavaCluster:
-    """The admin side by Kafka's Java client; see :class:`lakecdc.ingest.sources.kafka.cluster.Cluster`.
-
-    :param settings: as for :class:`SparkReader`.
-    """
-
-    def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
-        self._servers = settings["bootstrap.servers"]
-        patience = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_MILLISECONDS))
-        with self._asking():
-            self._admin = KafkaAdmin(spark, {**patience, **settings})
-
-    def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
-        """Topics by name."""
-        with self._asking():
-            found = self._admin.topics(wanted)
-        return {name: Topic(name, _topic_id(text), partitions) for name, (text, partitions) in found.items()}
-
-    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Lowest offsets."""
-        with self._asking():
-            return self._admin.earliest(places)
-
-    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Offsets behind the last ones."""
-        with self._asking():
-            return self._admin.latest(places)
-
-    def offsets_at(self, places: Iterable[Place], milliseconds: int) -> dict[Place, int]:
-        """Offsets at a moment."""
-        with self._asking():
-            return self._admin.at(places, milliseconds)
-
-    def close(self) -> None:
-        """Close the client."""
-        self._admin.close()
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -155,7 +126,7 @@ class JavaCluster:
 
 
 def _partitions(ranges: Sequence[Range]) -> str:
-    """Partitions of each topic, as Spark takes them."""
+    """Return the partitions of each topic in Spark's JSON."""
     found: dict[str, list[int]] = {}
     for one in ranges:
         found.setdefault(one.topic, []).append(one.partition)
@@ -163,7 +134,7 @@ def _partitions(ranges: Sequence[Range]) -> str:
 
 
 def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
-    """Return an offset for each partition of each topic, as Spark takes them."""
+    """Return an offset for each partition of each topic in Spark's JSON."""
     found: dict[str, dict[str, int]] = {}
     for one in ranges:
         found.setdefault(one.topic, {})[str(one.partition)] = edge(one)
@@ -171,7 +142,7 @@ def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
 
 
 def _topic_id(text: str) -> str:
-    """Return a topic's id as librdkafka writes it, in plain base64 instead of that for URLs; none is all zeros."""
+    """Return a topic's id in plain base64 as librdkafka does, not in that for URLs; an unknown id is all zeros."""
     return "" if set(text) <= {"A"} else text.replace("-", "+").replace("_", "/")
 
 

@@ -1,4 +1,4 @@
-"""The cluster as a run found it at its start, and whether a table can go on in it from where it stands."""
+"""Record the cluster at the start of a run, and check whether a table can continue in it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 REPARTITIONED = "the topic {0} got more partitions, and keys have moved between them"
 SEVERAL = "several topics feed the table"
-#: what is left to do where a table cannot go on
+#: remedy for a table that cannot continue
 RELOAD = "have its rows delivered again (a new snapshot of the connector) and feed a new table"
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Topics and offsets, asked once per run.
+    """Topics and offsets at the start of a run.
 
-    :param lows: lowest offset that a partition holds.
+    :param lows: lowest offset of each partition.
     :param highs: its end.
     :param ends: where this run stops: its end, or the offset of ``end_time``.
-    :param starts: where a table begins that was never fed.
-    :param through: moment that ``ends`` stand for: what the cluster held then lies before them.
+    :param starts: where a new table begins.
+    :param through: everything in the cluster at this time is before ``ends``.
     """
 
     topics: Mapping[str, Topic]
@@ -41,16 +41,13 @@ class Topology:
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
-    """Ask the cluster.
-
-    :raises SourceUnavailableError: if it does not answer.
-    """
+    """Query the cluster."""
     topics, asked = cluster.topics(source.wants), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
-    lows, highs = cluster.beginnings(places), cluster.ends(places)
+    lows, highs = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")
 
     def at(text: str) -> dict[Place, int]:
-        found = cluster.offsets_at(places, int(moment(text, "source").timestamp() * 1000))
+        found = cluster.offsets(places, int(moment(text, "source").timestamp() * 1000))
         return {place: highs[place] if offset < 0 else min(offset, highs[place]) for place, offset in found.items()}
 
     ends = at(source.end_time) if source.end_time else highs
@@ -63,9 +60,9 @@ def survey(cluster: Cluster, source: KafkaSource) -> Topology:
 def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, single: bool) -> list[str]:
     """Return the topics that feed a target; none if later ones may.
 
-    :param there: topics that the source wants and that exist.
+    :param there: existing topics that the source reads.
     :param single: it is the spec's only target.
-    :raises InputError: a topic that is named does not exist, or none is called like the target.
+    :raises InputError: a named topic does not exist, or none is named like the target.
     """
     if missing := [name for name in source.topics if name not in there]:
         raise InputError(
@@ -76,7 +73,7 @@ def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, sing
     names = source.topics_of(target, there, single=single)
     if not names and source.topics:
         raise InputError(
-            f"None of the topics {', '.join(source.topics)} is called like it.",
+            f"None of the topics {', '.join(source.topics)} is named like it.",
             table=target.table,
             hint="Name the topics that feed it in source.routes.",
         )
@@ -86,23 +83,23 @@ def topics_of(target: Target, source: KafkaSource, there: Sequence[str], *, sing
 def checked(
     progress: Progress, names: Sequence[str], topology: Topology, source: KafkaSource, target: Target
 ) -> Progress:
-    """Return the progress as this run may use it.
+    """Return the progress adjusted to the cluster.
 
-    :param names: topics that the spec has feed the table.
-    :raises InputError: a topic is gone or another one, or no longer holds the next offset.
+    :param names: topics that the spec feeds the table from.
+    :raises InputError: a topic is gone or another one, or no longer has the next offset.
     """
     for name, followed in progress.topics.items():
         if not source.wants(name):
-            continue  # the spec has given it up; its position stays
+            continue  # the spec does not name it any more; its position stays
         topic = topology.topics.get(name)
         if topic is None:
             raise InputError(
                 f"The topic {name!r}, which feeds it, does not exist any more.",
                 table=target.table,
-                hint=f"Take it out of source.topics if that is meant; else {RELOAD}.",
+                hint=f"Remove it from source.topics if that is intended; else {RELOAD}.",
             )
         if followed.id and topic.id and followed.id != topic.id:
-            progress = _made_anew(progress, topic, topology, source, target)
+            progress = _recreated(progress, topic, topology, source, target)
         else:
             progress = _still_there(progress, topic, topology, source, target)
     if len({*progress.topics, *names}) > 1:
@@ -111,10 +108,7 @@ def checked(
 
 
 def extended(progress: Progress, names: Sequence[str], topology: Topology, *, first: bool) -> Progress:
-    """Return the progress with the topics and partitions that it does not know yet, at their beginning.
-
-    :param first: the table was never fed, so that the source's ``start`` decides where they begin.
-    """
+    """Add new topics and partitions at their beginning; where a new table begins (``first``) the source decides."""
     begin = topology.starts if first else topology.lows
     topics = dict(progress.topics)
     for name in names:
@@ -129,11 +123,11 @@ def extended(progress: Progress, names: Sequence[str], topology: Topology, *, fi
     return replace(progress, topics=topics)
 
 
-def _made_anew(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource, target: Target) -> Progress:
+def _recreated(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource, target: Target) -> Progress:
     if topic.id not in source.accept_topic_ids:
         raise InputError(
             f"The topic {topic.name!r} is not the one that fed it: its id is {topic.id!r} and was "
-            f"{progress.topics[topic.name].id!r}. It was deleted and made again, or this is another cluster.",
+            f"{progress.topics[topic.name].id!r}. It was deleted and recreated, or this is another cluster.",
             table=target.table,
             hint=f"If all its events come after those read before, add {topic.id!r} to source.accept_topic_ids; "
             f"else {RELOAD}.",
@@ -142,14 +136,9 @@ def _made_anew(progress: Progress, topic: Topic, topology: Topology, source: Kaf
         )
     lows = tuple(topology.lows[topic.name, p] for p in range(topic.partitions))
     marks = {place: order for place, order in progress.marks.items() if place[0] != topic.name}
-    anew = replace(
-        progress,
-        epoch=progress.epoch + 1,
-        topics={**progress.topics, topic.name: Followed(topic.id, lows)},
-        marks=marks,
-    )
-    # keys may lie in other partitions now, but all events of the new epoch are above all of the old one
-    return anew
+    topics = {**progress.topics, topic.name: Followed(topic.id, lows)}
+    # keys may be in other partitions now, but all events of the new epoch are above those of the old one
+    return replace(progress, epoch=progress.epoch + 1, topics=topics, marks=marks)
 
 
 def _still_there(progress: Progress, topic: Topic, topology: Topology, source: KafkaSource, target: Target) -> Progress:
@@ -159,18 +148,18 @@ def _still_there(progress: Progress, topic: Topic, topology: Topology, source: K
         if place not in topology.highs or topology.highs[place] < offset:
             raise InputError(
                 f"The topic {topic.name!r} ends before the offset {offset} of partition {partition}, which is next: it "
-                "was made again, or its newest records were lost.",
+                "was recreated, or its newest records were lost.",
                 table=target.table,
-                hint=f"To go on, {RELOAD}.",
+                hint=f"To continue, {RELOAD}.",
             )
         if topology.lows[place] > offset:
             if not source.accept_gaps:
                 raise InputError(
-                    f"The topic {topic.name!r} no longer holds the offset {offset} of partition {partition}, which is "
-                    f"next; its oldest is {topology.lows[place]}. Retention has removed events that were not read.",
+                    f"The topic {topic.name!r} no longer has the offset {offset} of partition {partition}, which is "
+                    f"next; its oldest is {topology.lows[place]}. Retention removed unread events.",
                     table=target.table,
-                    hint=f"Keep the topic's records longer. To go on, {RELOAD}; or set source.accept_gaps, and the "
-                    "changes in between stay missing.",
+                    hint=f"Keep the topic's records longer. To continue, {RELOAD}; or set source.accept_gaps to go on "
+                    "without the missing changes.",
                 )
             offsets[partition] = topology.lows[place]
     followed = replace(progress.topics[topic.name], next=tuple(offsets))

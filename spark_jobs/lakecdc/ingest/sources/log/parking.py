@@ -128,7 +128,7 @@ class Parking:
         self._spark.sql(statement, {"target": target, "through": through})
 
     def remove(self, target: str, settled: Sequence[Parked]) -> None:
-        """Let rounds go that are :func:`settled`.
+        """Let rounds go that are :func:`settled_rounds`.
 
         :raises ConflictError: ingestion has let some of them go meanwhile.
         """
@@ -149,7 +149,7 @@ class Parking:
         )
 
 
-def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
+def settled_rounds(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
     """Return rounds that a table has taken, or that a full load has made void.
 
     :param parked: of the table.

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, is_refusal
 from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def test_files_of_several_schemas_and_a_value_that_does_not_fit(fed: Fed) -> Non
     assert fed.rows("id, n, born")[-1] == (3, large, date(1970, 1, 3)) and fed.kept() == []
     (fed.folder / "d.avro").write_bytes(b"Obj\1 and nothing that follows")
     report = fed.run(outcome="failed")
-    assert "d.avro is no Avro container" in str(report.reason)
+    assert "d.avro is not an Avro container" in str(report.reason)
     # and one whose records are damaged; without them, their neighbours go on
     for number, name in ((4, "d"), (5, "e")):
         write(fed.folder / f"{name}.avro", COLUMNS, ("c", number, {"id": number, "n": 1, "born": 0}))

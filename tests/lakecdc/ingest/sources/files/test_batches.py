@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.file_batches import Queue, sizes
 from lakecdc.ingest.sources.file_records import list_files
+from lakecdc.ingest.sources.files import Queue, sizes
 from lakecdc.metadata.names import POSITIONS
 from lakecdc.metadata.positions import decode
 from lakecdc.probes import preflight

@@ -106,7 +106,7 @@ def test_files_that_are_no_utf_8_are_kept_or_named(fed: Fed) -> None:
     assert ("encoding", b"# \xfc\n1,1\n") in fed.lake.duckdb_rows(fed.quarantine, "rule, raw_value")
     fed.source["csv"] = {}
     (fed.folder / "c.csv").write_bytes(b"id,\xfc\n1,1\n")
-    assert "c.csv is no UTF-8" in (fed.run(outcome="failed").reason or "")
+    assert "c.csv is not UTF-8" in (fed.run(outcome="failed").reason or "")
     (fed.folder / "c.csv").rename(fed.folder / "c.csv.gz")
     assert "c.csv.gz" in (fed.run(outcome="failed").reason or "")
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from lakecdc.ingest.sources import file_memory
-from lakecdc.ingest.sources.file_memory import Chapter, Memory, Shown, extended, fingerprint, replaced
+from lakecdc.ingest.sources.file_memory import Chapter, Memory, Shown, extended, fingerprint, replaced_chapters
 from lakecdc.maintain.side_tables import clean_side_tables
 from lakecdc.metadata.names import FILES_SUFFIX
+from lakecdc.metadata.positions import Position
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.ingest.sources.files.conftest import Fed
 from tests.lakecdc.maintain.support import run as run_job
@@ -52,6 +53,11 @@ class Reader:
 
     def replaced(self, *stood_on: Memory) -> set[str]:
         return replaced(self.chapters, self.memory.chapter, [memory.chapter for memory in stood_on])
+
+
+def replaced(chapters: dict[str, Chapter], current: str, stood_on: Iterable[str]) -> set[str]:
+    at, *before = (Position("files", "", {"chapter": name}) for name in (current, *stood_on))
+    return replaced_chapters(chapters, at, before)
 
 
 def test_more_gone_files_than_allowed_are_forgotten_with_the_next_new_one() -> None:

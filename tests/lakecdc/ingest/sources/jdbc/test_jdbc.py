@@ -93,7 +93,7 @@ def test_a_quiet_interval_is_noted_without_a_snapshot(orders: Shop) -> None:
     [
         ({"start": DAYS[0], "end": DAYS[0]}, "empty.*CronDataIntervalTimetable"),
         ({"start": DAYS[1], "end": DAYS[0]}, "empty"),
-        ({"start": "None", "end": "None"}, "no ISO-8601 moment.*CronDataIntervalTimetable"),
+        ({"start": "None", "end": "None"}, "not an ISO-8601 time.*CronDataIntervalTimetable"),
         ({"start": "", "end": ""}, "empty"),
     ],
 )
@@ -329,5 +329,5 @@ def test_drivers_are_asked_for_only_by_sources_that_need_them() -> None:
 def test_logins_in_the_address_are_refused() -> None:
     with pytest.raises(SpecError, match="login"):
         JdbcSource("jdbc:mysql://db/shop?user=a&password=b", "changed")
-    with pytest.raises(SpecError, match="no JDBC address"):
+    with pytest.raises(SpecError, match="not the JDBC URL"):
         JdbcSource("jdbc:oracle:thin:@db", "changed")

@@ -60,7 +60,7 @@ def refusal(
 def test_a_log_that_has_passed_the_one_before_it_in_the_same_batch(spark: SparkSession, engine: str) -> None:
     before = [in_envelopes(i, 1000 + i, 10_000 + i) for i in range(3)]
     after = [in_envelopes(FAR + i, 500 + 400 * i, 20_000 + i) for i in range(4)]
-    assert "others of this batch before them, of 1970-01-01T00:00:10.002" in str(
+    assert "others before them in this batch, of 1970-01-01T00:00:10.002" in str(
         refusal(spark, before + after, engine=engine)
     )
     # sent again after a crash of the connector, then going on

@@ -43,11 +43,11 @@ def cluster_with(answers: Answers) -> librdkafka.LibrdkafkaCluster:
 
 def test_a_leader_that_changes_is_waited_for() -> None:
     cluster = cluster_with(Answers(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE))
-    assert cluster.ends([("t", 0)]) == {("t", 0): 7}
+    assert cluster.offsets([("t", 0)], "latest") == {("t", 0): 7}
 
 
 def test_other_errors_are_told_at_once() -> None:
     answers = Answers(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SourceUnavailableError, match="cannot be asked"):
-        cluster_with(answers).ends([("t", 0)])
+        cluster_with(answers).offsets([("t", 0)], "latest")
     assert len(answers.errors) == 1

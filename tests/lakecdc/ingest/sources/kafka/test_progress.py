@@ -11,7 +11,7 @@ import pytest
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka.cluster import Range, split
 from lakecdc.ingest.sources.kafka.progress import Followed, Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.samples import Samples
+from lakecdc.ingest.sources.kafka.samples import is_keyed_by
 from lakecdc.metadata.positions import MAX_BYTES, Position
 from lakecdc.metadata.positions import decode as decode_position
 from lakecdc.model.order import order_key
@@ -91,7 +91,7 @@ def test_pieces_cover_ranges_once() -> None:
 )
 def test_records_tell_whether_they_are_keyed_by_the_table(key: object, value: object, keyed: bool) -> None:
     raw = None if key is None else json.dumps(key).encode()
-    assert Samples([(raw, json.dumps(value).encode(), None)]).keyed_by(("id",)) is keyed
+    assert is_keyed_by(("id",), [(raw, json.dumps(value).encode(), None)]) is keyed
 
 
 def test_a_cut_lies_at_one_moment_of_all_partitions() -> None:

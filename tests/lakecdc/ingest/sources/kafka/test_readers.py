@@ -77,11 +77,11 @@ def test_messages_are_the_same_to_the_byte(topics: Topics) -> None:
     in_transactions(topics, topic, history.events, 2)
     topics.create(topics.topic("quiet"), 1)
     with closing(reader_of(topics, "librdkafka")) as one, closing(reader_of(topics, "spark")) as two:
-        clusters = one.cluster, two.cluster
+        clusters = one, two
         described = [c.topics(lambda name: name.startswith(f"pg{topics.number}.")) for c in clusters]
         assert described[0] == described[1] and len(described[0]) == 2
         places = [(t.name, p) for t in described[0].values() for p in range(t.partitions)]
-        asked = [(c.beginnings(places), c.ends(places), c.offsets_at(places, 1_700_000_000_100)) for c in clusters]
+        asked = [tuple(c.offsets(places, at) for at in ("earliest", "latest", 1_700_000_000_100)) for c in clusters]
         assert asked[0] == asked[1]
         lows, highs, _ = asked[0]
         ranges = [Range(*place, low, highs[place]) for place, low in lows.items() if highs[place] > low]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.contract.refusals import is_refusal
+from lakecdc.contract.errors import is_refusal
 
 
 @pytest.mark.parametrize(

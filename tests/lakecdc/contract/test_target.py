@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.partitioning import check_transforms
-from lakecdc.contract.target import parse_targets
+from lakecdc.contract.target import check_transforms, parse_targets
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""Public names of ingestion for probes: Spark is never started, and a source's client is imported only when used."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import RECONCILE
+from lakecdc.metadata.source_state import SourceState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Set
+
+    from lakecdc.contract.findings import Finding
+    from lakecdc.contract.sources import Source
+    from lakecdc.contract.spec import JobSpec
+    from lakecdc.contract.target import Target
+    from lakecdc.metadata.positions import Position
+
+__all__ = ["check_start", "has_read_files", "jdbc_table_name", "measure_lag", "start_findings"]
+
+
+def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
+    """Check what a run checks first, and whether the source has anything new; other sources are left to the job.
+
+    :param positions: of tables that were fed; None if unknown.
+    :raises LakecdcError: no table can be fed from the source.
+    """
+    source = spec.source
+    if isinstance(source, PostgresSource):
+        from lakecdc.ingest.sources.postgres import connect as postgres
+
+        server = postgres.address(source)
+        with closing(postgres.connect(server)) as session:
+            if spec.job == RECONCILE:
+                return SourceState()
+            # needs pyspark, which the login above does not
+            from lakecdc.ingest.sources.postgres import preflight as postgres_start
+
+            return postgres_start.check(session, server, spec, source, positions)
+    if isinstance(source, MysqlSource):
+        from lakecdc.ingest.sources.mysql import connect as mysql
+
+        place = mysql.address(source)
+        with closing(mysql.connect(place)) as connection:
+            if spec.job == RECONCILE:
+                return SourceState()
+            from lakecdc.ingest.sources.mysql import preflight as mysql_start
+
+            return mysql_start.check(connection, place, spec, positions)
+    if isinstance(source, KafkaSource):
+        from lakecdc.ingest.sources.kafka import checks
+
+        return checks.check(spec, source, positions)
+    return SourceState()
+
+
+def start_findings(spec: JobSpec, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
+    """Check in detail, without changes, what a run checks when it starts; other sources yield nothing."""
+    source = spec.source
+    if isinstance(source, PostgresSource):
+        from lakecdc.ingest.sources.postgres import checks as postgres
+
+        yield from postgres.findings(spec, source, positions)
+    elif isinstance(source, MysqlSource):
+        from lakecdc.ingest.sources.mysql import checks as mysql
+
+        yield from mysql.findings(spec, source, positions)
+    elif isinstance(source, KafkaSource):
+        from lakecdc.ingest.sources.kafka import checks as kafka
+
+        yield from kafka.findings(spec, source)
+
+
+def measure_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, int]:
+    """Measure how far the source is ahead of positions that a run could continue from.
+
+    :param source: of type ``postgres`` or ``kafka``.
+    :param positions: by table.
+    :return: by table, bytes of the log of ``postgres``, messages of ``kafka``.
+    :raises InputError: another type of source, or a position that does not belong to this source.
+    :raises SourceUnavailableError: the source is unreachable.
+    """
+    if isinstance(source, PostgresSource):
+        return _bytes_of_log(source, positions)
+    if isinstance(source, KafkaSource):
+        from lakecdc.ingest.sources.kafka import checks
+
+        return checks.lag(source, positions)
+    raise InputError(
+        f"Cannot measure the lag of a source of type {source.type!r}.",
+        hint="Use a source of type postgres or kafka, or wait with IcebergWatermarkSensor.",
+    )
+
+
+def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    from lakecdc.ingest.sources.postgres.connect import address, connect
+    from lakecdc.ingest.sources.postgres.slots import identity
+    from lakecdc.ingest.sources.postgres.start_checks import check_position
+    from lakecdc.model.positions import LsnPosition, lsn
+
+    server = address(source)
+    with connect(server) as session:
+        cluster = identity(session)
+        for table, position in positions.items():
+            check_position(table, position, cluster, server.place)
+        (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
+    # on a quiet source a table's position may be past the flushed end
+    return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}
+
+
+def has_read_files(position: Position, names: Set[str]) -> bool:
+    """Whether a position itself records all of these files, URIs as Spark writes them, as read."""
+    from lakecdc.ingest.sources.file_memory import fingerprint, recent
+
+    return position.source == "files" and set(map(fingerprint, names)) <= recent(position)
+
+
+def jdbc_table_name(target: Target, dialect: str) -> str:
+    """Return the name that a JDBC source looks a target's table up by, with its schema if the dialect has any."""
+    from lakecdc.ingest.sources.jdbc.dialects import source_name
+
+    return ".".join(source_name(target, dialect))
