@@ -14,10 +14,9 @@ from lakecdc.contract.report import TableReport
 from lakecdc.erase.cursors import order_without, refuse_unfinished_load
 from lakecdc.erase.keys import Keys, key_text, read_keys
 from lakecdc.erase.mentions import Mentions, documents_with_keys
-from lakecdc.erase.metadata_files import delete_former
 from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
-from lakecdc.erase.proof import Examined, drop_statistics, examine, sweep
+from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.api import erased, quarantine

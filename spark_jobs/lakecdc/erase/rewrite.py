@@ -25,7 +25,7 @@ from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import carrier_of, facts_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
-from lakecdc.maintain.shared_files import refuse_shared_files
+from lakecdc.maintain.protected import refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import ErasedAfter, erased_after
 from lakecdc.metadata.positions import current_position

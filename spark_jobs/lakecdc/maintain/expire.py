@@ -15,8 +15,8 @@ from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, 
 from lakecdc.iceberg.history import down_to, read_history
 from lakecdc.iceberg.refs import Ref
 from lakecdc.iceberg.table import carrier_of
+from lakecdc.maintain.protected import refuse_shared_files
 from lakecdc.maintain.rewrite import nothing
-from lakecdc.maintain.shared_files import refuse_shared_files
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import Consumer, read_consumers

@@ -19,10 +19,19 @@ from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.row_filters import rows_below
 from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.table import carrier_of
-from lakecdc.maintain.file_times import file_times, time_partitions
 from lakecdc.maintain.findings import Findings, approved_lines
 from lakecdc.maintain.rewrite import nothing
-from lakecdc.maintain.time_ranges import Cut, Unit, between_files, moment_of, through_files, time_of, unit_of
+from lakecdc.maintain.time_ranges import (
+    Cut,
+    Unit,
+    between_files,
+    file_times,
+    moment_of,
+    through_files,
+    time_of,
+    time_partitions,
+    unit_of,
+)
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of

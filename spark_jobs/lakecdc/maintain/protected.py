@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.table import open_if_there
 from lakecdc.metadata.names import target_of
 from lakecdc.metadata.policy import GOVERNED, permitted
@@ -31,3 +32,16 @@ def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
             properties[name] = owner.refresh().properties
     options = permitted(spec.job, spec.options, table.name, properties, datetime.now(UTC))
     return replace(spec, options=options)
+
+
+def refuse_shared_files(table: IcebergTable) -> None:
+    """Refuse to delete files of a table that forbids it.
+
+    :raises UnsupportedError: its property ``gc.enabled`` is false.
+    """
+    if table.properties.get("gc.enabled", "true").lower() == "false":
+        raise UnsupportedError(
+            "Its property gc.enabled is false, so its files may belong to other tables.",
+            table=table.name,
+            hint="Set it to true if they do not.",
+        )

@@ -20,8 +20,7 @@ from lakecdc.iceberg.delete_writers import foreign_deletes
 from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.moving import one_bucket
-from lakecdc.maintain.older_specs import by_spec, count, destination, units_of
+from lakecdc.maintain.older_specs import by_spec, count, destination, one_bucket, units_of
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
 from lakecdc.maintain.selection import apart
 from lakecdc.maintain.start_tag import start_tag

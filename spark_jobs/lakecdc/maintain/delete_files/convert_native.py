@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.file_io import reaches
+from lakecdc.iceberg.file_io import reaches, source, storage_properties
+from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
-from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
-from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
-from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
+from lakecdc.maintain.delete_files.key_lookup import (
+    DataFile,
+    KeyColumn,
+    Lookup,
+    UnreadError,
+    packed,
+    read_keys,
+    unpacked,
+)
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, collect_results, described, without_unchanged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyroaring import BitMap64
 
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
@@ -125,3 +134,134 @@ class ConvertTask:
         if hit or file.number in self.target.merge:
             known = (PositionDeletes(**deletes) for deletes in row["known"])
             yield FilePositions(file.number, read(known, file.location, self.target.properties), hit)
+
+
+_FILE = "number int, location string, reach int, deleted_at long"
+_KEYS = "keys binary, unread array<int>"
+
+
+def deleted_keys(
+    table: IcebergTable, columns: tuple[KeyColumn, ...], deletes: Sequence[EqualityDelete]
+) -> tuple[list[pa.Table], list[EqualityDelete]]:
+    """Read equality-delete files of one key as far as Arrow reads them with certainty.
+
+    :param columns: the key.
+    :return: tables of d0…, reach and deleted_at, as in ``match_join``; and the deletes left to Iceberg's reader: not
+        Parquet, without field ids, or without a key column as the table has it.
+    """
+    numbered = list(enumerate(deletes))
+    near = [(number, d.location, d.scope, d.sequence_number) for number, d in numbered if reaches(d.location)]
+    left = {number for number, delete in numbered if not reaches(delete.location)}
+    keys = []
+    if near:
+        task = KeysTask(columns, storage_properties(table))
+        for row in dealt(table.spark, near, _FILE).mapInArrow(counted(table.spark, task), _KEYS).collect():
+            keys.append(unpacked(row["keys"]))
+            left.update(row["unread"])
+    return keys, [delete for number, delete in numbered if number in left]
+
+
+@dataclass(frozen=True)
+class KeysTask:
+    """A task that reads delete files and returns all their keys.
+
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
+    """
+
+    columns: tuple[KeyColumn, ...]
+    properties: Mapping[str, str] = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Process the batches of a Python task."""
+        import pyarrow as pa
+
+        settle()
+        tables, unread = [], []
+        for file in (row for batch in batches for row in batch.to_pylist()):
+            try:
+                tables.append(read_keys(file["location"], self.columns, self.properties, file))
+            except UnreadError:
+                unread.append(file["number"])
+        keys = packed(tables, self.columns)
+        yield pa.RecordBatch.from_pydict(
+            {"keys": pa.array([keys], pa.binary()), "unread": pa.array([unread], pa.list_(pa.int32()))}
+        )
+
+
+_FORMATS = ("PUFFIN", "PARQUET")
+#: maximum number of pairs of data file and delete file, each opened by a task
+MAX_PAIRS = 20_000
+
+
+@dataclass(frozen=True)
+class PositionDeletes:
+    """A position-delete file or deletion vector as a task reads it.
+
+    :param format: PUFFIN or PARQUET.
+    :param offset: first byte of the vector; None in a Parquet file.
+    :param length: bytes of the vector; None in a Parquet file.
+    """
+
+    location: str
+    format: str
+    offset: int | None = None
+    length: int | None = None
+
+
+def delete_files(tasks: Iterable[FileTask]) -> dict[int, tuple[PositionDeletes, ...]]:
+    """Return the position deletes and deletion vectors of each data file, by its number.
+
+    :return: without data files that have deletes of another format or out of a task's reach, and, if there are too many
+        pairs, without any that have deletes.
+    """
+    listing = list(tasks)
+    by_number: dict[int, tuple[PositionDeletes, ...]] = {task.number: () for task in listing if not task.others}
+    if sum(task.others for task in listing) > MAX_PAIRS:
+        return by_number
+    for number, others in others_of(listing).items():
+        deletes = tuple(PositionDeletes(o.location, o.format, o.offset, o.length) for o in others)
+        if all(map(_is_readable, deletes)):
+            by_number[number] = deletes
+    return by_number
+
+
+def _is_readable(deletes: PositionDeletes) -> bool:
+    return deletes.format in _FORMATS and reaches(deletes.location)
+
+
+def read(deletes: Iterable[PositionDeletes], data_file: str, properties: Mapping[str, str]) -> BitMap64:
+    """Read the deleted positions of a data file in a task.
+
+    :param properties: pyiceberg settings of the table's FileIO.
+    """
+    from pyroaring import BitMap64
+
+    positions = BitMap64()
+    for deletes_of_it in deletes:
+        one = _vector if deletes_of_it.format == "PUFFIN" else _positions
+        positions |= one(deletes_of_it, data_file, properties)
+    return positions
+
+
+def _vector(deletes: PositionDeletes, _: str, properties: Mapping[str, str]) -> BitMap64:
+    from lakecdc.iceberg.puffin import decode_vector
+
+    assert deletes.offset is not None and deletes.length is not None, "vectors are part of a Puffin file"
+    with source(properties, deletes.location).open() as stream:
+        stream.seek(deletes.offset)
+        return decode_vector(stream.read(deletes.length))
+
+
+def _positions(deletes: PositionDeletes, data_file: str, properties: Mapping[str, str]) -> BitMap64:
+    """Read the positions of one of possibly many data files (specification, "Position Delete Files")."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyroaring import BitMap64
+
+    result = BitMap64()
+    with source(properties, deletes.location).open() as stream:
+        file = pq.ParquetFile(stream)
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
+            result |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
+    return result

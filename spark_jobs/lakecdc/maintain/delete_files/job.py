@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,14 +23,12 @@ from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import MAIN
-from lakecdc.maintain.delete_files.convert import convert
 from lakecdc.maintain.delete_files.leftovers import refusal
-from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
+from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
 from lakecdc.maintain.failed_files import discarded_on_failure
-from lakecdc.maintain.phases import Phases
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import readable_by
@@ -50,6 +50,27 @@ JOB = "rewrite_delete_files"
 #: plans before the job gives up after conflicts
 ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
+
+
+class Phases:
+    """Sum of seconds by phase."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time the body of the ``with``; the same name may come again."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - begun
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds by name, rounded to milliseconds."""
+        return {name: round(value, 3) for name, value in self._seconds.items()}
 
 
 @dataclass

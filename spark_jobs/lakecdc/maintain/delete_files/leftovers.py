@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.pairs import pairs_with, planned_without
-from lakecdc.iceberg.scan import dropped_beyond_readers, field_types, specs_losing_partitions
-from lakecdc.maintain.delete_files.rowless import rowless
+from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, specs_losing_partitions
+from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.metadata.equality_keys import doubt
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import FileTask
-    from lakecdc.iceberg.live_deletes import PositionDelete
+    from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete
     from lakecdc.iceberg.table import IcebergTable
 
 #: scopes named in a report per reason
@@ -261,3 +261,37 @@ def _name(table: IcebergTable, delete: Any) -> str:
         return "the whole table"
     spec = table.java.specs().get(delete.spec_id)
     return str(spec.partitionToPath(delete.java.partition())) or "no partition"
+
+
+D = TypeVar("D", "EqualityDelete", "PositionDelete")
+
+
+def rowless(
+    table: IcebergTable,
+    deletes: Iterable[EqualityDelete],
+    positions: Iterable[PositionDelete],
+    lost: Collection[int],
+) -> tuple[list[EqualityDelete], list[PositionDelete]]:
+    """Return the delete files without rows, according to both the manifests and the files.
+
+    :param lost: partition specs whose manifests must not be rewritten, so that their deletes stay.
+    """
+    empty, empty_positions = _counted(deletes, lost), _counted(positions, lost)
+    if not (empty or empty_positions):
+        return [], []
+    # readers already compare a vector with its count
+    both: list[EqualityDelete | PositionDelete] = [*empty, *empty_positions]
+    files = [d for d in both if str(d.java.format().toString()) != "PUFFIN"]
+    if files and _holds_rows(table, files):
+        return [], []
+    return empty, empty_positions
+
+
+def _counted(deletes: Iterable[D], lost: Collection[int]) -> list[D]:
+    return [d for d in deletes if not d.records and not (lost and d.spec_id in lost)]
+
+
+def _holds_rows(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> bool:
+    builder = TaskBuilder(table)
+    with staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]) as staged:
+        return not read_staged(table, staged).select("_file").isEmpty()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -16,10 +17,13 @@ from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.scan import column_names
 from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
 from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
+from lakecdc.writer.deletes import write
 
 if TYPE_CHECKING:
+    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
+    from lakecdc.writer.deletes import Target, Writer
 
 Engine = Literal["exact", "join", "native"]
 
@@ -83,3 +87,21 @@ def merged_tasks(group: Group) -> frozenset[int]:
     going = {delete.key for delete in group.positions}
     applying = others_of(group.tasks) if going else {}
     return frozenset(number for number, others in applying.items() if any(other.key in going for other in others))
+
+
+def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:
+    """Find the deleted positions of a group's data files and write them.
+
+    :param group: with at least one data file.
+    :param engine: the native one leaves files that it cannot read to the join.
+    :return: one entry per data file with newly deleted positions or merged deletes.
+    """
+    written: list[WrittenDeletes] = []
+    if engine == "native":
+        written, left = convert_native.convert(table, group, target, writer)
+        if not left:
+            return written
+        group, engine = replace(group, tasks=tuple(t for t in group.tasks if t.number in left)), "join"
+    tasks = min(len(group.tasks), 4 * table.spark.sparkContext.defaultParallelism)
+    with deleted_positions(table, group, engine) as positions:
+        return written + write(positions, target, writer, tasks)

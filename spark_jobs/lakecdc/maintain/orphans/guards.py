@@ -13,7 +13,7 @@ from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
 from lakecdc.maintain.orphans.locations import key, place
-from lakecdc.maintain.shared_files import refuse_shared_files
+from lakecdc.maintain.protected import refuse_shared_files
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.neighbours import Neighbour

@@ -19,8 +19,7 @@ from lakecdc.maintain.orphans.disposal import Disposal
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
 from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
-from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_hash
-from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.orphans.reachable import LineSet, NameSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import apply_policy
