@@ -33,10 +33,8 @@ JOB = "scd2"
 
 
 class Dimension:
-    """The table with the versions of a table's rows.
+    """The table with the versions of a table's rows; it may not exist yet.
 
-    :param table: the versioned table.
-    :param name: ``namespace.name`` of the dimension; it may not exist yet.
     :raises InputError: the table is not a dimension.
     :ivar emptied: what has emptied the table, as far as the dimension knows.
     """
@@ -65,13 +63,12 @@ class Dimension:
     def write(
         self, rows: DataFrame, keys: DataFrame | None, history: IcebergTable, until: Snapshot, emptied: Emptied
     ) -> dict[str, Any]:
-        """Replace the versions of some keys.
+        """Replace the versions of some keys, and return numbers for the report.
 
         :param rows: of :func:`lakecdc.dimensions.versions.versions`.
         :param keys: key columns of every key to replace, including keys without versions; None replaces all versions.
         :param until: the history table's snapshot with these events.
         :param emptied: what ended versions without an event.
-        :return: numbers for the report.
         :raises ConflictError: another writer committed meanwhile; nothing is published.
         """
         table = self._prepared()
@@ -96,7 +93,6 @@ class Dimension:
     def _replace(
         self, table: IcebergTable, base: Snapshot, flat: DataFrame, position: Position, keys: DataFrame | None
     ) -> Snapshot:
-        """Replace the versions of some keys, or of all."""
         fence = PositionFence(self._carrier.text if self._carrier else None)
         with scratch.branch(table, base) as branch, temporary_view(flat) as given:
             target = scratch.sql_name(table, branch)
@@ -127,11 +123,6 @@ class Dimension:
 
 
 def _delete(spark: SparkSession, target: str, keys: DataFrame | None) -> None:
-    """Delete the versions of some keys.
-
-    :param target: SQL of the branch.
-    :param keys: with the key columns; None for all versions.
-    """
     if keys is None:
         spark.sql(f"DELETE FROM {target}")
         return

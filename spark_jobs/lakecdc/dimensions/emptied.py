@@ -97,11 +97,7 @@ class Emptied:
 
 
 def _rows_of_load(low: str, high: str | None) -> Column:
-    """Select the first and the last row of a load.
-
-    :param low: the highest order key before it.
-    :param high: the highest order key before the next load; None if there is none.
-    """
+    """Select the first and the last row of a load, between the highest order keys before it and before the next one."""
     order = F.col(ORDER_COLUMN)
     within = (order > low) & (order <= high if high is not None else F.lit(True))
     first = F.struct(order.alias("order"), F.col(TIME_COLUMN).alias("source_time"))

@@ -56,9 +56,8 @@ def versions(events: DataFrame, emptied: DataFrame) -> Versions:
 
 
 def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
-    """Fill the values that events omitted from earlier events.
+    """Fill the values that a change frame's events omitted from earlier events; additional columns stay.
 
-    :param rows: a change frame; additional columns stay.
     :return: the rows without ``open`` and ``old_key``, and the number of values recorded nowhere, null in the rows.
     """
     columns = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]

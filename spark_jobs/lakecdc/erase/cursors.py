@@ -27,10 +27,7 @@ _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 
 
 def refuse_unfinished_load(table: IcebergTable) -> None:
-    """Refuse a table whose first full load is still running, because its position contains a key value.
-
-    :raises InputError: the load has not finished.
-    """
+    """Refuse a table whose first full load is still running, because its position contains a key value."""
     position = current_position(carrier_of(table.ancestors()), table.properties)
     if position is not None and _load_bound(position) is not None:
         raise InputError(
@@ -50,10 +47,7 @@ def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
 
 
 def position_without(position: Position, values: Set[int]) -> Position:
-    """Return the position without key values.
-
-    :param values: the keys' integers.
-    """
+    """Return the position without key values, the keys' integers."""
     offsets = {name: _orders_without(value, values) for name, value in position.offsets.items()}
     through = offsets.get("through")
     if isinstance(through, int) and values & {through, *(offsets.get("last") or ())}:

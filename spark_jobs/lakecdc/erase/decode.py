@@ -27,7 +27,6 @@ class KeySearch:
     """Search for keys in the files of one table.
 
     :param keys: in memory, columns in the order of ``field_ids``.
-    :param field_ids: of the columns in the table.
     :param bounds: the keys encoded as bounds in manifests.
     :param moved: field id of the column with former keys, and their texts.
     :param partitions: for each column, the ids of the partition fields that keep some of its values unchanged.
@@ -52,10 +51,7 @@ class KeySearch:
         return [frozenset(values) for values in zip(*self.bounds, strict=True)]
 
     def matches_partition(self, partition: Mapping[int, Any]) -> bool:
-        """Check whether the values of a partition are a key.
-
-        :param partition: by partition field id.
-        """
+        """Check whether the values of a partition, by partition field id, are a key."""
         return partition_is_key(partition, self.partitions, self.values)
 
 
@@ -74,7 +70,6 @@ def search_files(
     """Decode files and yield one row per file.
 
     :param batches: columns ``location``, and ``is_referenced`` for files that the table references.
-    :param properties: of the table's FileIO (:func:`lakecdc.iceberg.file_io.storage_properties`).
     """
     import pyarrow as pa
 
@@ -116,7 +111,6 @@ def _search_file(
 def count_rows(stream: Any, search: KeySearch, *, is_referenced: bool) -> int:
     """Count the rows of a Parquet file that contain a key.
 
-    :param is_referenced: whether the table references the file.
     :raises UnsupportedError: the file cannot be judged.
     """
     import pyarrow as pa
@@ -222,8 +216,6 @@ def columns_to_compare(
     Iceberg reads a referenced file by its field ids. Any other file may come from another writer, whose ids mean other
     columns.
 
-    :param key: field ids of the key's columns.
-    :param known: names of the table's columns.
     :return: the columns of each comparison, in the order of ``key``; empty if the file has no key column.
     :raises UnsupportedError: the file has columns unknown to the table, and not every key column by name.
     """
@@ -283,10 +275,7 @@ def partitions_of(file: pq.ParquetFile) -> Iterable[Mapping[int, Any]]:
 
 
 def field_ids(schema: Any, *names: str) -> dict[str, int]:
-    """Return the field ids of a record within an Avro schema, by name.
-
-    :param names: of the fields that lead to the record; any may be missing.
-    """
+    """Return the field ids of a record within an Avro schema, by name; fields that lead to it may be missing."""
     for name in names:
         kind: Any = next((each["type"] for each in schema.get("fields", ()) if each["name"] == name), {})
         # an optional record is a union
@@ -295,9 +284,8 @@ def field_ids(schema: Any, *names: str) -> dict[str, int]:
 
 
 def partition_is_key(partition: Mapping[int, Any], fields_of: Sequence[Set[int]], keys: Collection[Key]) -> bool:
-    """Check whether the values of a partition are a key.
+    """Check whether the values of a partition, by partition field id, are a key.
 
-    :param partition: by partition field id.
     :param fields_of: for each key column, the partition fields that keep some of its values unchanged.
     """
     values = [[partition[field] for field in fields if field in partition] for fields in fields_of]

@@ -133,7 +133,6 @@ def _dry_run_report(
     pinned: Sequence[tuple[IcebergTable, Pins]],
     keys: Keys,
 ) -> TableReport:
-    """Report where a dry run found keys, and what pins them there."""
     mentions = mentions_of(keys, searched)
     metrics["places"] = [
         {"place": place.kind, "table": place.table.name, **examine(place, mentions).metrics(mentions)}
@@ -198,10 +197,7 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
 
 
 def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]) -> None:
-    """Remember the keys, so that ingestion cleans and commits no batch that it read before.
-
-    :param fed: the table, and its history table if it has one.
-    """
+    """Remember the keys, so that ingestion cleans and commits no batch that it read before."""
     table = fed[0]
     position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
     # quarantined messages may be newer than everything applied
@@ -230,11 +226,7 @@ def _out_of_reach(options: EraseRowsOptions) -> list[str]:
 
 
 def _in_documents(options: EraseRowsOptions, mentions: Mentions, metrics: dict[str, Any]) -> dict[str, int]:
-    """Search job documents for the keys.
-
-    :param metrics: receives the result.
-    :return: the number of documents with a key, by URI.
-    """
+    """Search job documents for the keys, and return the number of those with a key, by URI."""
     if options.documents_uri is None:
         return {}
     count, holding = documents_with_keys(options.documents_uri, mentions)
@@ -243,7 +235,6 @@ def _in_documents(options: EraseRowsOptions, mentions: Mentions, metrics: dict[s
 
 
 def _count_remaining(searched: Sequence[Place], proofs: Sequence[Examined]) -> dict[str, int]:
-    """Count the files that contain or may contain keys, by kind of file and table."""
     left: dict[str, int] = {}
     for place, proof in zip(searched, proofs, strict=True):
         left |= {f"{kind} of {place.table.name}": len(files) for kind, files in proof.holding.items()}

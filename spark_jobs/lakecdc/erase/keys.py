@@ -30,10 +30,8 @@ _PLAIN = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of one table.
+    """Distinct keys of one table, with columns by field id.
 
-    :param frame: distinct, columns ``columns``.
-    :param columns: the table's key, by field id.
     :param digest: SHA-256 of their hashes, which identifies them in a certificate.
     """
 
@@ -46,7 +44,6 @@ class Keys:
 def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTable | None) -> Keys:
     """Read the keys that the options name.
 
-    :param history: the table's history table.
     :raises SpecError: no option names the keys, or the condition uses a key column.
     :raises InputError: the table has no key, the named table or files lack a key column or have a null key, or the rows
         that meet the condition may already be gone.

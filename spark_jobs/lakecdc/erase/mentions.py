@@ -38,11 +38,8 @@ class _Number(str):
 
 
 class Mentions:
-    """Key values to search texts and documents for.
+    """Key values, as texts, to search texts and documents about some tables for.
 
-    :param columns: of the key.
-    :param keys: their values as texts.
-    :param tables: names of the tables with these keys.
     :param by_cursor: whether cursors in ingestion reports are key values.
     """
 
@@ -137,11 +134,7 @@ class Mentions:
 
 
 def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
-    """Search job documents for keys.
-
-    :param uri: of their folder.
-    :return: the number of documents, and the URIs of those that mention a key.
-    """
+    """Search job documents for keys; return their number, and the URIs of those that mention a key."""
     count, matching = 0, list[str]()
     for location, content in documents.read_below(uri, DOCUMENTS):
         count += 1
@@ -151,10 +144,7 @@ def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
 
 
 def rows_with_mentions(batches: Iterable[pa.RecordBatch], mentions: Mentions) -> Iterator[pa.RecordBatch]:
-    """Yield the ids of rows that mention a key.
-
-    :param batches: column ``row_id``, and text columns.
-    """
+    """Yield the ids of rows that mention a key, from batches with ``row_id`` and text columns."""
     for batch in batches:
         texts = [name for name in batch.schema.names if name != "row_id"]
         matching = [any(mentions.in_text(row[name]) for name in texts if row[name]) for row in batch.to_pylist()]

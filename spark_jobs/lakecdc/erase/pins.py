@@ -26,7 +26,7 @@ _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 class Pins:
     """References that keep snapshots of a table.
 
-    :param kept: those that no option allows to drop, in words.
+    :param blocking: those that no option allows to drop, in words.
     :param refs: tags and branches to drop.
     :param properties: of consumers to drop.
     """
@@ -74,10 +74,7 @@ def _of_refs(table: IcebergTable, options: EraseRowsOptions, consumers: dict[str
 
 
 def refuse_pinned(pinned: Sequence[tuple[IcebergTable, Pins]]) -> None:
-    """Refuse to start while erased rows would stay in snapshots.
-
-    :raises InputError: names everything that keeps them.
-    """
+    """Refuse to start while erased rows would stay in snapshots, naming everything that keeps them."""
     blocking = [f"{pin} of {table.name}" for table, each in pinned for pin in each.blocking]
     if blocking:
         raise InputError(

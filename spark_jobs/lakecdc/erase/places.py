@@ -34,8 +34,7 @@ class Place:
     """A table that may contain keys.
 
     :param kind: its role for the table whose rows are erased.
-    :param keys: the key values to join its rows with.
-    :param columns: of ``keys``, named as in the table.
+    :param keys: the key values to join its rows with; ``columns`` are named as in the table.
     :param moved: column ``_lakecdc_old_key`` with the texts of the keys; None if the table has no such column.
     :param integers: key values that source positions may contain.
     """
@@ -78,10 +77,7 @@ def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: 
 
 
 def mentions_of(keys: Keys, searched: Sequence[Place]) -> Mentions:
-    """Collect the key values that texts about some tables are searched for.
-
-    :param searched: the table itself comes last.
-    """
+    """Collect the key values that texts about some tables are searched for; the table itself comes last."""
     texts = keys.frame.select(*[F.col(quoted_column(column)).cast("string") for column in keys.columns]).collect()
     by_cursor = cursor_may_be_key(searched[-1].table, keys.columns)
     return Mentions(keys.columns, texts, {place.table.name for place in searched}, by_cursor=by_cursor)
@@ -140,10 +136,7 @@ def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
 
 
 def _quarantined(quarantine: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
-    """Select quarantined messages by key, or refuse the erasure if undecoded ones may be about a key.
-
-    :raises InputError: such messages exist.
-    """
+    """Select quarantined messages by key, or refuse the erasure if undecoded ones may be about a key."""
     # quarantined keys have the source's column order, and no names
     texts = F.array(*[key_text(order) for order in permutations(keys.columns)])
     values = keys.frame.select(F.lit(table.name).alias("target"), F.explode(texts).alias("row_key")).distinct()

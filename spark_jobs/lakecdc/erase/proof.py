@@ -143,10 +143,7 @@ def _examine_metadata(
 
 
 def sweep(table: IcebergTable, examined: Examined) -> int:
-    """Delete trashed files that contain a key.
-
-    :return: the number of deleted files.
-    """
+    """Delete trashed files that contain a key, and return their number."""
     storage, doomed = TableStorage(table), {key(location) for location in examined.holding.get("trash", ())}
     ledger, count = Ledger(table, storage), 0
     for batch in ledger.batches():
@@ -158,10 +155,7 @@ def sweep(table: IcebergTable, examined: Examined) -> int:
 
 
 def drop_statistics(table: IcebergTable, examined: Examined) -> int:
-    """Remove statistics files that contain a key from the metadata, and delete them.
-
-    :return: the number of deleted files.
-    """
+    """Remove statistics files that contain a key from the metadata, delete them, and return their number."""
     doomed = {key(location) for location in examined.holding.get("statistics", ())}
     dropped = remove_statistics(table, lambda location: key(location) in doomed) if doomed else []
     TableStorage(table).delete(dropped)
@@ -236,10 +230,7 @@ METADATA = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
 
 
 def delete_former(table: IcebergTable) -> int:
-    """Delete the metadata files in the table's log, except the newest.
-
-    :return: the number of deleted files.
-    """
+    """Delete the metadata files in the table's log, except the newest, and return their number."""
     # none of these can become the table's metadata again, unlike a file that a commit is about to publish
     *former, newest = [entry["metadata-file"] for entry in newest_metadata(table)["metadata-log"]]
     going = TableStorage(table).find({*former} - {newest})
@@ -248,10 +239,7 @@ def delete_former(table: IcebergTable) -> int:
 
 
 def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) -> set[str]:
-    """Return the names of summary entries and properties in a metadata file that contain a key.
-
-    :raises ValueError: the file cannot be decoded.
-    """
+    """Return the names of summary entries and properties in a metadata file that contain a key."""
     content = read_bytes(table, location)
     document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
     entries = [document.get("properties", {}), *(each.get("summary", {}) for each in document.get("snapshots", []))]

@@ -53,10 +53,7 @@ _OWN = (
 
 
 def refuse_unsupported(place: Place) -> None:
-    """Refuse a table with files that cannot be rewritten, decoded and deleted.
-
-    :raises UnsupportedError: names the reason.
-    """
+    """Refuse a table with files that cannot be rewritten, decoded and deleted."""
     table = place.table
     refuse_shared_files(table)
     if table.is_encrypted:
@@ -100,10 +97,7 @@ def _keys_in_partitions(place: Place) -> str | None:
 
 
 def convert_equality_deletes(table: IcebergTable, spec: JobSpec) -> None:
-    """Convert equality deletes, which contain keys, to position deletes.
-
-    :raises UnsupportedError: some cannot be converted.
-    """
+    """Convert equality deletes, which contain keys, to position deletes, or refuse the table."""
     head = table.refresh().head()
     if head is None or not equality_deletes(table, head.id):
         return
@@ -208,9 +202,8 @@ def _live_rows_of_keys(place: Place, head: Snapshot) -> int:
 
 
 def _drop_entries(place: Place) -> None:
-    """Commit a head that carries the positions and whose manifests do not mention the removed files.
-
-    Its positions contain no key value.
+    """Commit a head that carries the positions without key values, and whose manifests do not mention the removed
+    files.
     """
     table = place.table
     head = table.refresh().head()
@@ -236,10 +229,7 @@ def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, Positio
 
 
 def _carried(place: Place, erased: int = 0) -> dict[str, str]:
-    """Collect the summary entries of expiring snapshots that the remaining one must carry, without key values.
-
-    :param erased: number of erased rows.
-    """
+    """Collect the summary entries of expiring snapshots that the remaining one must carry, without key values."""
     table = place.table
     entries: dict[str, Any] = {}
     for snapshot in table.ancestors():

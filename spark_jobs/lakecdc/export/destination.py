@@ -22,7 +22,6 @@ class Export:
     """Changes of a table between two snapshots.
 
     :param since: the last exported snapshot; None exports all rows as inserts.
-    :param until: the snapshot exported by this run.
     :param changes: of :func:`lakecdc.changes.between` or :func:`lakecdc.export.steps.steps`.
     :param counts: number of rows by kind of change.
     :param is_steps: each row is a step with the order key and the time of its event.

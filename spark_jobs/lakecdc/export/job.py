@@ -90,7 +90,6 @@ def _read_changes(
 
 
 def _is_steps(table: IcebergTable, since: Snapshot | None, options: ExportChangesOptions) -> bool:
-    """Check whether steps are exported: for a table with a history table, except in its first export."""
     return since is not None and table.name in options.history_tables
 
 
@@ -113,7 +112,6 @@ def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destinat
 
 
 def _since(table: IcebergTable, exported: int | None, options: ExportChangesOptions) -> Snapshot | None:
-    """Return the last exported snapshot; None if there is none."""
     if exported is None:
         return bound(table, options.since) if options.since is not None else None
     snapshot = table.snapshot(exported) or _erasing(table, exported)

@@ -62,7 +62,6 @@ class _Steps:
         self._refuse_gaps()
 
     def rows(self, net: DataFrame) -> DataFrame:
-        """Return the steps, see :func:`steps`."""
         with changes.between(self._history, self._low, self._high, key=()) as net_events:
             # removed rows existed before and are not steps
             added = net_events.where(f"{CHANGE_TYPE} = 'insert'").localCheckpoint()
@@ -110,10 +109,8 @@ class _Steps:
             raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
 
     def _events(self, added: DataFrame) -> DataFrame:
-        """Return new events, the rows before them, and earlier events of keys with late ones.
-
-        The result is a change frame with ``is_new``; earlier events are needed where the row before is not that of the
-        last snapshot.
+        """Return a change frame with ``is_new``: new events, the rows before them, and earlier events of keys with late
+        ones.
         """
         new = self._changes(added).localCheckpoint()
         truncates = self._truncates(added)
@@ -203,10 +200,7 @@ class _Steps:
         return images.select(*columns, F.col("image")["kind"].alias(CHANGE_TYPE))
 
     def _gone(self, whole: DataFrame, net: DataFrame) -> DataFrame | None:
-        """Return deletes of rows removed without an event, by expiry or erasure.
-
-        :raises InputError: a row does not equal the result of its events.
-        """
+        """Return deletes of rows removed without an event, by expiry or erasure; refuse other differences."""
         ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
         from_events = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
         from_events = from_events.select("key", exact_row(from_events).alias("told"), F.col("row").alias("end"))
@@ -236,10 +230,6 @@ class _Steps:
 
 
 def _between(table: IcebergTable, since: Snapshot, until: Snapshot) -> list[Snapshot]:
-    """Return the snapshots after one up to another.
-
-    :raises InputError: ``since`` is not an ancestor of ``until``.
-    """
     snapshots: list[Snapshot] = []
     for snapshot in table.ancestors_of(until):
         if snapshot.id == since.id:

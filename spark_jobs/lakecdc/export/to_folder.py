@@ -43,11 +43,7 @@ _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")
 
 
 class FolderDestination:
-    """A folder that the table's FileIO can access.
-
-    :param folder: absolute path or URI.
-    :param format: ``parquet`` or ``debezium-json``.
-    """
+    """A folder that the table's FileIO can access; the format is ``parquet`` or ``debezium-json``."""
 
     def __init__(self, source: IcebergTable, folder: str, format: str) -> None:
         self._source, self._folder, self._format = source, folder.rstrip("/"), format
@@ -55,7 +51,6 @@ class FolderDestination:
         self._last = _newest(self._exports)
 
     def exported(self) -> int | None:
-        """Return the last exported snapshot, see :class:`lakecdc.export.destination.Destination`."""
         if self._last is None:
             return None
         marker: Mapping[str, Any] = json.loads(read_bytes(self._source, f"{self._folder}/{self._last}/{MARKER}"))
@@ -64,9 +59,7 @@ class FolderDestination:
         return int(marker["until"])
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Write a folder with a marker, without files if there are no changes; see
-        :class:`lakecdc.export.destination.Destination`.
-        """
+        """Write a folder with a marker, without files if there are no changes."""
         self._remove_old()
         series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
         highest = max(map(_number, self._exports), default=0)
@@ -130,11 +123,7 @@ class FolderDestination:
                 delete_folder(self._source, f"{self._folder}/{name}")
 
     def _refuse_if_overtaken(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Refuse to continue if another run exported meanwhile, or if this run's files are not those it wrote.
-
-        :param sizes: of this run's files, by name.
-        :raises ConflictError: either is the case.
-        """
+        """Refuse to continue if another run exported meanwhile, or if this run's files are not those it wrote."""
         exports = self._list()
         own = [
             (name, file.bytes) for each in exports if _number(each) == number for name, file in exports[each].items()
@@ -161,11 +150,7 @@ Write = Callable[[Any, "Iterator[pa.RecordBatch]"], int]
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file written by a task.
-
-    :param name: without the folder.
-    :param bytes: its size.
-    """
+    """A file written by a task, without the folder."""
 
     name: str
     rows: int
@@ -173,19 +158,12 @@ class WrittenFile:
 
 
 def write_parquet(table: IcebergTable, rows: DataFrame, folder: str) -> list[WrittenFile]:
-    """Write rows as Parquet, one file per non-empty partition.
-
-    :param table: its FileIO is used.
-    :param folder: location for the files.
-    """
+    """Write rows as Parquet, one file per non-empty partition, through the table's FileIO."""
     return _write(table, rows, folder, "parquet", _parquet)
 
 
 def write_json_lines(table: IcebergTable, lines: DataFrame, folder: str) -> list[WrittenFile]:
-    """Write texts as lines, one file per non-empty partition.
-
-    :param lines: one column of text.
-    """
+    """Write the texts of one column as lines, one file per non-empty partition."""
     return _write(table, lines, folder, "jsonl", _lines)
 
 

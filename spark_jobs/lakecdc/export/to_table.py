@@ -34,7 +34,6 @@ _OWN = ((CHANGE_TYPE, "string"), (SNAPSHOT, "bigint"), (TIMESTAMP, "timestamp"))
 class TableDestination:
     """A change table in the catalog of its source.
 
-    :param name: ``namespace.name``.
     :raises InputError: the table is not a change table.
     """
 
@@ -52,12 +51,11 @@ class TableDestination:
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
 
     def exported(self) -> int | None:
-        """Return the last exported snapshot, see :class:`lakecdc.export.destination.Destination`."""
         position = current_position(self._carrier, self._table.properties) if self._table is not None else None
         return exported_snapshot(position, self._source.name, self._source.uuid, self._name)
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Append changes, or set a property if there are none; see :class:`lakecdc.export.destination.Destination`."""
+        """Append changes, or set a property if there are none."""
         position = position_at(self._source, export.until)
         if self._table is not None and self._carrier is not None and not export.rows:
             idle = encode_idle(self._carrier.snapshot_id, position)

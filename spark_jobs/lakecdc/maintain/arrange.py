@@ -42,11 +42,9 @@ def arrange(
     """Distribute rows over one sorted Spark partition per output file, each from one piece of a unit.
 
     :param rows: a staged read of exactly the units' files.
-    :param units: what is rewritten.
-    :param order: sort order of the rows; without fields they keep their order.
+    :param order: of the rows; without fields they keep their order.
     :param sampled: the same read without columns computed from whole rows, for samples.
     :param partitions_by: partition values as Spark SQL to sort by first, where rows go to several partitions.
-    :return: the same rows and columns.
     """
     from pyspark.sql import functions as F
 
@@ -72,11 +70,7 @@ def arrange(
 
 
 def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
-    """Add to each row the number, first Spark partition and number of files of its unit or piece.
-
-    Also add the share of the unit's rows in a curve's sample. Rows are matched by the name of their file: in format v3
-    staged reads provide lineage columns, but not ``_file``.
-    """
+    """Add facts of its unit to each row, matched by file name: in format v3 staged reads lack ``_file``."""
     from pyspark.sql import functions as F
 
     firsts = itertools.accumulate((unit.outputs for unit in units), initial=0)
@@ -110,11 +104,7 @@ def _index(pieces: Sequence[str], piece: str | None) -> int | None:
 
 
 def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
-    """Compute from a sample the keys at which each file of a unit but the first begins.
-
-    Reads the sort columns only. The bounds ascend whatever the order's directions: files only have to be disjoint, and
-    each is sorted in the given order.
-    """
+    """Sample the keys at which a unit's files begin; they ascend in any order, since files only have to be disjoint."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -133,10 +123,7 @@ def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFra
 def _on_curve(
     rows: DataFrame, sampled: DataFrame, units: Sequence[Unit], order: SortOrder
 ) -> tuple[DataFrame, DataFrame]:
-    """Add to each row its place on its unit's curve, and return per unit the places at which files begin.
-
-    The driver builds the curves from a sample of the sort columns.
-    """
+    """Add each row's place on its unit's curve, and return per unit the places at which files begin."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
 

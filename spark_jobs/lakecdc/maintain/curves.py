@@ -27,11 +27,7 @@ def rank_bits(columns: int) -> int:
 
 
 def place_on(curve: SpaceFillingCurve, ranks: Sequence[Array], bits: int) -> Array:
-    """Compute the places of points on a curve.
-
-    :param ranks: coordinates of all points, one array per column.
-    :param bits: of a coordinate.
-    """
+    """Compute the places of points on a curve; ``ranks`` has an array of ``bits``-bit coordinates per column."""
     coordinates = [np.asarray(column).astype(np.uint64) for column in ranks]
     return _interleaved(_along_hilbert(coordinates, bits) if curve == "hilbert" else coordinates, bits).astype(np.int64)
 
@@ -48,8 +44,7 @@ def _interleaved(coordinates: Sequence[Array], bits: int) -> Array:
 def _along_hilbert(coordinates: Sequence[Array], bits: int) -> list[Array]:
     """Transform coordinates so that their interleaved bits are the place on the Hilbert curve.
 
-    In every cube the curve is rotated and mirrored so that it ends where the next cube's begins; this is undone from
-    the largest cubes to the smallest (J. Skilling, Programming the Hilbert curve, 2004).
+    Undoes the rotation and mirroring of each cube, largest first (J. Skilling, Programming the Hilbert curve, 2004).
     """
     turned = [column.copy() for column in coordinates]
     first, zero = turned[0], np.uint64(0)
@@ -81,10 +76,7 @@ class Ranks:
 
     @classmethod
     def of(cls, sample: Array, bits: int) -> Ranks:
-        """Build ranks with about equally many values of a sample without nulls, whatever their distribution.
-
-        A frequent value covers several ranks and gets the first of them.
-        """
+        """Build ranks with about equally many sampled values, none null; a frequent value gets its first rank."""
         ranked, count = np.sort(sample), 1 << bits
         picks = np.arange(1, count) * len(ranked) // count
         starts, first = np.unique(ranked[picks], return_index=True) if len(ranked) else (ranked, np.arange(0))
@@ -112,9 +104,8 @@ class CurveMap:
 
     @classmethod
     def of(cls, curve: SpaceFillingCurve, sample: pa.Table, outputs: Sequence[int]) -> CurveMap:
-        """Build curves from a sample.
+        """Build curves from a sample: unit, and the sort columns as integers, floats or bytes.
 
-        :param sample: unit, and the sort columns as integers, floats or bytes.
         :param outputs: files of each unit.
         """
         units = sample.column(0).to_numpy()
@@ -131,10 +122,7 @@ class CurveMap:
         return cls(curve, bits, ranks, cuts)
 
     def places(self, units: pa.Array, *columns: pa.Array) -> pa.Array:
-        """Return the place of each row on the curve of its unit.
-
-        :param columns: the sort columns as in the sample.
-        """
+        """Return the place of each row on the curve of its unit; ``columns`` are as in the sample."""
         import pyarrow as pa
 
         numbers, values = units.to_numpy(zero_copy_only=False), [_values(column) for column in columns]

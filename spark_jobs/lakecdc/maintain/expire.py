@@ -57,13 +57,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Snapshots to expire.
-
-    :param expiry: the expiring snapshots, and a tag for the newest one with source positions if it needs one.
-    :param stale: tags of dead jobs to drop.
-    :param carrier: the newest snapshot with source positions.
-    :param counts: for the report.
-    """
+    """Snapshots to expire, tags of dead jobs to drop, and the newest snapshot with source positions."""
 
     expiry: Expiry
     stale: list[str]
@@ -97,10 +91,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
-    """Decide what expires; change nothing.
-
-    :param requested_ms: time before which snapshots should expire; moved back for snapshots that must stay.
-    """
+    """Decide what expires; ``requested_ms`` moves back for snapshots that must stay."""
     history = read_history(table)
     keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
     ancestors = history.ancestors()
@@ -131,11 +122,6 @@ def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan
 
 
 def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None) -> Needs:
-    """Return the needed snapshots, by who needs them.
-
-    :param history: provides tags and properties.
-    :param ancestors: of the head.
-    """
     stale, times = stale_tags(history.refs, history.snapshots.get), [(s.id, s.timestamp_ms) for s in ancestors]
     jobs = [ref.snapshot_id for tag, ref in job_tags(history.refs).items() if tag not in stale]
     consumers, now = read_consumers(history.properties).values(), datetime.now(UTC)
@@ -160,7 +146,6 @@ def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, R
 
 
 def _unreadable(counts: Mapping[str, Any]) -> str | None:
-    """Describe consumers whose property cannot be read, for the report."""
     listed = ", ".join(counts["unreadable_consumers"])
     return f"kept what unreadable consumers may need ({listed}): drop them and register them again" if listed else None
 
@@ -194,10 +179,7 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
 
 
 def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
-    """Refuse to delete files of snapshots that became needed while they expired.
-
-    :raises ConflictError: a tag, branch, job or consumer needs one.
-    """
+    """Refuse to delete files of snapshots that a tag, branch, job or consumer needs since they expired."""
     gone = before.snapshots.keys() - after.snapshots.keys()
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}
@@ -216,10 +198,7 @@ def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: Hist
 
 
 def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
-    """Check that the head can be read and that the source positions are still reachable.
-
-    :raises VerificationError: they are not.
-    """
+    """Check that the head can be read and that the source positions are still reachable."""
     current = carrier_of(read_history(table).ancestors())
     live = table.metadata("files").select("file_path").distinct().limit(_PROBES).collect()
     missing = missing_files(table, [row.file_path for row in live])
@@ -251,10 +230,8 @@ def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
-    """Estimate the files that would be deleted.
-
-    Files removed by a snapshot become unreachable once every older one is gone, so the expired snapshots and the oldest
-    remaining one are counted; files that a tag or branch still needs are counted too, hence *at most*.
+    """Count the files to delete *at most*: a ref may still need files of expired snapshots and the oldest remaining
+    one.
     """
     ancestors = planned.history.ancestors()
     remaining = [s for s in ancestors if s.id not in planned.expired]

@@ -51,10 +51,8 @@ _SPARK = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestam
 class ExpiryPlan:
     """Rows to remove.
 
-    :param column: the time column.
     :param floor: the table's new floor; None if nothing is removed.
     :param known: the floor's property when the plan was made.
-    :param counts: for the report.
     """
 
     head: Snapshot
@@ -156,7 +154,6 @@ def _plan(
 
 
 def _findings(table: IcebergTable, plan: ExpiryPlan, spec: JobSpec) -> Findings:
-    """Describe the removal for approval."""
     assert plan.cut.below is not None and isinstance(spec.options, ExpirePartitionsOptions)
     findings = Findings()
     findings.add({**plan.counts, "below": _iso(plan.cut.below), **_what_is_cut(table, spec.options)})
@@ -175,10 +172,7 @@ def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[
 
 
 def _approved_below(table: IcebergTable, options: ExpirePartitionsOptions) -> int | None:
-    """Return the approved time below which rows may be removed, or None if no approval is required.
-
-    :raises InputError: the approval is missing, or its list was changed or describes something else.
-    """
+    """Return the approved time below which rows may be removed, or None if no approval is required."""
     approved = options.approval_of(table.name)
     if approved is None:
         return None
@@ -283,11 +277,6 @@ def _cutoff(options: ExpirePartitionsOptions, now: datetime, table: str) -> int:
 
 
 def _column(table: IcebergTable, name: str | None) -> Field:
-    """Return the time column.
-
-    :raises SpecError: no column is named.
-    :raises InputError: the column does not exist or has no times.
-    """
     if not name:
         raise SpecError("No time column is given.", table=table.name, hint="Set time_column.")
     column = next((field for field in table.fields if field.name == name), None)

@@ -46,8 +46,7 @@ class Findings:
     def leave(self, spec: JobSpec, table: str) -> dict[str, Any]:
         """Write the list beside the report.
 
-        :return: ``findings`` for the report, with ``uri`` and ``sha256`` of the list; empty if the list is empty or has
-            no place.
+        :return: ``findings`` for the report; empty if the list is empty or has no place.
         """
         if self._is_empty or spec.documents is None:
             return {}
@@ -66,7 +65,6 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
 def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
     """Yield the lines of an approved list, after all of it was compared with its digest.
 
-    :param table: the list's table.
     :raises InputError: the list cannot be read, or was changed.
     """
     with _spool() as lines:

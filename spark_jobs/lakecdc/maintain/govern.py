@@ -20,9 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Run the steps of a spec in order.
-
-    Tables that failed or conflicted in one step are skipped in later ones.
+    """Run the steps of a spec in order; tables that failed or conflicted in one step are skipped in later ones.
 
     :return: reports of each step's tables, which name the step.
     """

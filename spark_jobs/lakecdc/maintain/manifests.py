@@ -43,8 +43,7 @@ JOB = "rewrite_manifests"
 def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Rewrite the manifests of one table if there are many small ones and fewer would do.
 
-    Manifests of a partition spec whose column was dropped stay, because Iceberg would write them without partition
-    values.
+    Manifests of a partition spec whose column was dropped stay: Iceberg would write them without partition values.
 
     :raises ConflictError: another writer was faster.
     :raises VerificationError: the new manifests would list other files; nothing was published.
@@ -94,10 +93,10 @@ _SOME = 1000
 
 
 def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
-    """Compare all live entries of a snapshot with those of its rewritten manifests.
+    """Compare all live entries of a snapshot with those of its rewritten manifests, by digests.
 
-    Spark computes two digests from the manifests alone. They cover the file, its data and file sequence numbers,
-    snapshot, partition spec and partition, the file that a delete references, row ids and metrics.
+    They cover the file, its sequence numbers, snapshot and partition, the file that a delete references, row ids and
+    metrics.
 
     :raises VerificationError: they differ; the message says how.
     """
@@ -137,11 +136,7 @@ def count_difference(before: Iterable[Manifest], after: Iterable[Manifest]) -> s
 
 
 def entry_difference(lost: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the first difference between entries.
-
-    :param lost: entries that are missing or changed, by column.
-    :param added: entries that are new or changed.
-    """
+    """Describe the first difference between entries that are missing or changed, and those new or changed."""
     by_name = {_name(entry): entry for entry in added}
     for entry in lost:
         other = by_name.get(_name(entry))

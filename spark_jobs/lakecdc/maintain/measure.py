@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitions:
-    """Return facts of every live data file, by partition spec and partition.
-
-    :param snapshot_id: the state to measure.
-    :param order: the order to locate files in.
-    """
+    """Return facts of a snapshot's live data files, located in an order, by partition spec and partition."""
     (files,) = live_files(table, [snapshot_id], order.fields)
     return by_partition(files)
 
@@ -33,8 +29,6 @@ def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequenc
     """Return the live files of several snapshots, with their bounds in some columns.
 
     One query reads them all, because starting one takes longer than reading the manifests of most tables.
-
-    :param fields: the columns.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
@@ -48,10 +42,6 @@ def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequenc
 
 
 def _live_file(row: Any, unpartitioned: Collection[int]) -> LiveFile:
-    """Convert a row of :func:`_live_entries`.
-
-    :param unpartitioned: specs whose equality deletes apply to every partition (Iceberg specification, scan planning).
-    """
     content = _content(row)
     everywhere = content is Content.EQUALITY_DELETES and row.spec_id in unpartitioned
     return LiveFile(

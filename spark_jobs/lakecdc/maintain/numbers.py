@@ -53,7 +53,6 @@ def with_numbers(table: IcebergTable, report: TableReport, job: str, core_second
 
     If the head did not change, both come from its snapshot's summary.
 
-    :param job: its name.
     :param core_seconds: consumed by the job's tasks.
     """
     numbers: dict[str, Any] = {"core_seconds": round(core_seconds, 3)}
@@ -148,7 +147,6 @@ def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Itera
     the look-up has to check all files.
 
     :param partitions: facts of the data files, with bounds of the key.
-    :param specs: partition fields by spec.
     :param key: field ids of its columns.
     """
     ids, one_spec = set(key), len({spec_id for spec_id, _ in partitions}) == 1
@@ -175,12 +173,11 @@ def _number(end: Any) -> Any:
 
 
 def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
-    """Return the average number of numeric ranges around a row, with rows spread evenly over their range.
+    """Return the average number of numeric ranges (low, high, rows) around a row, with rows spread evenly over their
+    range.
 
     Unlike :func:`overlap_depth` this uses distances: with files in random order, which begin and end close together,
     almost every look-up opens all.
-
-    :param ranges: lowest and highest number, and rows.
     """
     lows, highs = sorted(low for low, _, _ in ranges), sorted(high for _, high, _ in ranges)
     ends = sorted({*lows, *highs})

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 class BySpec:
     """A table's partitions, by what can happen to their files.
 
-    :param current: of the current spec.
     :param movable: of older specs, whose rows may move to the current one.
     :param fixed: of older specs, whose rows have to stay in theirs.
     :param why: the reason that they stay, as part of a sentence.
@@ -49,11 +48,9 @@ class BySpec:
 
 
 def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> BySpec:
-    """Group partitions by spec and by whether their rows may move.
+    """Group a snapshot's partitions by spec and by whether their rows may move.
 
     Rows do not move where another writer adds equality deletes, unless these apply to the whole table.
-
-    :param start: the measured snapshot.
     """
     current, older = apart(partitions, {spec_id for spec_id, _ in partitions} - {current_spec_id(table)})
     movable, fixed = apart(older, {spec_id for spec_id, _ in older} - unpartitioned_specs(table))
@@ -65,10 +62,7 @@ def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> ByS
 
 
 def destination(table: IcebergTable, fields: Fields | None = None) -> Destination:
-    """Return where rows move to.
-
-    :param fields: of the partition spec; default: the current one's.
-    """
+    """Return the partition spec that rows move to, by default the current one."""
     spec_fields = partition_fields(table)[current_spec_id(table)] if fields is None else fields
     return Destination(spec_fields, tuple(transformed(table, f.source_id, f.transform) for f in spec_fields))
 
@@ -79,21 +73,16 @@ def units_of(table: IcebergTable, partitions: Partitions, to: Destination, targe
 
 
 def count(partitions: Partitions) -> int:
-    """Count the files of some partitions."""
     return sum(map(len, partitions.values()))
 
 
 def without(partitions: Partitions, keys: Collection[tuple[int, str]]) -> Partitions:
-    """Return the partitions without some keys."""
     return {key: files for key, files in partitions.items() if key not in keys}
 
 
 @dataclass(frozen=True)
 class Destination:
-    """The partition spec to move rows to.
-
-    :param expressions: the partition values of its fields as Spark SQL.
-    """
+    """The partition spec to move rows to; ``expressions`` are its partition values as Spark SQL."""
 
     fields: Fields
     expressions: tuple[str, ...]
@@ -101,11 +90,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class _BucketChange:
-    """Two specs that differ only in one bucket number, where one number divides the other.
-
-    :param name: the old bucket's name in metadata tables.
-    :param expression: the new bucket as Spark SQL.
-    """
+    """Two specs that differ only in one bucket number, where one divides the other."""
 
     name: str
     old: int
@@ -122,9 +107,6 @@ def group_moving_files(
     touching other buckets, because Iceberg's buckets are remainders of one hash. Other rows are dealt out by their new
     partition.
 
-    :param partitions: those to move.
-    :param specs: the fields of each spec.
-    :param target: target bytes per file.
     :param max_bytes: bytes to read per unit; a larger file is a unit of its own.
     """
     by_spec: dict[int, Partitions] = defaultdict(dict)

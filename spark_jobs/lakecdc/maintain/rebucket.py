@@ -72,13 +72,9 @@ def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def suitable_buckets(now: int, bytes_: float, options: RebucketOptions, target: int) -> int:
-    """Return the number of buckets that suits their size.
+    """Return the number of buckets that suits a total size in bytes, at most ``target`` bytes per bucket.
 
     Doubling and halving both stop between half of the target and the target, and both start outside of the tolerance.
-
-    :param now: current number.
-    :param bytes_: total size.
-    :param target: maximum bytes per bucket.
     """
     buckets = now
     if bytes_ / now > target * options.tolerance:
@@ -91,7 +87,6 @@ def suitable_buckets(now: int, bytes_: float, options: RebucketOptions, target: 
 
 
 def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> TableReport:
-    """Plan from a snapshot and execute the plan."""
     fields = partition_fields(table)[current_spec_id(table)]
     bucket = one_bucket(fields)
     if bucket is None or bucket.buckets is None:
@@ -150,7 +145,6 @@ def _refuse_others(table: IcebergTable, reason: str | None) -> None:
 
 
 def _merge_reports(rounds: Sequence[TableReport]) -> TableReport:
-    """Merge the reports of several rounds."""
     first, last = rounds[0], rounds[-1]
     metrics = {name: value for report in rounds for name, value in report.metrics.items()}
     metrics |= {name: sum(r.metrics.get(name, 0) for r in rounds) for name in SUMMED if name in metrics}

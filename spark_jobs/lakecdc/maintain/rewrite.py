@@ -67,17 +67,13 @@ SUMMED = (
 class RewritePlan:
     """Data files to rewrite.
 
-    :param job: name of the job.
     :param start: the snapshot that is read.
     :param units: data files to rewrite together; empty if nothing is worthwhile.
-    :param order: sort order of rows in the new files.
     :param target: target bytes per file.
     :param reason: why there is nothing to do.
-    :param counts: what was measured, for the report.
     :param summary: further entries for the snapshot summary.
     :param left: what is not rewritten although it should be, and why.
     :param partitions_by: partition values as Spark SQL, where rows move to other partitions.
-    :param branch: the branch to commit to.
     """
 
     job: str
@@ -197,7 +193,6 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
 class Rewrite:
     """One run over the batches of a plan.
 
-    :param proof: checked before each commit.
     :param tally: updated with each commit, so that it is right even if a later batch fails.
     :param bloom_filters: columns with Bloom filters in the new files.
     """
@@ -213,10 +208,9 @@ class Rewrite:
         self.tasks = plan_tasks(table, plan.start.id, locations)
 
     def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
-        """Rewrite batch after batch.
+        """Rewrite batch after batch, and return the number of units not started.
 
         :param max_runtime: seconds after which no further batch is started; 0 is no limit.
-        :return: number of units not started.
         :raises LakecdcError: a batch failed or was refused; earlier ones stay published.
         """
         end = time.monotonic() + max_runtime if max_runtime else None

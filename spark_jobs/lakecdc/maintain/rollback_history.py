@@ -28,10 +28,9 @@ class _State:
 
 
 def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
-    """Open the history table of a table.
+    """Open the history table of a table, if a name is given.
 
-    :param name: of the history table; None if there is none.
-    :raises InputError: the history table does not exist.
+    :raises InputError: it does not exist.
     """
     if name is None:
         return None
@@ -42,14 +41,14 @@ def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
 
 
 def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[Snapshot]) -> Snapshot | None:
-    """Return the snapshot of a history table that matches a snapshot of its table.
+    """Return the snapshot of a history table that matches a snapshot of its table; None if none does, or it has
+    expired.
 
     Each batch is first written to the history table, with a note of the table's snapshot before it
     (``lakecdc.ingest.apply.history_table``). It is one of the table's batches if that snapshot lies before the last
     one.
 
     :param lineage: the requested snapshot of the table and its ancestors, newest first.
-    :return: None if there is none, or it has expired.
     :raises InputError: the history table belongs to another table.
     """
     carrier = carrier_of(lineage)

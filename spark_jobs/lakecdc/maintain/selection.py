@@ -25,9 +25,8 @@ _MOST_SEQUENCES = 50
 
 @dataclass(frozen=True)
 class Unit:
-    """Data files, usually of one partition, that are rewritten into one set of files.
+    """Data files, usually of one partition, that are rewritten into ``outputs`` files.
 
-    :param outputs: files to write.
     :param pieces: number of parts that rows are first dealt out to, each with its share of the outputs.
     :param piece: integer as Spark SQL whose remainder by ``pieces`` is a row's part.
     :param in_sequence: the rows are sorted if the files are read one after the other.
@@ -57,17 +56,13 @@ def compaction_units(
     geometry: Geometry = _LINEAR,
     unfiltered: Collection[str] = (),
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to compact, longest unchanged partitions first.
+    """Choose what to compact, longest unchanged partitions first, and count it for the report.
 
     That is partitions with many small files or enough to fill one, and single files to split or to free of deleted
     rows. No unit's new files overlap keys of files that were disjoint from it before.
 
-    :param partitions: facts of all live data files.
-    :param target: target bytes per file.
     :param large: bytes above which a file is split.
-    :param geometry: relative positions of files.
     :param unfiltered: locations of files to rewrite because they lack Bloom filters.
-    :return: units, and counts for the report.
     """
     units: list[Unit] = []
     outputs = partial(_outputs, target=target, small_file_ratio=options.small_file_ratio)
@@ -90,10 +85,7 @@ def newest_sequence(files: Sequence[FileFacts]) -> int:
 
 
 def still_written(partitions: Partitions, quiet_since: int) -> set[tuple[int, str]]:
-    """Return the partitions with files of commits after one.
-
-    :param quiet_since: that commit's sequence number.
-    """
+    """Return the partitions with files of commits after one, given by its sequence number."""
     return {key for key, files in partitions.items() if newest_sequence(files) > quiet_since}
 
 
@@ -104,12 +96,10 @@ def apart(partitions: Partitions, specs: Collection[int]) -> tuple[Partitions, P
 
 
 def moving_units(partitions: Partitions, options: CompactDataFilesOptions, target: int) -> tuple[list[Unit], int]:
-    """Group all files of each spec, to be rewritten whatever their size.
+    """Group all files of each spec whose column was dropped, to be rewritten whatever their size.
 
     If only some files of a manifest were removed, Iceberg would rewrite its other entries without partition values.
 
-    :param partitions: those of specs whose column was dropped.
-    :param target: target bytes per file.
     :return: a unit for each spec, and the number of files left because their spec has too many for one commit.
     """
     units: list[Unit] = []
@@ -131,17 +121,14 @@ def sort_units(
     sorted_by: Iterable[int] = (),
     geometry: Geometry = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to sort: overlapping files in partitions that overlap too much.
+    """Choose what to sort: overlapping files in partitions that overlap too much; count it for the report.
 
     Overlapping files that are too many for one commit are cut into pieces of neighbours. Where all overlap, sorting the
     pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and sorting them
     leaves little overlap.
 
-    :param partitions: facts measured for the sort order.
     :param sorted_by: snapshots sorted by this order; files that one of them wrote need no second sort even if their
         truncated or missing bounds seem to overlap.
-    :param geometry: relative positions of files.
-    :return: units, and counts for the report.
     """
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
     for files in partitions.values():
@@ -163,9 +150,8 @@ def sort_units(
 
 
 def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -> list[Unit]:
-    """Cut units whose files only have to be concatenated; return other units unchanged.
+    """Cut units whose files only have to be concatenated into an ascending order; return other units unchanged.
 
-    :param units: chosen units, for an ascending order.
     :param sorted_in: snapshots whose files have rows sorted by the order.
     :param spec_id: the current partition spec; rows of other files go to several partitions.
     """
@@ -189,11 +175,9 @@ def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -
 
 
 def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
-    """Combine units into one commit each; a unit above the limit is a batch of its own.
+    """Combine units into one commit of limited bytes each; a unit above the limit is a batch of its own.
 
     Units in sequence are separate from others and limited in number, because each is a separate read.
-
-    :param max_bytes: bytes to read per commit.
     """
     combined: list[list[Unit]] = []
     size = 0

@@ -39,9 +39,7 @@ _ATTEMPTS = 4
 class Cleaning:
     """Cleanup of the tables beside one target.
 
-    :param target: the table that is fed.
     :param tables: all targets of the run.
-    :param counts: for the report.
     :param kept_because: reasons that rows stay, by kind.
     :param removed: number of rows removed, or to remove in a dry run.
     """
@@ -80,11 +78,7 @@ class Cleaning:
         return table
 
     def record(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
-        """Record the numbers of a kind of row.
-
-        :param because: why the rest stays.
-        :param how: name of the removal in the report.
-        """
+        """Record the numbers of a kind of row, and why the rest stays."""
         self.counts |= {f"{kind}_before": before, f"{kind}_{how}": removed, f"{kind}_after": before - removed}
         self.removed += removed
         if before > removed:
@@ -161,11 +155,7 @@ def _clean_own(
     settled: Callable[[IcebergTable], tuple[str, dict[str, Any]] | None],
     because: str,
 ) -> None:
-    """Remove rows of a table that only this target uses; retry if ingestion adds some meanwhile.
-
-    :param settled: returns the unneeded rows, as for :func:`count_rows`; None if they are not known.
-    :param because: why the rest stays.
-    """
+    """Remove the settled rows of a table that only this target uses; retry if ingestion adds some meanwhile."""
     table = cleaning.beside(cleaning.target.name + suffix)
     for attempt in range(_ATTEMPTS):
         base = table.refresh().head() if table else None
@@ -199,10 +189,7 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
 
 
 def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[str, Any]) -> None:
-    """Delete rows of a snapshot, unless another one was committed since.
-
-    :raises HeadMovedError: another one was.
-    """
+    """Delete rows of a snapshot; raise HeadMovedError if another one was committed since."""
     with scratch.branch(table, base) as branch:
         name = scratch.sql_name(table, branch)
         table.spark.sql(f"DELETE FROM {name} WHERE {where}", values)
@@ -211,10 +198,7 @@ def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[
 
 
 def _files_read(cleaning: Cleaning) -> None:
-    """Remove records of read files from chains that ingestion has replaced because their files are gone.
-
-    All others stay: a file without a record is new.
-    """
+    """Remove records of read files from replaced chains; all others stay, since a file without a record is new."""
 
     def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
         # later records are on no chain replaced by then
@@ -256,10 +240,7 @@ def _quarantined(cleaning: Cleaning) -> None:
 
 
 def _of_missing_targets(cleaning: Cleaning) -> None:
-    """Remove rows of missing targets from shared tables, reported once with the first target that shares them.
-
-    Only a person can tell a dropped table from one that will be created once its messages can be read.
-    """
+    """Remove rows of missing targets from shared tables if forget_tables names them: others may yet be created."""
     target, options = cleaning.target, cleaning.options
     shared: list[tuple[str, str, Callable[[str], str]]] = [
         ("quarantined", "*", lambda name: quarantine_of(name, options.quarantine_table)),

@@ -54,11 +54,7 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def _sort_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
-    """Return the sort order of the options, completed from the table.
-
-    :raises InputError: a column does not exist.
-    :raises SpecError: a curve does not fit the columns.
-    """
+    """Return the sort order of the options, completed from the table."""
     if options.columns:
         return column_order(table, options.columns, options.curve or "linear")
     order = clustering(table)
@@ -96,7 +92,6 @@ def _reached(passes: Sequence[TableReport]) -> float | None:
 
 
 def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
-    """Merge the reports of several passes."""
     first, last = passes[0], passes[-1]
     worked = [p for p in passes if p.metrics.get("commits")]
     if not worked:
@@ -111,10 +106,7 @@ def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
 def _sort(
     table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, again: bool, start: Snapshot
 ) -> TableReport:
-    """Plan and execute one pass.
-
-    :param again: whether it continues an earlier pass.
-    """
+    """Plan and execute one pass, which may continue an earlier one."""
     target = target_bytes(table, options, start)
     partitions, left = apart(measure(table, start.id, order), specs_by_dropped_columns(table))
     units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order), geometry(order))

@@ -73,7 +73,6 @@ def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
     Snapshots that only rewrite the same rows do not count.
 
     :param ancestors: of the head, newest first.
-    :param known: snapshots with statistics.
     """
     known_ids, listing = set(known), list(ancestors)
     if not any(s.id in known_ids for s in listing):

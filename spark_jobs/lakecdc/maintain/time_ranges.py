@@ -22,10 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class FileTimes:
-    """Time range of a data file; times are microseconds since 1970, UTC.
+    """Time range of a data file in microseconds since 1970, UTC; None where it is not recorded.
 
-    :param lower: of its oldest row; None if it is not recorded.
-    :param upper: of its newest row; None likewise.
     :param nulls: some of its rows may have no time.
     """
 
@@ -67,8 +65,6 @@ class Cut:
 def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:
     """Cut as near to a cutoff as possible without a file on both sides.
 
-    :param files: only those with rows before the cutoff count.
-    :param unit: of a partition.
     :param most: maximum number of partitions to remove, oldest first; one more if the files cannot be separated
         otherwise.
     :return: its mixed files lie across the cutoff, or cannot be separated from such files.
@@ -90,10 +86,7 @@ def between_files(files: Iterable[FileTimes], cutoff: int, unit: Unit, most: int
 
 
 def through_files(files: Collection[FileTimes], cutoff: int, unit: Unit, most: int) -> Cut:
-    """Cut at a cutoff, or further back by the partitions above the limit of one run; files may lie on both sides.
-
-    :param most: maximum number of partitions to remove, oldest first.
-    """
+    """Cut at a cutoff, or further back to remove at most ``most`` partitions; files may lie on both sides."""
     older = [file for file in files if file.first < cutoff]
     units = sorted(_units(older, unit))
     below = units[most] if len(units) > most else cutoff
@@ -104,7 +97,6 @@ def through_files(files: Collection[FileTimes], cutoff: int, unit: Unit, most: i
 
 
 def _between(before: Iterable[FileTimes], after: FileTimes, unit: Unit) -> int:
-    """Return a time between files and the next one, preferably the beginning of a partition."""
     assert after.lower is not None
     begin = unit_of(after.lower, unit)
     return begin if begin > max(file.last for file in before) else after.lower
@@ -138,7 +130,6 @@ def time_of(moment: datetime) -> int:
 
 
 def _groups(files: Iterable[FileTimes]) -> list[list[FileTimes]]:
-    """Sort files by time, and group those that cannot be separated."""
     groups: list[list[FileTimes]] = []
     end = -math.inf
     for file in sorted(files, key=lambda file: file.first):
@@ -173,12 +164,9 @@ def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionFi
 
 
 def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int) -> list[FileTimes]:
-    """Return the live data files that may have rows from before a time.
+    """Return the live data files that may have rows from before a time, in microseconds since 1970, UTC.
 
     Files without any time are skipped.
-
-    :param column: a date or a timestamp.
-    :param before: microseconds since 1970, UTC.
     """
     files = table.metadata("files", snapshot_id).where("content = 0")
     lower, upper, nulls, none = _measures(table, column, files.schema)

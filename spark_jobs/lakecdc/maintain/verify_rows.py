@@ -24,11 +24,7 @@ _PIECES = ("shiftright({0}, 42)", "shiftright({0}, 21) & 2097151", "{0} & 209715
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Order-independent hash of a set of rows.
-
-    :param rows: number of rows.
-    :param sums: sums of three pieces of each row's 64-bit hash.
-    """
+    """Order-independent hash of a set of rows: their number, and sums of three pieces of each row's 64-bit hash."""
 
     rows: int
     sums: tuple[int, ...]
@@ -43,7 +39,6 @@ class Proof:
 
     :param columns: the hashed columns; empty if only the number of rows is compared.
     :param states: its description in the report.
-    :param keep_failed: whether the files stay if they differ.
     """
 
     columns: tuple[str, ...]
@@ -72,10 +67,7 @@ class Proof:
 
 
 def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
-    """Choose the proof for the options.
-
-    :param columns: all columns that are read and written.
-    """
+    """Choose the proof for the options, over all columns that are read and written or some of them."""
     if options.verify in ("auto", "full"):
         return Proof(tuple(columns), "all rows, all columns", options.keep_failed_files)
     if options.verify == "sample":
@@ -86,19 +78,13 @@ def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
 
 
 def fingerprint(values: Any) -> Fingerprint:
-    """Build a fingerprint from measured values.
-
-    :param values: mapping or row of the aggregates of :meth:`Proof.measures`.
-    """
+    """Build a fingerprint from a mapping or row of the aggregates of :meth:`Proof.measures`."""
     sums = values if isinstance(values, dict) else values.asDict()
     return Fingerprint(int(sums["rows"]), tuple(int(sums.get(f"sum{n}") or 0) for n in range(len(_PIECES))))
 
 
 def read_back(rows: DataFrame, proof: Proof) -> Fingerprint:
-    """Compute the fingerprint of files in a separate pass.
-
-    :param rows: the files as a reader returns them.
-    """
+    """Compute the fingerprint of files in a separate pass."""
     measured = proof.hashed(_without_inherited_lineage(rows)).agg(*proof.measures())
     return fingerprint(measured.collect()[0])
 

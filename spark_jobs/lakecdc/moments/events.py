@@ -93,12 +93,7 @@ def emptying(events: DataFrame, last: str | None) -> DataFrame:
 
 
 def touched_keys(everything: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the keys of some events, and those that their rows came from or moved to.
-
-    :param everything: all events, see :func:`changes_of`.
-    :param new: the events.
-    :return: the column ``touched``.
-    """
+    """Return the keys of some events, and those that their rows came from or moved to, as the column ``touched``."""
     touched = new.select(F.col("key").alias("touched")).distinct().localCheckpoint()
     moves = everything.where("old_key IS NOT NULL").select("key", "old_key").distinct().localCheckpoint()
     count = touched.count()

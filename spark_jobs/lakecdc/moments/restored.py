@@ -38,11 +38,7 @@ JOB = "restore_moment"
 
 @dataclass(frozen=True)
 class Shown:
-    """Branch that shows a moment.
-
-    :param branch: its name.
-    :param keep_for: seconds to keep it.
-    """
+    """Branch that shows a moment for some seconds."""
 
     branch: str
     keep_for: float
@@ -54,11 +50,9 @@ class Shown:
 
 
 def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot:
-    """Create branch and tag.
+    """Create branch and tag, and return their snapshot.
 
     :param batch: the events missing from the base.
-    :param note: describes the moment in the summary.
-    :return: the snapshot of both.
     :raises InputError: an event omits a value that is recorded nowhere.
     :raises ConflictError: expiry removed the base meanwhile.
     """
@@ -87,7 +81,6 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
 def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     """Read the rows of the moment with the table's columns; valid inside the context.
 
-    :param batch: the events missing from the base.
     :raises InputError: an event omits a value that is recorded nowhere.
     """
     batch = cleaned_for(stretch.table, batch)
@@ -127,10 +120,7 @@ def restored_before(stretch: Stretch, shown: Shown) -> str | None:
 
 
 def note_of(stretch: Stretch, events: int) -> str:
-    """Describe a restored moment for the summary, equally for equal rows.
-
-    :param events: number of events missing from the base.
-    """
+    """Describe a restored moment for the summary, equally for equal rows."""
     facts = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
     return json.dumps(facts, sort_keys=True)
 

@@ -40,9 +40,7 @@ class Stretch:
 
     :param moment: in UTC.
     :param base: the newest snapshot without an event from after the moment.
-    :param position: its position.
-    :param since: the snapshot of the history table with the events of ``base``.
-    :param until: the newest one.
+    :param since: the snapshot of the history table with the events of ``base``; ``until`` is the newest one.
     :param truncated: order key of the last TRUNCATE that emptied the table; None if there was none.
     """
 
@@ -57,10 +55,8 @@ class Stretch:
 
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
-    """Check a moment of a table; write nothing.
+    """Check a moment of a table, in UTC; write nothing.
 
-    :param history_name: of its history table; None if it has none.
-    :param moment: at the source, in UTC.
     :param quarantine: name of the table's quarantine.
     :raises InputError: the moment cannot be restored with certainty; the message says why.
     """
@@ -96,10 +92,7 @@ def micros(moment: datetime) -> Column:
 
 
 class _Past:
-    """Snapshots of a table and its history table since the last one without events from after a moment.
-
-    :ivar base: see :class:`Stretch`, as are ``position`` and ``since``.
-    """
+    """Snapshots of a table and its history table since the last one without events from after a moment."""
 
     def __init__(self, table: IcebergTable, history: IcebergTable, moment: datetime) -> None:
         self._table, self._history, self._moment, self._untimed = table, history.refresh(), moment, 0
@@ -146,10 +139,7 @@ class _Past:
         return bool(self._untimed) or not later.isEmpty()
 
     def check(self) -> None:
-        """Refuse anything that may hide an event from before the moment.
-
-        :raises InputError: names it.
-        """
+        """Refuse anything that may hide an event from before the moment."""
         # up to the batch that read past the moment; later batches matter only for late events
         passed = next((n for n, each in enumerate(self._later, 1) if _is_past(each, self._moment)), len(self._later))
         stretch = self._later[:passed]
@@ -183,10 +173,7 @@ class _Past:
             )
 
     def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
-        """Refuse commits by other writers.
-
-        :param stretch: oldest first.
-        """
+        """Refuse commits by other writers, oldest first."""
         own_down_to = None
         for snapshot in reversed(stretch):
             if str(snapshot.id) == own_down_to:
@@ -199,10 +186,7 @@ class _Past:
                 )
 
     def _loads(self) -> list[Snapshot]:
-        """Return the snapshots since the base that the history table records as full loads of all rows.
-
-        :raises InputError: the history table lacks a batch, or has rows of other writers.
-        """
+        """Return the snapshots since the base that the history table records as full loads of all rows."""
         notes = self._notes()
         loads: list[Snapshot] = []
         before = self._carrier
@@ -255,10 +239,7 @@ def _refusal(table: IcebergTable, moment: datetime, what: str, hint: str) -> Inp
 
 
 def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *, is_quiet: bool) -> None:
-    """Refuse a moment unless every partition of the source is known to have been read past it.
-
-    :param is_quiet: the last run found nothing new in any partition.
-    """
+    """Refuse a moment unless every partition of the source is known to have been read past it."""
     text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
     if position.read_through is None or _read_through(position) <= moment:
         through = position.read_through or "no moment yet"

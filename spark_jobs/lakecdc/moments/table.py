@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 
 class MomentTable:
-    """A table that contains a moment of another one.
+    """A table that contains a moment of another one; it may not exist yet.
 
-    :param source: the other one.
-    :param name: ``namespace.name``; the table may not exist yet.
     :raises InputError: a table with this name has other content.
     """
 
@@ -54,10 +52,8 @@ class MomentTable:
         return self.note is not None and fed_by == (SOURCE, self._source.uuid)
 
     def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
-        """Replace the rows with those of a moment.
+        """Replace the rows with those of a moment, described by a note in the summary; return numbers for the report.
 
-        :param note: describes the moment in the summary.
-        :return: numbers for the report.
         :raises ConflictError: another run committed first.
         """
         table = self._prepared()

@@ -41,11 +41,7 @@ class Recheck:
 
 
 def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Recheck:
-    """Reread rows that differ until each is a mismatch, in flight, or the time is over.
-
-    :param first: result of the first comparison, a moment ago.
-    :param max_wait: seconds.
-    """
+    """Reread rows that just differed until each is a mismatch, in flight, or ``max_wait`` seconds are over."""
     table, source = comparison.pair.table, comparison.pair.source
     waiting, looks = dict(first.rows), 1
     mismatches: list[Difference] = []

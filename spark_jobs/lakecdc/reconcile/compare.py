@@ -37,7 +37,6 @@ class Difference:
     """A row that differs.
 
     :param key: hash of its key.
-    :param key_text: its key, JSON.
     :param number: of its key (see :class:`KeyRanges`); None if it is null.
     :param columns: those that differ, if the row exists once on both sides.
     :param source: hash of the source's values, 0 if it has none.
@@ -56,11 +55,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Result of comparing rows.
-
-    :param rows: those that differ, by the hash of their key; empty if they are too many.
-    :param counts: number of differing rows, by kind.
-    """
+    """Result of comparing rows, by the hash of their key; empty if they are too many, and only counted."""
 
     rows: Mapping[int, Difference] = field(default_factory=dict)
     counts: Mapping[Kind, int] = field(default_factory=dict)
@@ -81,11 +76,7 @@ class Comparison:
     def digests(
         self, snapshot: int | None, places: Collection[int]
     ) -> tuple[dict[int, tuple[Fingerprint, Fingerprint]], int]:
-        """Hash some ranges of both sides at once, and count the source rows that cannot be read.
-
-        :param snapshot: of the table.
-        :param places: the ranges.
-        """
+        """Hash some ranges of both sides at once, and count the source rows that cannot be read."""
         condition, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
         with self.pair.source_rows(condition) as (source, unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
@@ -98,9 +89,8 @@ class Comparison:
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
     def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
-        """Return the rows that differ in some ranges, without their columns.
-
-        :param most: rows; if more differ, they are only counted.
+        """Return the rows that differ in some ranges, without their columns; if more than ``most`` differ, only count
+        them.
         """
         condition = self.ranges.some(sorted(places))
         with self.pair.source_rows(condition) as (source, _unreadable):
@@ -115,10 +105,7 @@ class Comparison:
             return self._differing(self.only(both, known, self._key()), columns=True)
 
     def only(self, rows: DataFrame, known: Collection[Difference], key: Sequence[Column]) -> DataFrame:
-        """Select the rows with the keys of known differences.
-
-        :param key: values of the key columns in ``rows``.
-        """
+        """Select the rows with the keys of known differences; ``key`` has the values of the key columns in ``rows``."""
         keys = local_relation(self.pair.table.spark, [(each.key,) for each in known], f"{_KEY} bigint")
         typed = [value.cast(self.pair.types[name]) for name, value in zip(self.pair.key, key, strict=True)]
         return rows.join(F.broadcast(keys), _key_hash(typed) == keys[_KEY], "left_semi")
@@ -138,10 +125,8 @@ class Comparison:
         return [F.col(quoted_column(name)) for name in self.pair.key]
 
     def _differing(self, rows: DataFrame, *, most: int | None = None, columns: bool = False) -> Differences:
-        """Select the rows that differ.
-
-        :param most: rows; if more differ, they are only counted.
-        :param columns: also return their differing columns, for which all values are shuffled instead of hashes.
+        """Select the rows that differ; with ``columns`` also theirs, for which all values are shuffled instead of
+        hashes.
         """
         types, key = self.pair.types, [quoted_column(name) for name in self.pair.key]
         hashed = Proof(tuple(types), "all columns").hashed(_canonical(rows, types))

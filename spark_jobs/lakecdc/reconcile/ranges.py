@@ -57,10 +57,7 @@ class KeyRanges:
         return low, high
 
     def sample(self, share: float, seed: int) -> list[int]:
-        """Choose some of the ranges, at least one, in order.
-
-        :param seed: of the choice.
-        """
+        """Choose some of the ranges, at least one, in order."""
         count = max(1, round(len(self) * share))
         return sorted(random.Random(seed).sample(range(len(self)), count))
 
@@ -79,12 +76,10 @@ class KeyRanges:
 
 
 def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | None, most: int) -> KeyRanges:
-    """Cut the keys of a table into ranges of roughly equal size.
+    """Cut the keys of a table into at most ``most`` ranges of roughly equal size.
 
-    :param rows: of the table.
-    :param count: their approximate number; large tables are sampled.
+    :param count: approximate number of rows; large tables are sampled.
     :param column: its leading key column, if the source has it in the same order.
-    :param most: number of ranges.
     """
     number = number_of(column.column, column.kind) if column else None
     if number is None:

@@ -60,7 +60,6 @@ class Repaired:
 def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
     """Reload the rows that differ, and recheck them.
 
-    :param before: result of the recheck before the repair.
     :raises ConflictError: ingestion runs for longer than ``max_wait``.
     """
     assert isinstance(spec.options, ReconcileOptions)
@@ -96,10 +95,7 @@ def _loaded(
 
 
 def _start_position(position: Position | None, recorded: Mapping[str, Position]) -> Position:
-    """Return the position of a table that can take single rows.
-
-    :param recorded: end positions of batches of an interrupted run.
-    """
+    """Return the position of a table that can take single rows."""
     if position is None:
         raise InputError(
             "Cannot reload single rows: the table does not record how far it was fed.",
@@ -123,7 +119,6 @@ class _Rows:
     _batches: list[Batch] = field(default_factory=list)
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Read the rows, or refuse the table."""
         table = self.comparison.pair.table.refresh()
         try:
             position = _start_position(positions[table.name], recorded)
@@ -150,10 +145,7 @@ class _Rows:
         return there.unionByName(gone.select(*values).localCheckpoint())
 
     def _keys_without_source(self, like: DataFrame) -> DataFrame:
-        """Return the table's keys that the source had in no read, with their order keys in the table.
-
-        :param like: has the keys in the source's types.
-        """
+        """Return the table's keys, in the types of ``like``, that the source had in no read, with their order keys."""
         pair, condition = self.comparison.pair, self._condition()
         columns, head = [F.col(quoted_column(name)) for name in pair.key], pair.table.head()
         rows = pair.table.read(head.id if head else None, where=condition.in_spark() if condition else "true")

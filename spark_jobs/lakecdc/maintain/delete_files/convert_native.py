@@ -145,7 +145,6 @@ def deleted_keys(
 ) -> tuple[list[pa.Table], list[EqualityDelete]]:
     """Read equality-delete files of one key as far as Arrow reads them with certainty.
 
-    :param columns: the key.
     :return: tables of d0…, reach and deleted_at, as in ``match_join``; and the deletes left to Iceberg's reader: not
         Parquet, without field ids, or without a key column as the table has it.
     """
@@ -195,12 +194,7 @@ MAX_PAIRS = 20_000
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A position-delete file or deletion vector as a task reads it.
-
-    :param format: PUFFIN or PARQUET.
-    :param offset: first byte of the vector; None in a Parquet file.
-    :param length: bytes of the vector; None in a Parquet file.
-    """
+    """A position-delete file in Parquet, or a deletion vector in Puffin with its byte range, as a task reads it."""
 
     location: str
     format: str
@@ -230,10 +224,7 @@ def _is_readable(deletes: PositionDeletes) -> bool:
 
 
 def read(deletes: Iterable[PositionDeletes], data_file: str, properties: Mapping[str, str]) -> BitMap64:
-    """Read the deleted positions of a data file in a task.
-
-    :param properties: pyiceberg settings of the table's FileIO.
-    """
+    """Read the deleted positions of a data file in a task, with pyiceberg settings of the table's FileIO."""
     from pyroaring import BitMap64
 
     positions = BitMap64()

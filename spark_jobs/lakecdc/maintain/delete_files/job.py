@@ -75,10 +75,7 @@ class Phases:
 
 @dataclass
 class Result:
-    """Result of a run so far, over all its attempts.
-
-    :param proofs: one per committed group.
-    """
+    """Result of a run so far, over all its attempts."""
 
     engines: set[str] = field(default_factory=set)
     proofs: list[Proof] = field(default_factory=list)
@@ -93,10 +90,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A group's commit, written and proven.
-
-    :param superseded: number of removed position-delete files and deletion vectors.
-    """
+    """A group's commit, written and proven; ``superseded`` counts removed position-delete files and vectors."""
 
     changes: RowChanges
     referenced: list[str]
@@ -108,7 +102,6 @@ class Prepared:
 def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
 
-    :param spec: options as :class:`RewriteDeleteFilesOptions`.
     :return: done, nothing, or conflict if other commits invalidated every attempt; earlier commits stay. An error after
         a commit is reported with it instead of raised.
     :raises InputError: the branch does not exist.
@@ -137,10 +130,7 @@ def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
 
 
 def require_packages(table: str) -> None:
-    """Refuse to start if the tasks' Python packages are missing.
-
-    :raises InputError: names them.
-    """
+    """Refuse to start if the tasks' Python packages are missing."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(
@@ -151,10 +141,7 @@ def require_packages(table: str) -> None:
 
 
 class Rewrite:
-    """One run over one table.
-
-    :param before: the head at the start of the run.
-    """
+    """One run over one table."""
 
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
         self._table, self._options, self._before = table, options, before

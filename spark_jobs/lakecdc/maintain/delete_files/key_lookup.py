@@ -23,11 +23,7 @@ class UnreadError(Exception):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file as a task needs it.
-
-    :param number: its :attr:`FileTask.number`.
-    :param scope: number of its (spec, partition).
-    """
+    """A data file as a task needs it; ``scope`` is the number of its (spec, partition)."""
 
     number: int
     location: str
@@ -37,10 +33,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """One column of the key.
-
-    :param type: Iceberg's name of its type.
-    """
+    """One column of the key, with Iceberg's name of its type."""
 
     field_id: int
     type: str
@@ -76,10 +69,7 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The deleted keys of one set of columns.
-
-    :param keys: broadcast of the result of :func:`packed`.
-    """
+    """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`."""
 
     columns: tuple[KeyColumn, ...]
     keys: Any = field(repr=False)
@@ -87,7 +77,6 @@ class Lookup:
     def hits(self, file: DataFile, properties: Mapping[str, str]) -> Iterator[pa.Array]:
         """Yield the positions of a data file's rows with a deleted key, per row group.
 
-        :param properties: pyiceberg settings of the table's FileIO.
         :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
@@ -108,10 +97,7 @@ class Lookup:
 
 
 def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
-    """Serialize deleted keys, each once per reach with its newest sequence number.
-
-    :param keys: tables of d0…, reach, deleted_at; see ``match_join``.
-    """
+    """Serialize deleted keys (d0…, reach, deleted_at), each once per reach with its newest sequence number."""
     import pyarrow as pa
 
     names = [f"d{index}" for index in range(len(columns))]
@@ -134,10 +120,8 @@ def unpacked(keys: bytes) -> pa.Table:
 
 
 def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
-    """Read the keys of an equality-delete file.
+    """Read the keys of an equality-delete file as d0…, with the ``reach`` and ``deleted_at`` that ``file`` has.
 
-    :param file: its ``reach`` and ``deleted_at``.
-    :return: d0…, reach and deleted_at.
     :raises UnreadError: the file has to be read by another engine.
     """
     import pyarrow as pa
@@ -177,9 +161,8 @@ def _parquet(stream: Any, location: str) -> pq.ParquetFile:
 
 
 def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
-    """Return the file's leaf columns with the key's field ids.
-
-    :raises UnreadError: not all of them are top-level columns of types that are read exactly.
+    """Return the file's leaf columns with the key's field ids, unless one is nested or of a type that is not read
+    exactly.
     """
     by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
     paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}

@@ -46,8 +46,6 @@ class Leftover:
     """Delete files that stay for one reason.
 
     :param field_ids: of the keys of the equality deletes among them.
-    :param spec_ids: their partition specs.
-    :param equality_delete_files: number of equality-delete files among them.
     :param position_delete_files: number of position-delete files or deletion vectors that should have been merged.
     :param scopes: number of partitions these apply to; the whole table counts as one.
     :param named_scopes: the first of them.
@@ -103,7 +101,6 @@ class Choice:
 
 
 def refusal(table: IcebergTable, leftovers: Sequence[Leftover]) -> UnsupportedError:
-    """Create the error for a table in which nothing can be converted."""
     reasons = list(dict.fromkeys(leftover.reason for leftover in leftovers))
     return UnsupportedError(
         " ".join(reason.text for reason in reasons),
@@ -119,11 +116,8 @@ def choose(
     positions: Sequence[PositionDelete],
     tasks: Sequence[FileTask],
 ) -> Choice:
-    """Decide which deletes are converted and which stay.
+    """Decide which equality deletes are converted, which position deletes are merged, and which stay.
 
-    :param snapshot_id: the snapshot to work on.
-    :param deletes: all its equality deletes.
-    :param positions: position deletes to merge.
     :param tasks: every data file that one of them applies to.
     """
     lost = specs_losing_partitions(table, snapshot_id)

@@ -92,7 +92,6 @@ def merged_tasks(group: Group) -> frozenset[int]:
 def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:
     """Find the deleted positions of a group's data files and write them.
 
-    :param group: with at least one data file.
     :param engine: the native one leaves files that it cannot read to the join.
     :return: one entry per data file with newly deleted positions or merged deletes.
     """

@@ -38,10 +38,7 @@ BROADCAST_DELETE_RECORDS = 1_000_000
 
 @contextmanager
 def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
-    """Return the positions that the group's equality deletes match.
-
-    :return: ``file_number`` int, ``position`` long.
-    """
+    """Return the positions that the group's equality deletes match: ``file_number`` int, ``position`` long."""
     with ExitStack() as stack:
         hits = []
         for field_ids, deletes in by_key(group.deletes):
@@ -58,11 +55,7 @@ def hits_of(
     deletes: Sequence[EqualityDelete],
     tasks: Sequence[FileTask],
 ) -> DataFrame:
-    """Return the positions that deletes of one key match.
-
-    :param stack: keeps the frame's resources alive.
-    :param tasks: data files that are older than one of the deletes of their scope.
-    """
+    """Return the positions that deletes of one key match in older data files of their scope."""
     columns = column_names(table, field_ids)
     assert columns is not None, "choose_engine refuses dropped key columns"
     data = stack.enter_context(staged_tasks(table, java_tasks(tasks, "none")))

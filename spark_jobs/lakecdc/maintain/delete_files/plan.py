@@ -34,7 +34,6 @@ class Group:
     :param deletes: every equality delete of these scopes, including those that apply to nothing.
     :param positions: position deletes of these scopes to remove.
     :param tasks: every data file that one of them applies to.
-    :param scopes: number of scopes.
     :param rowless: equality deletes without rows, of any scope, that are removed in the same commit.
     """
 
@@ -64,8 +63,6 @@ class Group:
 class Plan:
     """The work at one snapshot.
 
-    :param start: the snapshot.
-    :param positions: its position deletes to remove.
     :param groups: in processing order: most deletes per row to read first.
     :param leftovers: what stays unchanged.
     """
@@ -104,8 +101,6 @@ def plan(
 ) -> Plan:
     """Find the deletes of a snapshot to rewrite, and the data files they apply to.
 
-    :param start: snapshot to work on.
-    :param group_data_files: target number of data files per group.
     :raises VerificationError: the plan would separate deletes from data files.
     """
     surveyed = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
@@ -150,10 +145,7 @@ def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) 
 
 
 def refuse_table(table: IcebergTable) -> None:
-    """Refuse a table whose delete files cannot be rewritten with certainty.
-
-    :raises UnsupportedError: names the reason.
-    """
+    """Refuse a table whose delete files cannot be rewritten with certainty."""
     if table.format_version > 3:
         raise UnsupportedError(f"The format version {table.format_version} is not supported.", table=table.name)
     if table.is_encrypted:

@@ -43,10 +43,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Replacement:
-    """A data file and the delete files that will apply to it.
-
-    :param task: the data file as planned.
-    :param deletes: Java ``DeleteFile`` objects: those that stay and the new one.
+    """A data file as planned, and the Java ``DeleteFile`` objects that will apply to it: those that stay and the new
+    one.
     """
 
     task: FileTask
@@ -55,12 +53,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Proof:
-    """Scope of a proof.
-
-    :param mode: full, sample or off.
-    :param files: number of data files read.
-    :param of: number of data files that the deletes apply to.
-    """
+    """Scope of a proof: how many data files it read ``of`` those that the deletes apply to."""
 
     mode: Verify
     files: int
@@ -73,7 +66,6 @@ class Proving:
     :param tasks: every data file that the deletes apply to.
     :param mode: as requested; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
         where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof names the mode used.
-    :param deletes: the equality deletes to remove.
     """
 
     def __init__(
@@ -99,9 +91,8 @@ class Proving:
         self._pool.shutdown()
 
     def finish(self, replacements: Sequence[Replacement]) -> Proof:
-        """Prove that no row appears or disappears.
+        """Prove that no row appears or disappears, given every task that loses more than equality deletes.
 
-        :param replacements: of tasks with changes besides the removed equality deletes.
         :raises VerificationError: names the first file that differs.
         """
         if self._chosen:

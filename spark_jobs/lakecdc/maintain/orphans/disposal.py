@@ -77,11 +77,7 @@ class Disposal:
         return self._ledger.without(batch, here)
 
     def bring_back(self, batch: Batch, files: Collection[Taken], tally: Tally) -> Batch:
-        """Restore some files of a batch.
-
-        :param tally: counts them.
-        :return: the rest of the batch.
-        """
+        """Restore some files of a batch, count them, and return the rest of the batch."""
         back = {
             file
             for file in files
@@ -92,10 +88,7 @@ class Disposal:
         return self._ledger.without(batch, back)
 
     def spare(self, batch: Batch, reachable: Reachable) -> Batch:
-        """Restore files that commits have used since they were taken away.
-
-        :return: the rest of the batch.
-        """
+        """Restore files that commits have used since they were taken away, and return the rest of the batch."""
         live = [file for file in batch.files if file.location in reachable]
         if live:
             log.warning("%s: %d files taken away are in use again, such as %s", self._table.name, len(live), live[0])

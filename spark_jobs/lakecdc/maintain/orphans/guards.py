@@ -30,11 +30,7 @@ _MOST_BESIDE = 50
 
 
 def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
-    """Refuse a table whose files others may use, or whose metadata cannot all be read.
-
-    :param folders: of its files.
-    :raises UnsupportedError: names the reason.
-    """
+    """Refuse a table whose files others may use, or whose metadata cannot all be read."""
     refuse_shared_files(table)
     if table.format_version > _NEWEST_VERSION:
         raise UnsupportedError(
@@ -52,10 +48,7 @@ def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
 
 
 def refuse_shared(table: IcebergTable, folders: Sequence[str], neighbours: Iterable[Neighbour]) -> None:
-    """Refuse a table whose folders overlap those of another table of the catalog.
-
-    :raises UnsupportedError: names the other table.
-    """
+    """Refuse a table whose folders overlap those of another table of the catalog."""
     ours = [place(folder) for folder in folders]
     for other in neighbours:
         # some catalogs store names in lower case

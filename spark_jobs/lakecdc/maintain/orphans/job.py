@@ -36,10 +36,7 @@ BATCH_FILES = 1000
 
 @dataclass
 class RemoveOrphanFiles:
-    """The job over the tables of a spec.
-
-    :param clock: seconds since 1970.
-    """
+    """The job over the tables of a spec; ``clock`` returns seconds since 1970."""
 
     clock: Callable[[], float] = time.time
     _neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
@@ -76,11 +73,7 @@ class RemoveOrphanFiles:
 
 
 class _Work:
-    """One table's run.
-
-    :param recheck: refuses if the table's policy no longer allows the job, because a search may take hours.
-    :ivar findings: what a dry run would take away or delete.
-    """
+    """One table's run; ``recheck`` refuses if the policy no longer allows the job, because a search may take hours."""
 
     def __init__(
         self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
@@ -216,10 +209,7 @@ def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
 
 
 def _entry(file: StoredFile | Taken, deleted_of: str | None = None) -> dict[str, Any]:
-    """Return a file's entry in the list of a dry run.
-
-    :param deleted_of: id of the run that took the file, which would now be deleted for good.
-    """
+    """Return a file's entry in a dry run's list, with the run that took the file if it would be deleted for good."""
     entry = {"location": file.location, "bytes": file.bytes, "modified_ms": file.modified_ms}
     return entry if deleted_of is None else {**entry, "deleted_of": deleted_of}
 

@@ -29,11 +29,7 @@ _RUN = re.compile(r"[\w-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Taken:
-    """A file taken away.
-
-    :param modified_ms: its modification time.
-    :param moved_to: its current location; None if it was left in place and marked for deletion.
-    """
+    """A file taken away; ``moved_to`` is None if it was left in place and marked for deletion."""
 
     location: str
     bytes: int
@@ -46,7 +42,6 @@ class Batch:
     """Files that were taken away together.
 
     :param document: location of its record.
-    :param run: id of the run that took them.
     :param at_ms: when, in milliseconds since 1970.
     :param table_uuid: of the table that did not need them.
     """
@@ -70,9 +65,8 @@ class Ledger:
         self.folders = apart(folders(table.location, table.properties))
 
     def batches(self, run: str | None = None) -> Iterator[Batch]:
-        """Yield batches that are neither restored nor deleted, oldest first.
+        """Yield batches, of one run or all, that are neither restored nor deleted, oldest first.
 
-        :param run: only those of one run.
         :raises InputError: a document names files that this table cannot have taken.
         """
         for document in self._documents(run):
@@ -146,10 +140,7 @@ class Ledger:
             ) from error
 
     def _checked(self, document: str, content: Any) -> Batch:
-        """Parse and check a document.
-
-        :raises ValueError: it names files that the run cannot have taken; TypeError and KeyError: its format is wrong.
-        """
+        """Parse a document; raise ValueError, TypeError or KeyError unless the run can have taken these files."""
         run = relative(document, self._folder).rpartition("/")[0]
         if not _RUN.fullmatch(run) or content["run"] != run:
             raise ValueError(f"its run is {content['run']!r}.")

@@ -80,12 +80,10 @@ class LineSet(HashSet):
 
 
 def line_hash(line: bytes) -> int:
-    """Return the hash of a line."""
     return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
 
 
 def name_hash(location: str) -> int:
-    """Return the hash of a location."""
     return line_hash(key(location).encode("utf-8", "surrogatepass"))
 
 
@@ -105,9 +103,8 @@ class Reachable:
         return len(self._names)
 
     def refresh(self) -> dict[str, Any]:
-        """Read the newest metadata and add its new files.
+        """Read the newest metadata, Iceberg's JSON document, and add its new files.
 
-        :return: the metadata, Iceberg's JSON document.
         :raises ConflictError: the table was dropped or replaced.
         :raises InputError: the table references missing metadata.
         """

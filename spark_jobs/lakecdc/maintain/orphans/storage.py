@@ -39,10 +39,7 @@ class TableStorage:
         return (self._s3.find(s3) if s3 else {}) | self._file_io.find(others)
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete files, ignoring missing ones.
-
-        :return: number of files that could not be deleted.
-        """
+        """Delete files, ignoring missing ones, and return the number that could not be deleted."""
         s3, others = _divided(locations)
         return (self._s3.delete(s3) if s3 else 0) + (self._file_io.delete(others) if others else 0)
 
@@ -68,10 +65,7 @@ _KEYS_PER_DELETE = 1000
 
 
 class S3Storage:
-    """Files in S3.
-
-    :param properties: pyiceberg's storage properties; without an access key boto3 finds credentials itself.
-    """
+    """Files in S3, by pyiceberg's storage properties; without an access key boto3 finds credentials itself."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._client = _client(properties)
@@ -114,15 +108,10 @@ class S3Storage:
                 pool.shutdown(cancel_futures=True)
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
-        """Return the current state of existing objects, by location."""
         with ThreadPoolExecutor(_THREADS) as pool:
             return {file.location: file for file in pool.map(self._head, locations) if file}
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete objects, ignoring missing ones.
-
-        :return: number of objects that could not be deleted.
-        """
         failed = 0
         keys = [_parts(location)[1:] for location in locations]
         for bucket in {bucket for bucket, _ in keys}:
