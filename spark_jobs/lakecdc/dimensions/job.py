@@ -14,7 +14,7 @@ from lakecdc.dimensions.dimension import JOB, Dimension
 from lakecdc.dimensions.versions import versions
 from lakecdc.iceberg.definition import source_types
 from lakecdc.ingest.api import Column
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.reports import nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.moments.events import changes_of, touched_keys
@@ -70,7 +70,7 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
             return nothing(table, "dry run: nothing was written", None, **facts, versions=result.rows.count())
         keys = None if events.everything else events.changed.select("key.*")
         written = dimension.write(result.rows, keys, history, head, emptied)
-    facts |= {**written, "seconds": round(time.monotonic() - started, 3)}
+    facts |= {**written, "seconds": seconds_since(started)}
     return TableReport(table.name, "done", metrics=facts)
 
 

@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 SCHEMA = "location string, rows bigint, entries array<string>, snapshots array<bigint>, error string"
 # default truncation length of a string's bounds
 _CUT = 16
+#: lower-case names that each field of a table has had, by field id
+KnownColumns = Mapping[int, Set[str]]
+# Iceberg's specification reserves the field ids above for metadata columns
+_RESERVED_ABOVE = 2147483447
+# the deleted row itself, in position deletes of old writers
+_DELETED_ROW = 2147483544
+# leading columns of partition statistics, and all that may follow (Iceberg's table specification, partition
+# statistics file)
+_OF_PARTITIONS = ["partition", "spec_id"]
+_COUNTS = {
+    *("data_record_count", "data_file_count", "total_data_file_size_in_bytes", "total_record_count", "dv_count"),
+    *("position_delete_record_count", "position_delete_file_count"),
+    *("equality_delete_record_count", "equality_delete_file_count"),
+    *("last_updated_at", "last_updated_snapshot_id"),
+}
+# the only kind of Puffin blob without values
+_POSITIONS = "deletion-vector-v1"
+# bytes after a Puffin footer's payload: its size, flags, and the magic
+_BEHIND = 12
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -200,14 +220,6 @@ def _is_key(bound: bytes, keys: Set[bytes]) -> bool:
     return bound in keys or (len(bound) >= _CUT and any(key.startswith(bound[: _CUT - 1]) for key in keys))
 
 
-#: lower-case names that each field of a table has had, by field id
-KnownColumns = Mapping[int, Set[str]]
-# Iceberg's specification reserves the field ids above for metadata columns
-_RESERVED_ABOVE = 2147483447
-# the deleted row itself, in position deletes of old writers
-_DELETED_ROW = 2147483544
-
-
 def columns_to_compare(
     schema: pa.Schema, key: Sequence[int], known: KnownColumns, *, is_referenced: bool
 ) -> list[tuple[str, ...]]:
@@ -241,23 +253,6 @@ def _is_known(field_id: int | None, name: str, known: KnownColumns) -> bool:
     if field_id is None:
         return False
     return field_id > _RESERVED_ABOVE or name.lower() in known.get(field_id, ())
-
-
-# leading columns of partition statistics, and all that may follow (Iceberg's table specification, partition
-# statistics file)
-_OF_PARTITIONS = ["partition", "spec_id"]
-_COUNTS = {
-    *("data_record_count", "data_file_count", "total_data_file_size_in_bytes", "total_record_count", "dv_count"),
-    *("position_delete_record_count", "position_delete_file_count"),
-    *("equality_delete_record_count", "equality_delete_file_count"),
-    *("last_updated_at", "last_updated_snapshot_id"),
-}
-# the only kind of Puffin blob without values
-_POSITIONS = "deletion-vector-v1"
-# bytes after a Puffin footer's payload: its size, flags, and the magic
-_BEHIND = 12
-
-Key = tuple[Any, ...]
 
 
 def is_of_partitions(columns: Sequence[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,8 +19,8 @@ from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examin
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.api import erased, quarantine
-from lakecdc.maintain.findings import Findings, approved_lines
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.findings import Findings, approved_entry
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import erasure_begun, erasure_ended
@@ -64,7 +63,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     history = named_history(table, options.history_tables.get(table.name))
     keys = read_keys(table, options, history)
     metrics: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": _out_of_reach(options)}
@@ -95,7 +94,6 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         facts["metadata_deleted"] = delete_former(each)
     mentions = mentions_of(keys, searched)
     proofs = [_prove(place, facts, mentions) for place, facts in zip(searched, done, strict=True)]
-    after = table.refresh().head()
     sums = {
         name: sum(facts[name] for facts in done)
         for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted")
@@ -103,12 +101,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     metrics["metadata_deleted"] = sum(facts["metadata_deleted"] for facts in done)
     left = _count_remaining(searched, proofs) | _in_documents(options, mentions, metrics)
     metrics |= {**sums, "files_with_keys": sum(left.values()), "places": done}
-    metrics["seconds"] = round(time.monotonic() - started, 3)
-    ends: dict[str, Any] = {
-        "snapshot_before": str(head.id),
-        "snapshot_after": str(after.id) if after else None,
-        "metrics": metrics,
-    }
+    metrics["seconds"] = seconds_since(started)
+    facts = ends(head, table.refresh().head()) | {"metrics": metrics}
     if left:
         counted = ", ".join(f"{count} files of {where}" for where, count in left.items())
         error = VerificationError(
@@ -117,12 +111,12 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
             hint="Run again when no other job writes; remove_orphan_files deletes unreferenced files. Remove "
             "documents, files in not_decoded and properties in metadata_with_keys by hand.",
         )
-        return TableReport.failure(table.name, error, **ends)
+        return TableReport.failure(table.name, error, **facts)
     for each in fed:
         each.update_properties(dict(erasure_ended()))
     if not any(sums.values()):
-        return TableReport(table.name, "nothing", "no file holds one of the keys", **ends)
-    return TableReport(table.name, "done", **ends)
+        return TableReport(table.name, "nothing", "no file holds one of the keys", **facts)
+    return TableReport(table.name, "done", **facts)
 
 
 def _dry_run_report(
@@ -144,7 +138,7 @@ def _dry_run_report(
     _in_documents(spec.options, mentions, metrics)
     findings = Findings()
     findings.add({**_erasure(table, keys, searched), "places": metrics["places"], "drops": metrics["drops"]})
-    return nothing(table, "dry run: nothing was changed", table.head(), **metrics, **findings.leave(spec, table.name))
+    return dry_run(table, table.head(), **metrics, **findings.leave(spec, table.name))
 
 
 def _drops(pinned: Sequence[tuple[IcebergTable, Pins]]) -> list[str]:
@@ -167,18 +161,13 @@ def _refuse_unapproved(
     approved = options.approval_of(table.name)
     if approved is None:
         return
-    (line,) = approved_lines(approved, table.name)
-    listed = json.loads(line)
-    hint = "Nothing was erased. Make another dry run and have its list approved."
-    for name, value in erased.items():
-        if listed[name] != value:
-            raise InputError(
-                f"Its {name} is {value!r}, but the approved erasure has {listed[name]!r}.",
-                table=table.name,
-                hint=hint,
-            )
+    listed = approved_entry(approved, table.name, erased)
     if further := sorted({*drops} - {*listed["drops"]}):
-        raise InputError(f"Dropping {', '.join(further)} has not been approved.", table=table.name, hint=hint)
+        raise InputError(
+            f"Dropping {', '.join(further)} has not been approved.",
+            table=table.name,
+            hint="Nothing was erased. Make another dry run and have its list approved.",
+        )
 
 
 def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> None:

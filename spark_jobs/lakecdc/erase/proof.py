@@ -38,6 +38,8 @@ _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
 # files named in a report
 _MOST_NAMED = 20
+#: suffixes of metadata files
+METADATA = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
 
 
 @dataclass
@@ -223,10 +225,6 @@ def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
     specs = fields_with_values(place.table).values()
     partitions = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
     return KeySearch(keys, ids, list(zip(*bounds, strict=True)), moved, partitions, _known_columns(metadata))
-
-
-#: suffixes of metadata files
-METADATA = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
 
 
 def delete_former(table: IcebergTable) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -20,12 +21,12 @@ from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
-from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import carrier_of, facts_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
-from lakecdc.maintain.protected import refuse_shared_files
+from lakecdc.maintain.failed_files import discarded_on_conflict
+from lakecdc.maintain.protected import refuse_lost_partitions, refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import ErasedAfter, erased_after
 from lakecdc.metadata.positions import current_position
@@ -68,12 +69,7 @@ def refuse_unsupported(place: Place) -> None:
             hint="Partition it by bucket(…) of the key, move its rows with compact_data_files and older_specs, and "
             "expire the older snapshots.",
         )
-    if specs_losing_partitions(table, head.id):
-        raise UnsupportedError(
-            "It has data files of a partition spec whose column was dropped, so their manifests cannot be kept.",
-            table=table.name,
-            hint="Run compact_data_files first to move their rows to the current spec.",
-        )
+    refuse_lost_partitions(table, head.id)
     if table.metadata("files").where("file_format NOT IN ('PARQUET', 'PUFFIN')").take(1):
         raise UnsupportedError(
             "It has files that are not Parquet, which cannot be decoded.",
@@ -168,7 +164,9 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
             output_spec_id=current_spec_id(table),
         )
     after = sum(int(file.recordCount()) for file in staged)
-    erased = _live_rows_of_keys(place, head)
+    # rows that only have a former key stay
+    live = table.read(head.id)
+    erased = live.join(F.broadcast(place.keys), list(place.columns), "left_semi").count()
     if before - after != erased:
         discard(table, staged)
         raise VerificationError(
@@ -184,21 +182,11 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
         removed_deletes=removable_deletes(table, removed),
         summary=_carried(place, erased),
     )
-    try:
+    with discarded_on_conflict(partial(discard, table, staged)):
         carrier, fence = _fence(table, head)
         append_changes(table, changes, fence, tag=names.POSITIONS_TAG if carrier else None)
-    except ConflictError:
-        # after any other error the commit may have arrived
-        discard(table, staged)
-        raise
     discard(table, [file for file in staged if not int(file.recordCount())])
     return {"rows_erased": erased, "files_rewritten": len(removed)}
-
-
-def _live_rows_of_keys(place: Place, head: Snapshot) -> int:
-    """Count the rows to erase; rows that only have a former key stay."""
-    rows = place.table.read(head.id)
-    return rows.join(F.broadcast(place.keys), list(place.columns), "left_semi").count()
 
 
 def _drop_entries(place: Place) -> None:

@@ -16,7 +16,7 @@ from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.export.to_table import TableDestination
 from lakecdc.iceberg.consumers import put_consumer
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.erasure import erased_after
@@ -47,7 +47,7 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     destination = _destination(table.refresh(), options)
     head = table.head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     until = head if options.until is None else bound(table, options.until)
     exported = destination.exported()
     since = _since(table, exported, options)
@@ -72,8 +72,8 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     failpoints.reach("before_consumer")
     if options.consumer:
         put_consumer(table, options.consumer, until)
-    facts["seconds"] = round(time.monotonic() - started, 3)
-    return TableReport(table.name, "done", None, None, str(head.id), str(head.id), facts)
+    facts["seconds"] = seconds_since(started)
+    return TableReport(table.name, "done", **ends(head, head), metrics=facts)
 
 
 @contextmanager

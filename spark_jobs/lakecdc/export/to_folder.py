@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 MARKER = "_SUCCESS"
 _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")
+_RESULT = "name string, rows long, bytes long"
+Write = Callable[[Any, "Iterator[pa.RecordBatch]"], int]
 
 
 class FolderDestination:
@@ -142,10 +144,6 @@ def _newest(exports: Mapping[str, Mapping[str, StoredFile]]) -> str | None:
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
-
-
-_RESULT = "name string, rows long, bytes long"
-Write = Callable[[Any, "Iterator[pa.RecordBatch]"], int]
 
 
 @dataclass(frozen=True)

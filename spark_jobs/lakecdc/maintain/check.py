@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import CheckTablesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.table import MAIN
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.reports import nothing, seconds_since
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
@@ -44,6 +44,6 @@ def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
         head,
         checks=[verdict.report() for verdict in verdicts],
         **{f"checks_{what}": counts[what] for what in ("passed", "failed", "warned")},
-        seconds=round(time.monotonic() - began, 3),
+        seconds=seconds_since(began),
     )
     return replace(report, outcome="failed", failure_class="bad input") if counts["failed"] else report

@@ -15,7 +15,8 @@ from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
-from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
+from lakecdc.maintain.reports import joined
+from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
 from lakecdc.metadata import names
 from lakecdc.metadata.compaction_reasons import none_speaks
@@ -48,7 +49,10 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     quiet, older = without(specs.current, written), without(specs.movable, written)
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(table.properties))
     chosen = quiet if options.older_specs else quiet | older
-    unfiltered = _unfiltered(table, chosen) if options.add_bloom_filters else set()
+    unfiltered: set[str] = set()
+    if options.add_bloom_filters:
+        locations = {file.location for files in chosen.values() for file in files}
+        unfiltered = without_bloom_filters(table, bloom_filter_columns(table), locations)
     units, counts = compaction_units(chosen, options, target, large, geometry(order), unfiltered)
     if units and order.ascends:
         units = sequences(units, snapshots_with_sorted_rows(table, order), current_spec_id(table))
@@ -80,12 +84,6 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
         branch=options.branch,
     )
     return execute(table, plan, options)
-
-
-def _unfiltered(table: IcebergTable, partitions: Partitions) -> set[str]:
-    """Return the locations of files without the Bloom filters that the table declares."""
-    locations = {file.location for files in partitions.values() for file in files}
-    return without_bloom_filters(table, bloom_filter_columns(table), locations)
 
 
 def _still_written(

@@ -16,7 +16,7 @@ from lakecdc.iceberg.history import down_to, read_history
 from lakecdc.iceberg.refs import Ref
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.maintain.protected import refuse_shared_files
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import Consumer, read_consumers
@@ -78,15 +78,14 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     requested_ms = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     refuse_shared_files(table)
     planned = plan(table, requested_ms, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        reasons = filter(None, (none_can_go(cutoff), _unreadable(planned.counts)))
-        return nothing(table, "; ".join(reasons), head, **planned.counts)
+        return nothing(table, joined(none_can_go(cutoff), _unreadable(planned.counts)), head, **planned.counts)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
+        return dry_run(table, head, **planned.counts | _estimate(table, planned.expiry))
     return _carry_out(table, planned, requested_ms, options.retain_last)
 
 
@@ -167,14 +166,13 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
         Deleted() if before.snapshots.keys() <= after.snapshots.keys() else delete_unreachable(table, before, after)
     )
     _verify(table, plans[-1].carrier)
-    head, new_head = before.ancestors()[:1], table.refresh().head()
+    counts = plans[-1].counts
     return TableReport(
         table.name,
         "done",
-        _unreadable(plans[-1].counts),
-        snapshot_before=str(head[0].id) if head else None,
-        snapshot_after=str(new_head.id) if new_head else None,
-        metrics=plans[-1].counts | deleted.metrics() | {"seconds": round(time.monotonic() - started, 3)},
+        _unreadable(counts),
+        **ends(next(iter(before.ancestors()), None), table.refresh().head()),
+        metrics=counts | deleted.metrics() | {"seconds": seconds_since(started)},
     )
 
 

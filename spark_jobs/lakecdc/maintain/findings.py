@@ -57,6 +57,24 @@ class Findings:
         return {"findings": {"uri": uri, "sha256": self._digest.hexdigest()}}
 
 
+def approved_entry(approved: Approved, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the only entry of an approved list.
+
+    :param facts: have to equal those of the entry.
+    :raises InputError: the list was changed, or approves something else.
+    """
+    (line,) = approved_lines(approved, table)
+    listed: dict[str, Any] = json.loads(line)
+    for name, value in facts.items():
+        if listed[name] != value:
+            raise InputError(
+                f"Its {name} is {value!r}, but the approved list has {listed[name]!r}.",
+                table=table,
+                hint="Nothing was removed. Make another dry run and have its list approved.",
+            )
+    return listed
+
+
 def line_of(entry: Mapping[str, Any]) -> bytes:
     """Return the line of an entry, the same in every list."""
     return json.dumps(entry, sort_keys=True).encode() + b"\n"

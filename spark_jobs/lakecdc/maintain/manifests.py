@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import ConflictError, VerificationError
+from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteManifestsOptions
 from lakecdc.iceberg import manifests as iceberg
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.manifests import staged_entries
 from lakecdc.iceberg.scan import specs_by_dropped_columns
-from lakecdc.maintain.failed_files import discarded_on_failure
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.verify_rows import Proof, read_back
 from lakecdc.metadata import names
 from lakecdc.metadata.manifests import (
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 JOB = "rewrite_manifests"
+_ITS_OWN = ("snapshot_id", "sequence_number", "file_sequence_number")
+_NAME = ("file_path", "content_offset")
+#: number of differing entries to inspect for the error
+_SOME = 1000
 
 
 def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -51,7 +55,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     options, head = spec.options, table.refresh().head()
     assert isinstance(options, RewriteManifestsOptions)
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     current, target = iceberg.manifests(table), manifest_target_bytes(table.properties)
     counts = manifest_counts(current, "before")
     lost = specs_by_dropped_columns(table)
@@ -62,7 +66,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     worth_it = worthwhile_specs(rewritable, target)
     counts |= {"manifests_planned": planned_manifests(current, worth_it, target)}
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **counts, specs=worth_it)
+        return dry_run(table, head, **counts, specs=worth_it)
     started = time.monotonic()
     staged = iceberg.stage_manifests(table, worth_it, {names.JOB: JOB})
     discarding = partial(discard_files, table, staged.files)
@@ -70,26 +74,10 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
         failpoints.reach("manifests_staged")
         check_entries(table, staged)
         failpoints.reach("manifests_before_commit")
-    try:
+    with discarded_on_conflict(discarding):
         after = iceberg.publish_manifests(table, staged)
-    except ConflictError:
-        # after any other failure the commit may have arrived
-        discarding()
-        raise
-    facts = counts | manifest_counts(staged.after, "after") | {"specs": worth_it}
-    return TableReport(
-        table.name,
-        "done",
-        snapshot_before=str(head.id),
-        snapshot_after=str(after.id),
-        metrics=facts | {"seconds": round(time.monotonic() - started, 3)},
-    )
-
-
-_ITS_OWN = ("snapshot_id", "sequence_number", "file_sequence_number")
-_NAME = ("file_path", "content_offset")
-#: number of differing entries to inspect for the error
-_SOME = 1000
+    metrics = {**counts, **manifest_counts(staged.after, "after"), "specs": worth_it, "seconds": seconds_since(started)}
+    return TableReport(table.name, "done", **ends(head, after), metrics=metrics)
 
 
 def check_entries(table: IcebergTable, staged: StagedManifests) -> None:

@@ -84,7 +84,7 @@ def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortFi
         "data_file.file_size_in_bytes",
         F.expr("aggregate(map_values(data_file.column_sizes), 0L, (a, b) -> a + b)").alias("data_bytes"),
         "data_file.record_count",
-        F.expr(_referenced(entries.schema)).alias("referenced"),
+        F.expr(referenced_file(entries.schema)).alias("referenced"),
         # members of a struct, because an array would need one common type
         F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
@@ -98,8 +98,8 @@ def _fields(schema: Any, column: str) -> list[str]:
     return list(schema[column].dataType.names)
 
 
-def _referenced(schema: Any) -> str:
-    """Return SQL of the one data file that a position-delete file references, by field or by equal bounds."""
+def referenced_file(schema: Any) -> str:
+    """Return SQL of the one data file that a position-delete file references; older writers do so by equal bounds."""
     lower, upper = (f"data_file.{side}_bounds[{PATH_ID}]" for side in ("lower", "upper"))
     from_bounds = f"if({lower} = {upper}, cast({lower} as string), null)"
     if "referenced_data_file" in _fields(schema, "data_file"):

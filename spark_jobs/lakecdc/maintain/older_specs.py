@@ -12,7 +12,7 @@ from lakecdc.iceberg.definition import current_spec_id, transformed, unpartition
 from lakecdc.iceberg.delete_writers import foreign_deletes
 from lakecdc.iceberg.partition_fields import Fields, PartitionField, partition_fields
 from lakecdc.maintain.geometry import position
-from lakecdc.maintain.selection import Unit, apart, cut, newest_sequence
+from lakecdc.maintain.selection import Unit, apart, cut_files, newest_sequence
 from lakecdc.metadata.file_facts import FileFacts, Partitions
 from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
@@ -153,7 +153,7 @@ def _by_bucket(partitions: Partitions, change: _BucketChange, target: int, max_b
     piece = f"{change.expression} div {change.old}" if pieces > 1 else None
     units = []
     for files in groups.values():
-        for part in cut(sorted(files, key=position), max_bytes):
+        for part in cut_files(sorted(files, key=position), max_bytes):
             each = output_count(sum(f.live_bytes for f in part) / pieces, target, SMALL_FILE_RATIO)
             units.append(Unit(tuple(part), each * pieces, pieces, piece))
     return units
@@ -166,7 +166,7 @@ def _dealt_out(partitions: Partitions, to: Destination, target: int, max_bytes: 
     )
     piece = f"xxhash64({', '.join(to.expressions)})" if to.expressions else None
     units = []
-    for part in cut(files, max_bytes):
+    for part in cut_files(files, max_bytes):
         outputs = output_count(sum(f.live_bytes for f in part), target, SMALL_FILE_RATIO)
         units.append(Unit(tuple(part), outputs, outputs if piece else 1, piece))
     return units

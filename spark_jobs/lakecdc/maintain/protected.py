@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.table import open_if_there
 from lakecdc.metadata.names import target_of
 from lakecdc.metadata.policy import GOVERNED, permitted
@@ -32,6 +33,16 @@ def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:
             properties[name] = owner.refresh().properties
     options = permitted(spec.job, spec.options, table.name, properties, datetime.now(UTC))
     return replace(spec, options=options)
+
+
+def refuse_lost_partitions(table: IcebergTable, snapshot_id: int) -> None:
+    """Refuse to rewrite the manifests of a table that would lose partition values."""
+    if specs_losing_partitions(table, snapshot_id):
+        raise UnsupportedError(
+            "It has data files of a partition spec whose column was dropped, so their manifests cannot be kept.",
+            table=table.name,
+            hint="Run compact_data_files first to move their rows to the current spec.",
+        )
 
 
 def refuse_shared_files(table: IcebergTable) -> None:

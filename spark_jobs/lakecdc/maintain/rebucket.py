@@ -21,7 +21,8 @@ from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, one_bucket, units_of
-from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
+from lakecdc.maintain.reports import nothing
+from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.file_facts import Partitions
@@ -107,8 +108,12 @@ def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> Ta
     }
     specs = by_spec(table, start, partitions)
     moving, to = specs.movable, destination(table)
-    if buckets != bucket.buckets or specs.fixed:
-        _refuse_others(table, specs.why or foreign_deletes(table, start))
+    if (buckets != bucket.buckets or specs.fixed) and (reason := specs.why or foreign_deletes(table, start)):
+        raise UnsupportedError(
+            f"Cannot move rows to other buckets: {reason}.",
+            table=table.name,
+            hint="Stop the other writer, run rewrite_delete_files, and expire its snapshots.",
+        )
     if buckets != bucket.buckets and options.dry_run:
         renewed = dataclasses.replace(bucket, transform=f"bucket[{buckets}]")
         moving, to = partitions, destination(table, tuple(renewed if field == bucket else field for field in fields))
@@ -133,15 +138,6 @@ def _bucketed_bytes(table: IcebergTable, partitions: Partitions) -> float:
         for _, partition in partitions
     }
     return sum(file.live_bytes for files in partitions.values() for file in files) / max(len(others), 1)
-
-
-def _refuse_others(table: IcebergTable, reason: str | None) -> None:
-    if reason:
-        raise UnsupportedError(
-            f"Cannot move rows to other buckets: {reason}.",
-            table=table.name,
-            hint="Stop the other writer, run rewrite_delete_files, and expire its snapshots.",
-        )
 
 
 def _merge_reports(rounds: Sequence[TableReport]) -> TableReport:

@@ -14,7 +14,7 @@ from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.named_snapshots import named_snapshot
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
 from lakecdc.iceberg.table import MAIN, carrier_of
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
@@ -50,7 +50,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
             await_free(moved)
     head = table.refresh().head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     destination = named_snapshot(table, options.to)
     lineage = list(table.ancestors_of(destination))
     remaining = {each.id for each in lineage}
@@ -73,13 +73,11 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     if not moves:
         return nothing(table, "the table is already at that snapshot", head, **metrics)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **metrics)
+        return dry_run(table, head, **metrics)
     metrics["kept_as"] = f"before-rollback-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
     for moved, now, then in moves:
         _set(moved, now, then, metrics["kept_as"], options.keep_for)
-    return TableReport(
-        table.name, "done", snapshot_before=str(head.id), snapshot_after=str(destination.id), metrics=metrics
-    )
+    return TableReport(table.name, "done", **ends(head, destination), metrics=metrics)
 
 
 def _state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[Snapshot]) -> Snapshot:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions
-from lakecdc.maintain.geometry import Geometry, Linear
+from lakecdc.maintain.geometry import Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
 from lakecdc.metadata.file_facts import FileFacts, Partitions
 from lakecdc.metadata.file_sizes import output_count
@@ -19,6 +19,7 @@ from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
+T = TypeVar("T")
 _LINEAR = Linear()
 _MOST_SEQUENCES = 50
 
@@ -53,7 +54,7 @@ def compaction_units(
     options: CompactDataFilesOptions,
     target: int,
     large: float = math.inf,
-    geometry: Geometry = _LINEAR,
+    geometry: Linear = _LINEAR,
     unfiltered: Collection[str] = (),
 ) -> tuple[list[Unit], dict[str, Any]]:
     """Choose what to compact, longest unchanged partitions first, and count it for the report.
@@ -72,7 +73,7 @@ def compaction_units(
         all_reasons.append(why)
         chosen = why.wanted(files)
         chosen += geometry.lying_over(chosen, files, options.min_input_files)
-        for part in cut(geometry.ordered(chosen), options.max_group_bytes):
+        for part in cut_files(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):
                 if outputs(run) < len(run) or any(f.location in why.alone for f in run):
                     units.append(Unit(tuple(run), outputs(run)))
@@ -119,7 +120,7 @@ def sort_units(
     options: SortDataFilesOptions,
     target: int,
     sorted_by: Iterable[int] = (),
-    geometry: Geometry = _LINEAR,
+    geometry: Linear = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
     """Choose what to sort: overlapping files in partitions that overlap too much; count it for the report.
 
@@ -137,7 +138,7 @@ def sort_units(
         groups = geometry.overlapping(files, known) if depth > options.min_overlap_depth else []
         chosen += bool(groups)
         for group in groups:
-            parts = cut(geometry.ordered(group), options.max_group_bytes)
+            parts = cut_files(geometry.ordered(group), options.max_group_bytes)
             pieces += len(parts) - 1
             units += [Unit(tuple(piece), _outputs(piece, target, SMALL_FILE_RATIO)) for piece in parts]
     counts = {
@@ -192,14 +193,19 @@ def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
     return combined
 
 
-def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
-    """Cut files into parts of limited size, at least one file each."""
-    parts: list[list[FileFacts]] = []
+def cut(items: Iterable[T], limit: int, size_of: Callable[[T], int]) -> list[list[T]]:
+    """Cut items, in order, into parts of limited size, at least one item each."""
+    parts: list[list[T]] = []
     size = 0
-    for file in files:
-        if not parts or size + file.bytes > max_bytes:
+    for item in items:
+        if not parts or size + size_of(item) > limit:
             parts.append([])
             size = 0
-        parts[-1].append(file)
-        size += file.bytes
+        parts[-1].append(item)
+        size += size_of(item)
     return parts
+
+
+def cut_files(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
+    """Cut files into parts of limited bytes, at least one file each."""
+    return cut(files, max_bytes, lambda file: file.bytes)

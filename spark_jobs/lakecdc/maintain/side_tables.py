@@ -20,6 +20,7 @@ from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
 from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there
 from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
+from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted
@@ -98,23 +99,22 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     _refuse_unseen(options, table.name)
     _refuse_existing(table, options)
     started, head = time.monotonic(), table.refresh().head()
-    at = str(head.id) if head else None
     cleaning, error = Cleaning(table, spec.tables, options), None
     try:
         for clean in _KINDS:
             clean(cleaning)
     except LakecdcError as stopped:
         error = stopped
-    metrics = cleaning.counts | {"seconds": round(time.monotonic() - started, 3)}
+    metrics = cleaning.counts | {"seconds": seconds_since(started)}
     if cleaning.kept_because:
         metrics["kept_because"] = cleaning.kept_because
-    facts: dict[str, Any] = {"snapshot_before": at, "snapshot_after": at, "metrics": metrics}
+    facts = ends(head, head) | {"metrics": metrics}
     if error:
         # earlier removals are done
         return TableReport.failure(table.name, error, **facts)
     if cleaning.removed and not options.dry_run:
         return TableReport(table.name, "done", **facts)
-    reason = "dry run: nothing was changed" if options.dry_run else "nothing beside it can go"
+    reason = DRY_RUN if options.dry_run else "nothing beside it can go"
     return TableReport(table.name, "nothing", reason, **facts)
 
 

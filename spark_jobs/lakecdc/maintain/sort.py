@@ -16,7 +16,8 @@ from lakecdc.iceberg.sort_order import SortOrder, column_order
 from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
+from lakecdc.maintain.reports import nothing
+from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
 from lakecdc.metadata.file_facts import Partitions

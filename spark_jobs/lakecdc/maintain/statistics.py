@@ -19,7 +19,8 @@ from lakecdc.iceberg.table_statistics import (
     compute_partitions,
     partition_statistics,
 )
-from lakecdc.maintain.rewrite import from_head, nothing
+from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
+from lakecdc.maintain.rewrite import from_head
 from lakecdc.maintain.start_tag import start_tag
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
     if not stale:
         return nothing(table, f"no more than {limit:.0f} rows have changed since", head, **metrics)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **metrics)
+        return dry_run(table, head, **metrics)
     started = time.monotonic()
     with start_tag(table, head, JOB, leased=False):
         if "columns" in stale:
@@ -60,11 +61,8 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
         if "partitions" in stale:
             compute_partitions(table, head.id)
     statistics = column_statistics(table).get(head.id)
-    metrics |= {
-        "distinct_values": statistics.distinct if statistics else {},
-        "seconds": round(time.monotonic() - started, 3),
-    }
-    return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(head.id), metrics=metrics)
+    metrics |= {"distinct_values": statistics.distinct if statistics else {}, "seconds": seconds_since(started)}
+    return TableReport(table.name, "done", **ends(head, head), metrics=metrics)
 
 
 def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:

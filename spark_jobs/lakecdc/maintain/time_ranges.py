@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 
 Unit = Literal["hour", "day", "month", "year"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = 86_400_000_000
+_MONTHS = "unix_date(add_months(DATE'1970-01-01', {})) * " + f"{_DAY}L"
+# first and last microsecond of a partition by its value
+_OF_PARTITION = {
+    "identity": ("unix_micros(CAST({0} AS timestamp))", "unix_micros(CAST({0} AS timestamp))"),
+    "hour": ("{0} * 3600000000L", "({0} + 1) * 3600000000L - 1"),
+    "day": (f"unix_date({{0}}) * {_DAY}L", f"(unix_date({{0}}) + 1) * {_DAY}L - 1"),
+    "month": (_MONTHS.format("{0}"), _MONTHS.format("{0} + 1") + " - 1"),
+    "year": (_MONTHS.format("{0} * 12"), _MONTHS.format("({0} + 1) * 12") + " - 1"),
+}
 
 
 @dataclass(frozen=True)
@@ -139,18 +149,6 @@ def _groups(files: Iterable[FileTimes]) -> list[list[FileTimes]]:
             groups.append([file])
         end = max(end, file.last)
     return groups
-
-
-_DAY = 86_400_000_000
-_MONTHS = "unix_date(add_months(DATE'1970-01-01', {})) * " + f"{_DAY}L"
-# first and last microsecond of a partition by its value
-_OF_PARTITION = {
-    "identity": ("unix_micros(CAST({0} AS timestamp))", "unix_micros(CAST({0} AS timestamp))"),
-    "hour": ("{0} * 3600000000L", "({0} + 1) * 3600000000L - 1"),
-    "day": (f"unix_date({{0}}) * {_DAY}L", f"(unix_date({{0}}) + 1) * {_DAY}L - 1"),
-    "month": (_MONTHS.format("{0}"), _MONTHS.format("{0} + 1") + " - 1"),
-    "year": (_MONTHS.format("{0} * 12"), _MONTHS.format("({0} + 1) * 12") + " - 1"),
-}
 
 
 def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionField]:

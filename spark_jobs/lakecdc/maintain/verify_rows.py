@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: a sample hashes the first column and every eighth one
 _SAMPLE_STEP = 8
-_LINEAGE = ("_row_id", "_last_updated_sequence_number")
+LINEAGE = ("_row_id", "_last_updated_sequence_number")
 # xxhash64 in three pieces whose sums fit into 64 bits for any number of rows in a commit
 _PIECES = ("shiftright({0}, 42)", "shiftright({0}, 21) & 2097151", "{0} & 2097151")
 
@@ -115,7 +115,7 @@ def _hashable(schema: StructType, column: str) -> Column:
 def _without_inherited_lineage(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    for column in _LINEAGE:
+    for column in LINEAGE:
         if column in rows.columns:
             rows = rows.withColumn(column, F.when(F.col(column) < INHERITED_LINEAGE, F.col(column)))
     return rows

@@ -11,6 +11,7 @@ from lakecdc.contract.past import RestoreMomentOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.reports import DRY_RUN, ends
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
 from lakecdc.moments.restored import Shown, note_of, restore, restored_before, rows_of
@@ -80,10 +81,9 @@ def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, sp
         **({"into": plan.into.name} if plan.into else {"branch": shown.branch, "tag": shown.tag}),
     }
     # main stays as it is
-    at = str(head.id) if head else None
-    report = TableReport(table.name, "nothing", snapshot_before=at, snapshot_after=at, metrics=metrics)
+    report = TableReport(table.name, "nothing", **ends(head, head), metrics=metrics)
     if spec.options.dry_run:
-        return replace(report, reason="dry run: nothing was changed")
+        return replace(report, reason=DRY_RUN)
     if plan.before == note:
         return replace(report, reason="the moment has been restored already")
     if plan.into is None:

@@ -12,6 +12,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.api import Source, expanded, open_source
+from lakecdc.maintain.reports import ends
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences
 from lakecdc.reconcile.pair import pair
@@ -103,8 +104,7 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     outcome, reason = _verdict(counts, metrics, too_many)
     if options.repair and options.dry_run and result.mismatches:
         reason += f"; a run without dry_run would reload {len(result.mismatches)} of them"
-    before = str(snapshot) if snapshot else None
-    report = TableReport(table.name, outcome, reason, snapshot_before=before, snapshot_after=before, metrics=metrics)
+    report = TableReport(table.name, outcome, reason, **ends(head, head), metrics=metrics)
     if loaded := repaired.loaded:
         report = replace(report, snapshot_after=loaded.snapshot_after)
         if loaded.failure_class:

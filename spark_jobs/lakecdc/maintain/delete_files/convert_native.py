@@ -20,7 +20,6 @@ from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
 from lakecdc.maintain.delete_files.key_lookup import (
-    DataFile,
     KeyColumn,
     Lookup,
     UnreadError,
@@ -43,10 +42,15 @@ if TYPE_CHECKING:
     from lakecdc.writer.deletes import Target, Writer
 
 _PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
-_FILE = (
+_DATA_FILE = (
     "number int, location string, scope int, sequence_number long, "
     "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 )
+_DELETE_FILE = "number int, location string, reach int, deleted_at long"
+_KEYS = "keys binary, unread array<int>"
+_FORMATS, _DELETES = ("PUFFIN", "PARQUET"), ("location", "format", "offset", "length")
+#: maximum number of pairs of data file and delete file, each opened by a task
+MAX_PAIRS = 20_000
 
 
 def can_match(table: IcebergTable, group: Group) -> bool:
@@ -69,10 +73,7 @@ def convert(
     known = delete_files(task for task in group.tasks if reaches(task.location))
     # largest first, so that no large file starts last
     ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
-    rows = [
-        (t.number, t.location, t.scope, t.sequence_number, [vars(deletes) for deletes in known[t.number]])
-        for t in ranked
-    ]
+    rows = [(t.number, t.location, t.scope, t.sequence_number, known[t.number]) for t in ranked]
     left = frozenset(task.number for task in group.tasks if task.number not in known)
     if not rows:
         return [], left
@@ -84,7 +85,7 @@ def convert(
         ]
         task = ConvertTask(tuple(keys), target, writer)
         written, unread = collect_results(
-            dealt(table.spark, rows, _FILE).mapInArrow(counted(table.spark, task), RESULT)
+            dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), RESULT)
         )
     return written, left | unread
 
@@ -122,22 +123,16 @@ class ConvertTask:
     def _positions(self, row: Mapping[str, Any], unread: list[int]) -> Iterator[FilePositions]:
         from pyroaring import BitMap64
 
-        file = DataFile(row["number"], row["location"], row["scope"], row["sequence_number"])
-        hit = BitMap64()
+        number, hit = row["number"], BitMap64()
         try:
             for lookup in self.lookups:
-                for positions in lookup.hits(file, self.target.properties):
+                for positions in lookup.hits(row, self.target.properties):
                     hit |= bitmap(positions.to_numpy())
         except UnreadError:
-            unread.append(file.number)
+            unread.append(number)
             return
-        if hit or file.number in self.target.merge:
-            known = (PositionDeletes(**deletes) for deletes in row["known"])
-            yield FilePositions(file.number, read(known, file.location, self.target.properties), hit)
-
-
-_FILE = "number int, location string, reach int, deleted_at long"
-_KEYS = "keys binary, unread array<int>"
+        if hit or number in self.target.merge:
+            yield FilePositions(number, _known_positions(row["known"], row["location"], self.target.properties), hit)
 
 
 def deleted_keys(
@@ -154,7 +149,7 @@ def deleted_keys(
     keys = []
     if near:
         task = KeysTask(columns, storage_properties(table))
-        for row in dealt(table.spark, near, _FILE).mapInArrow(counted(table.spark, task), _KEYS).collect():
+        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), _KEYS).collect():
             keys.append(unpacked(row["keys"]))
             left.update(row["unread"])
     return keys, [delete for number, delete in numbered if number in left]
@@ -187,72 +182,41 @@ class KeysTask:
         )
 
 
-_FORMATS = ("PUFFIN", "PARQUET")
-#: maximum number of pairs of data file and delete file, each opened by a task
-MAX_PAIRS = 20_000
-
-
-@dataclass(frozen=True)
-class PositionDeletes:
-    """A position-delete file in Parquet, or a deletion vector in Puffin with its byte range, as a task reads it."""
-
-    location: str
-    format: str
-    offset: int | None = None
-    length: int | None = None
-
-
-def delete_files(tasks: Iterable[FileTask]) -> dict[int, tuple[PositionDeletes, ...]]:
+def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
     """Return the position deletes and deletion vectors of each data file, by its number.
 
     :return: without data files that have deletes of another format or out of a task's reach, and, if there are too many
         pairs, without any that have deletes.
     """
     listing = list(tasks)
-    by_number: dict[int, tuple[PositionDeletes, ...]] = {task.number: () for task in listing if not task.others}
+    by_number: dict[int, list[dict[str, Any]]] = {task.number: [] for task in listing if not task.others}
     if sum(task.others for task in listing) > MAX_PAIRS:
         return by_number
     for number, others in others_of(listing).items():
-        deletes = tuple(PositionDeletes(o.location, o.format, o.offset, o.length) for o in others)
-        if all(map(_is_readable, deletes)):
-            by_number[number] = deletes
+        if all(other.format in _FORMATS and reaches(other.location) for other in others):
+            by_number[number] = [{name: getattr(other, name) for name in _DELETES} for other in others]
     return by_number
 
 
-def _is_readable(deletes: PositionDeletes) -> bool:
-    return deletes.format in _FORMATS and reaches(deletes.location)
-
-
-def read(deletes: Iterable[PositionDeletes], data_file: str, properties: Mapping[str, str]) -> BitMap64:
-    """Read the deleted positions of a data file in a task, with pyiceberg settings of the table's FileIO."""
-    from pyroaring import BitMap64
-
-    positions = BitMap64()
-    for deletes_of_it in deletes:
-        one = _vector if deletes_of_it.format == "PUFFIN" else _positions
-        positions |= one(deletes_of_it, data_file, properties)
-    return positions
-
-
-def _vector(deletes: PositionDeletes, _: str, properties: Mapping[str, str]) -> BitMap64:
-    from lakecdc.iceberg.puffin import decode_vector
-
-    assert deletes.offset is not None and deletes.length is not None, "vectors are part of a Puffin file"
-    with source(properties, deletes.location).open() as stream:
-        stream.seek(deletes.offset)
-        return decode_vector(stream.read(deletes.length))
-
-
-def _positions(deletes: PositionDeletes, data_file: str, properties: Mapping[str, str]) -> BitMap64:
-    """Read the positions of one of possibly many data files (specification, "Position Delete Files")."""
+def _known_positions(
+    delete_files: Iterable[Mapping[str, Any]], data_file: str, properties: Mapping[str, str]
+) -> BitMap64:
+    """Read a data file's positions in vectors and delete files of possibly many data files (specification)."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
-    result = BitMap64()
-    with source(properties, deletes.location).open() as stream:
-        file = pq.ParquetFile(stream)
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
-            result |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
-    return result
+    from lakecdc.iceberg.puffin import decode_vector
+
+    positions = BitMap64()
+    for deletes in delete_files:
+        with source(properties, deletes["location"]).open() as stream:
+            if deletes["format"] == "PUFFIN":
+                stream.seek(deletes["offset"])
+                positions |= decode_vector(stream.read(deletes["length"]))
+                continue
+            file = pq.ParquetFile(stream)
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
+                positions |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
+    return positions

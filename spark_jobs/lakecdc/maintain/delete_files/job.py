@@ -22,13 +22,14 @@ from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
-from lakecdc.iceberg.table import MAIN
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
-from lakecdc.maintain.failed_files import discarded_on_failure
+from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.reports import ends, nothing, seconds_since
+from lakecdc.maintain.rewrite import head_of
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import readable_by
@@ -112,21 +113,10 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, RewriteDeleteFilesOptions)
     before = head_of(table, options.branch)
     if before is None or has_none(before):
-        return TableReport(table.name, "nothing", NOTHING, **_snapshots(before, before))
+        return nothing(table, NOTHING, before)
     require_packages(table.name)
     refuse_table(table)
     return Rewrite(table, options, before).run()
-
-
-def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
-    """Return the newest snapshot of a branch from current metadata; None for an empty table.
-
-    :raises InputError: the branch does not exist.
-    """
-    head = table.refresh().head(branch)
-    if branch != MAIN and not table.has_branch(branch):
-        raise InputError(f"The branch {branch!r} does not exist.", table=table.name, hint="Check options.branch.")
-    return head
 
 
 def require_packages(table: str) -> None:
@@ -204,27 +194,26 @@ class Rewrite:
         with discarded_on_failure([f"{folder}/"], discarding, keep_failed=self._options.keep_failed_files):
             prepared = self._prepare(group, folder, start)
         reach(f"{JOB}.before_commit")
-        try:
-            with self._phases.phase("commit"):
-                committed = replace_deletes(
-                    self._table,
-                    prepared.changes,
-                    start_snapshot_id=start.id,
-                    referenced_data_files=prepared.referenced,
-                    branch=self._options.branch,
-                    guard=self._guard(group, start),
-                )
-        except ConflictError:
-            # after any other error the commit may have arrived, so the files are left to orphan removal
-            discarding()
-            raise
-        self._own.add(committed.id)
-        self._count(group, prepared)
-
-    def _guard(self, group: Group, start: Snapshot) -> MovedRowsGuard | None:
-        """Return a guard against moved rows, or None if no rows can have moved into the deletes' scopes."""
+        # rows can only have moved into the deletes' scopes if there are several specs
         specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
-        return MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
+        moved = MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
+        with discarded_on_conflict(discarding), self._phases.phase("commit"):
+            committed = replace_deletes(
+                self._table,
+                prepared.changes,
+                start_snapshot_id=start.id,
+                referenced_data_files=prepared.referenced,
+                branch=self._options.branch,
+                guard=moved,
+            )
+        self._own.add(committed.id)
+        result = self._result
+        result.commits += 1
+        result.data_files += len(prepared.written)
+        result.positions += sum(w.added for w in prepared.written)
+        result.added += len(prepared.written)
+        result.superseded += prepared.superseded
+        result.proofs.append(prepared.proof)
 
     def _prepare(self, group: Group, folder: str, start: Snapshot) -> Prepared:
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
@@ -279,18 +268,9 @@ class Rewrite:
         self._result.groups_left = len(planned.groups)
         return self._report()
 
-    def _count(self, group: Group, prepared: Prepared) -> None:
-        result = self._result
-        result.commits += 1
-        result.data_files += len(prepared.written)
-        result.positions += sum(w.added for w in prepared.written)
-        result.added += len(prepared.written)
-        result.superseded += prepared.superseded
-        result.proofs.append(prepared.proof)
-
     def _report(self, error: LakecdcError | None = None) -> TableReport:
         after = self._table.refresh().head(self._options.branch)
-        facts: dict[str, Any] = {**_snapshots(self._before, after), "metrics": self._metrics(after)}
+        facts = ends(self._before, after) | {"metrics": self._metrics(after)}
         if error is not None:
             return TableReport.failure(self._table.name, error, **facts)
         if self._plan is None or not self._plan.groups:
@@ -329,7 +309,7 @@ class Rewrite:
             "engine": "+".join(sorted(result.engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
-            "seconds": {**self._phases.seconds, "total": round(time.monotonic() - self._begun, 3)},
+            "seconds": {**self._phases.seconds, "total": seconds_since(self._begun)},
         }
 
     def _equality_delete_files(self, snapshot: Snapshot | None) -> int:
@@ -362,10 +342,3 @@ class Rewrite:
 def vectors(table: IcebergTable) -> bool:
     """Check whether the table's position deletes are deletion vectors."""
     return table.format_version >= 3
-
-
-def _snapshots(before: Snapshot | None, after: Snapshot | None) -> dict[str, Any]:
-    return {
-        "snapshot_before": str(before.id) if before else None,
-        "snapshot_after": str(after.id) if after else None,
-    }

@@ -22,16 +22,6 @@ class UnreadError(Exception):
 
 
 @dataclass(frozen=True)
-class DataFile:
-    """A data file as a task needs it; ``scope`` is the number of its (spec, partition)."""
-
-    number: int
-    location: str
-    scope: int
-    sequence_number: int
-
-
-@dataclass(frozen=True)
 class KeyColumn:
     """One column of the key, with Iceberg's name of its type."""
 
@@ -74,25 +64,26 @@ class Lookup:
     columns: tuple[KeyColumn, ...]
     keys: Any = field(repr=False)
 
-    def hits(self, file: DataFile, properties: Mapping[str, str]) -> Iterator[pa.Array]:
+    def hits(self, file: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[pa.Array]:
         """Yield the positions of a data file's rows with a deleted key, per row group.
 
+        :param file: its ``location``, ``scope`` (number of its spec and partition) and ``sequence_number``.
         :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
-        return _hits(file.location, keys, self.columns, properties) if keys.num_rows else iter(())
+        return _hits(file["location"], keys, self.columns, properties) if keys.num_rows else iter(())
 
     @cached_property
     def _all(self) -> pa.Table:
         return unpacked(self.keys.value)
 
-    def _applying(self, file: DataFile) -> pa.Table:
+    def _applying(self, file: Mapping[str, Any]) -> pa.Table:
         """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
         import pyarrow.compute as pc
 
         keys = self._all
-        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file.scope))
-        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file.sequence_number)))
+        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
+        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: scopes named in a report per reason
 _NAMED = 10
+D = TypeVar("D", "EqualityDelete", "PositionDelete")
 
 
 @dataclass(frozen=True)
@@ -67,15 +68,8 @@ class Leftover:
 
     def facts(self) -> dict[str, Any]:
         """Return the leftover for the report."""
-        return {
-            "reason": self.reason.text,
-            "field_ids": list(self.field_ids),
-            "spec_ids": list(self.spec_ids),
-            "equality_delete_files": self.equality_delete_files,
-            "position_delete_files": self.position_delete_files,
-            "scopes": self.scopes,
-            "named_scopes": list(self.named_scopes),
-        }
+        facts = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return facts | {"reason": self.reason.text}
 
 
 @dataclass(frozen=True)
@@ -255,9 +249,6 @@ def _name(table: IcebergTable, delete: Any) -> str:
         return "the whole table"
     spec = table.java.specs().get(delete.spec_id)
     return str(spec.partitionToPath(delete.java.partition())) or "no partition"
-
-
-D = TypeVar("D", "EqualityDelete", "PositionDelete")
 
 
 def rowless(

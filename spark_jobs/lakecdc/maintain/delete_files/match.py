@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -13,21 +13,21 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg import file_tasks
-from lakecdc.iceberg.file_tasks import others_of
-from lakecdc.iceberg.scan import column_names
-from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
+from lakecdc.iceberg.file_tasks import java_tasks, others_of
+from lakecdc.iceberg.scan import column_names, read_staged
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.maintain.delete_files import convert_native, match_join
 from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 from lakecdc.writer.deletes import write
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.file_tasks import FileTask, Form
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
     from lakecdc.writer.deletes import Target, Writer
 
 Engine = Literal["exact", "join", "native"]
-
-_ENGINES = {"exact": match_exact, "join": match_join}
 
 
 def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
@@ -73,13 +73,30 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
     with ExitStack() as stack:
         frames = []
         if group.pairs:
-            hit = stack.enter_context(_ENGINES[engine].equality_hits(table, group))
+            if engine == "exact":
+                # tasks with only the equality deletes, so that every marked row is marked by them
+                tasks = [task for task in group.tasks if task.equality_deletes]
+                hit = stack.enter_context(_marked(table, tasks, "equality"))
+            else:
+                hit = stack.enter_context(match_join.equality_hits(table, group))
             frames.append(hit.withColumn("known", F.lit(False)))
-        tasks = [task for task in group.tasks if task.others]
-        if tasks:
-            known = stack.enter_context(match_exact.positions_known(table, tasks))
+        if tasks := [task for task in group.tasks if task.others]:
+            known = stack.enter_context(_marked(table, tasks, "others"))
             frames.append(known.withColumn("known", F.lit(True)))
         yield reduce(DataFrame.unionByName, frames)
+
+
+@contextmanager
+def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Iterator[DataFrame]:
+    """Return the rows that Iceberg's own reader marks as deleted: ``file_number`` int, ``position`` long.
+
+    Iceberg handles nulls, promoted types, dropped columns, scopes and sequence numbers. Each task holds all delete rows
+    of its file in memory.
+    """
+    with staged_tasks(table, java_tasks(tasks, form)) as staged:
+        rows = read_staged(table, staged).where("_deleted").select("_file", "_pos")
+        numbers = F.broadcast(match_join.file_numbers(table, tasks))
+        yield rows.join(numbers, "_file").selectExpr("file_number", "_pos AS position")
 
 
 def merged_tasks(group: Group) -> frozenset[int]:

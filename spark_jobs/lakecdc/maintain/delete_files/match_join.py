@@ -21,7 +21,6 @@ from lakecdc.iceberg.file_tasks import java_tasks
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
-from lakecdc.maintain.delete_files.match_exact import file_numbers
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -70,6 +69,12 @@ def hits_of(
         keys = stack.enter_context(_persisted(keys))
         hits = _by_shuffle(table, rows, keys, same, tasks, records)
     return hits.select("file_number", "position")
+
+
+def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
+    """Return the files of tasks, as named by ``_file``, with number, data sequence number and scope."""
+    rows = [(task.location, task.number, task.sequence_number, task.scope) for task in tasks]
+    return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")
 
 
 def by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], list[EqualityDelete]]]:

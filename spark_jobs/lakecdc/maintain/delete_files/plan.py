@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from lakecdc.iceberg.pairs import pairs_with
 from lakecdc.iceberg.scan import unreadable_types
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
+from lakecdc.maintain.selection import cut
 
 if TYPE_CHECKING:
     from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
@@ -116,7 +117,8 @@ def plan(
     check_complete(table, units, choice)
     if choice.rowless or choice.rowless_positions:
         units.insert(0, Group((), tuple(choice.rowless_positions), (), 0, tuple(choice.rowless)))
-    return Plan(start, surveyed, tuple(_pack(units, group_data_files)), choice.leftovers)
+    groups = tuple(map(_merged, cut(units, group_data_files, lambda unit: len(unit.tasks))))
+    return Plan(start, surveyed, groups, choice.leftovers)
 
 
 def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
@@ -183,17 +185,6 @@ def _worth(unit: Group) -> float:
     # a delete file costs every reader a request, weighted like a hundred keys
     gain = unit.delete_records + 100 * len(unit.positions)
     return gain / max(unit.data_records, 1)
-
-
-def _pack(units: Iterable[Group], data_files: int) -> Iterator[Group]:
-    waiting: list[Group] = []
-    for unit in units:
-        if waiting and sum(len(group.tasks) for group in waiting) + len(unit.tasks) > data_files:
-            yield _merged(waiting)
-            waiting = []
-        waiting.append(unit)
-    if waiting:
-        yield _merged(waiting)
 
 
 def _merged(units: list[Group]) -> Group:

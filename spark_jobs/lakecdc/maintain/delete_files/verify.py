@@ -7,7 +7,7 @@ once with every committed delete file and once with the new ones in place of tho
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
@@ -21,7 +21,9 @@ from lakecdc.iceberg.live_deletes import java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.threads import in_session
-from lakecdc.maintain.delete_files.row_digest import NO_ROWS, Digest, digest, digests_by_file
+from lakecdc.maintain import verify_rows
+from lakecdc.maintain.selection import cut
+from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, fingerprint, read_back
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +41,7 @@ FULL_DELETE_RECORDS = 2_000_000
 #: delete rows per partial read above that, and the maximum number of such reads in a proof
 PART_RECORDS, PART_READS = 1_000_000, 100
 R = TypeVar("R")
+_PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,11 @@ class Proving:
             mode = "full" if sum(task.records for task in tasks) <= AUTO_DATA_RECORDS else "sample"
         fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
         in_parts = not fits or not all(task.paired for task in tasks)
-        self._parts = list(_parts(deletes)) if in_parts else []
+        self._parts = cut(deletes, PART_RECORDS, lambda delete: delete.records) if in_parts else []
         self._mode: Verify = "sample" if in_parts and mode != "off" else mode
         self._table, self._tasks, self._chosen = table, tasks, self._choose(tasks)
         self._pool = ThreadPoolExecutor(1, "lakecdc-proof")
-        self._before: Future[Digest] | None = None
+        self._before: Future[Fingerprint] | None = None
 
     def __enter__(self) -> Self:
         # partial reads use memory that the conversion may need
@@ -110,7 +113,7 @@ class Proving:
             size = max(1, PART_READS // (len(self._parts) + 1))
         return random.sample(list(tasks), min(size, len(tasks)))
 
-    def _digest_before(self) -> Digest:
+    def _digest_before(self) -> Fingerprint:
         return self._read(self._tasks_before(), digest)
 
     def _tasks_after(self, changed: Mapping[int, Sequence[Any]]) -> Any:
@@ -138,14 +141,14 @@ class Proving:
         """Measure the live rows, or the deleted rows in a partial proof, because each part shows only some of them."""
         with staged_tasks(self._table, tasks) as staged:
             rows = read_staged(_uncached(self._table) if self._parts else self._table, staged)
-            places = rows.where("_deleted").select("_file", "_pos").distinct() if self._parts else rows
-            return measure(places)
+            places = (rows.where("_deleted") if self._parts else rows).select("_file", "_pos")
+            return measure(places.distinct() if self._parts else places)
 
-    def _refuse(self, before: Mapping[str, Digest], after: Mapping[str, Digest]) -> NoReturn:
+    def _refuse(self, before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> NoReturn:
         locations = [task.location for task in self._chosen]
         differing = (name for name in locations if before.get(name, NO_ROWS) != after.get(name, NO_ROWS))
         location = next(differing, locations[0])
-        old, new = before.get(location, NO_ROWS)[0], after.get(location, NO_ROWS)[0]
+        old, new = before.get(location, NO_ROWS).rows, after.get(location, NO_ROWS).rows
         raise VerificationError(
             f"The new delete files would change the rows of the table: {location} has {old} "
             f"{'deleted' if self._parts else 'live'} rows, and would have {new}{' others' if old == new else ''}.",
@@ -163,12 +166,12 @@ def _uncached(table: IcebergTable) -> IcebergTable:
     return uncached
 
 
-def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:
-    part: list[EqualityDelete] = []
-    for delete in deletes:
-        if part and sum(d.records for d in part) + delete.records > PART_RECORDS:
-            yield part
-            part = []
-        part.append(delete)
-    if part:
-        yield part
+def digest(places: DataFrame) -> Fingerprint:
+    """Compute the digest of rows by file and position, in one pass."""
+    return read_back(places, _PLACES)
+
+
+def digests_by_file(places: DataFrame) -> dict[str, Fingerprint]:
+    """Compute the digest of each file; grouping by file names dominates the cost."""
+    grouped = _PLACES.hashed(places).groupBy("_file").agg(*_PLACES.measures())
+    return {row["_file"]: fingerprint(row) for row in grouped.collect()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ from lakecdc.maintain.orphans.reachable import LineSet, NameSet, Reachable, line
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import apply_policy
+from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
+from lakecdc.metadata.expiry import iso
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
@@ -60,10 +61,8 @@ class RemoveOrphanFiles:
             metrics = work.remove() if options.action == "remove" else work.purge()
         outcome, reason = _outcome(options, metrics)
         head = table.head()
-        at = str(head.id) if head else None
-        metrics |= work.findings.leave(spec, table.name)
-        metrics["seconds"] = round(time.monotonic() - started, 3)
-        return TableReport(table.name, outcome, reason, snapshot_before=at, snapshot_after=at, metrics=metrics)
+        metrics |= work.findings.leave(spec, table.name) | {"seconds": seconds_since(started)}
+        return TableReport(table.name, outcome, reason, **ends(head, head), metrics=metrics)
 
     def _tables_of(self, table: IcebergTable) -> list[Neighbour]:
         # a table created during the run has no old files
@@ -107,9 +106,9 @@ class _Work:
         if beside:
             result = search(question, self._storage)
         self._recheck()
-        oldest = None if result.oldest_ms is None else _iso(result.oldest_ms)
+        oldest = None if result.oldest_ms is None else iso(result.oldest_ms)
         metrics = {**result.metrics(), "orphan_oldest": oldest}
-        metrics |= {"metadata_files_beside": beside, "older_than": _iso(before_ms)}
+        metrics |= {"metadata_files_beside": beside, "older_than": iso(before_ms)}
         return metrics | self._purge() | self._take(result)
 
     def purge(self) -> dict[str, Any]:
@@ -216,13 +215,9 @@ def _entry(file: StoredFile | Taken, deleted_of: str | None = None) -> dict[str,
 
 def _outcome(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tuple[Outcome, str | None]:
     if options.dry_run:
-        return "nothing", "dry run: nothing was changed"
+        return "nothing", DRY_RUN
     if failed := metrics["files_failed"]:
         return "done", f"{failed} files could not be moved or deleted; the log names them"
     if any(metrics[f"files_{what}"] for what in ("taken", "restored", "deleted", "spared")):
         return "done", None
     return "nothing", f"no file to {options.action}"
-
-
-def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.stored_files import StoredFile
     from lakecdc.iceberg.table import IcebergTable
 
+_THREADS = 16
+#: number of ranges of a listing, more than threads because folders differ in size
+_RANGES = 64
+#: number of sub-folder pages to read for cuts
+_MOST_PAGES = 32
+_KEYS_PER_DELETE = 1000
+
 
 class TableStorage:
     """File access: in S3 with boto3, which handles many files at once, elsewhere with the table's FileIO."""
@@ -54,14 +61,6 @@ class TableStorage:
 
 def _divided(locations: Collection[str]) -> tuple[list[str], list[str]]:
     return [each for each in locations if in_s3(each)], [each for each in locations if not in_s3(each)]
-
-
-_THREADS = 16
-#: number of ranges of a listing, more than threads because folders differ in size
-_RANGES = 64
-#: number of sub-folder pages to read for cuts
-_MOST_PAGES = 32
-_KEYS_PER_DELETE = 1000
 
 
 class S3Storage:
