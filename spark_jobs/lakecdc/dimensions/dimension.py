@@ -11,17 +11,14 @@ from lakecdc.dimensions.emptied import Emptied
 from lakecdc.dimensions.versions import IS_CURRENT, OWN
 from lakecdc.export.destination import position_at
 from lakecdc.iceberg import scratch
-from lakecdc.iceberg.definition import TableDefinition, create_table, evolve, source_types
-from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.definition import TableDefinition, source_types
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import carrier_of, open_if_there
-from lakecdc.ingest.api import Commit, Staged, publish, summary
+from lakecdc.ingest.api import summary
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
-from lakecdc.metadata.positions import current_position
+from lakecdc.moments.table import DerivedTable
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
-from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 JOB = "scd2"
 
 
-class Dimension:
+class Dimension(DerivedTable):
     """The table with the versions of a table's rows; it may not exist yet.
 
     :raises InputError: the table is not a dimension.
@@ -40,24 +37,21 @@ class Dimension:
     """
 
     def __init__(self, table: IcebergTable, name: str) -> None:
-        self._source, self._name = table, name
+        super().__init__(table, name)
         self._columns = source_types(table)
         if taken := set(OWN) & set(self._columns):
             raise InputError(f"The table has a column {min(taken)!r} of its own.", table=table.name, hint="Rename it.")
-        self._table = open_if_there(table.spark, table.catalog, name)
         if self._table is not None and not set(OWN) <= set(self._table.column_names):
             raise InputError(
                 f"The table {name} is not a dimension: it needs the columns {', '.join(OWN)}.",
                 table=table.name,
                 hint="Name a dimension, or a table that does not exist: the job creates it.",
             )
-        self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
-        self._position = current_position(self._carrier, self._table.properties) if self._table is not None else None
         self.emptied = Emptied.of(self._position)
 
     def since(self, history: IcebergTable) -> Snapshot | None:
         """Return the history table's snapshot whose events are included; None if there is none, or it has expired."""
-        known = exported_snapshot(self._position, history.name, history.uuid, self._name)
+        known = exported_snapshot(self._position, history.name, history.uuid, self.name)
         return history.snapshot(known) if known is not None else None
 
     def write(
@@ -71,29 +65,26 @@ class Dimension:
         :param emptied: what ended versions without an event.
         :raises ConflictError: another writer committed meanwhile; nothing is published.
         """
-        table = self._prepared()
+        columns, key = [*self._columns.items(), *OWN.items()], self._source.identifier_columns
+        settings = {"format-version": str(self._source.format_version), "write.delete.mode": "merge-on-read"}
+        # the time is not part of the identifier: some sources do not provide it
+        required = [(name, kind, name in key) for name, kind in columns]
+        table = self.prepared(TableDefinition(required, properties=settings))
         position = emptied.noted(position_at(history, until))
         there = {name: F.col("row")[name] for name in self._columns} | {name: F.col(name) for name in OWN}
         flat = rows.select(*columns_of(table, there)).localCheckpoint()
         base = table.head()
         if base is None:
-            snapshot = self._append(table, flat, position)
+            snapshot, _ = self.publish(table, flat, position, {names.JOB: JOB})
         else:
             snapshot = self._replace(table, base, flat, position, keys)
         counts = flat.agg(F.count(F.lit(1)), F.count_if(IS_CURRENT)).first()
         assert counts is not None
-        return {"dimension": self._name, "snapshot": str(snapshot.id), "versions": counts[0], "current": counts[1]}
-
-    def _append(self, table: IcebergTable, flat: DataFrame, position: Position) -> Snapshot:
-        def stage(staged: Staged) -> None:
-            staged.data_files += stage_frame(table, flat)
-
-        return publish(table, stage, Commit(position, PositionFence(None), note={names.JOB: JOB})).snapshot
+        return {"dimension": self.name, "snapshot": str(snapshot.id), "versions": counts[0], "current": counts[1]}
 
     def _replace(
         self, table: IcebergTable, base: Snapshot, flat: DataFrame, position: Position, keys: DataFrame | None
     ) -> Snapshot:
-        fence = PositionFence(self._carrier.text if self._carrier else None)
         with scratch.branch(table, base) as branch, temporary_view(flat) as given:
             target = scratch.sql_name(table, branch)
             _delete(table.spark, target, keys)
@@ -101,25 +92,13 @@ class Dimension:
             reach("before_commit")
             note = {**summary(position), names.JOB: JOB}
             try:
-                return scratch.publish(table, branch, base, fence, note)
+                return scratch.publish(table, branch, base, self.fence(), note)
             except scratch.HeadMovedError as error:
                 raise ConflictError(
-                    f"Another writer committed to the dimension {self._name} meanwhile.",
+                    f"Another writer committed to the dimension {self.name} meanwhile.",
                     table=self._source.name,
                     hint="Nothing was published; run again.",
                 ) from error
-
-    def _prepared(self) -> IcebergTable:
-        """Return the dimension with the table's current columns."""
-        source, columns = self._source, [*self._columns.items(), *OWN.items()]
-        if self._table is not None:
-            evolve(self._table, columns)
-            return self._table.refresh()
-        settings = {"format-version": str(source.format_version), "write.delete.mode": "merge-on-read"}
-        key = source.identifier_columns
-        required = [(name, kind, name in key) for name, kind in columns]
-        # the time is not part of the identifier: some sources do not provide it
-        return create_table(source.spark, source.catalog, self._name, TableDefinition(required, properties=settings))
 
 
 def _delete(spark: SparkSession, target: str, keys: DataFrame | None) -> None:

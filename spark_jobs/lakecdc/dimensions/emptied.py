@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import carrier_of, source_position
 from lakecdc.local_relation import local_relation
-from lakecdc.metadata.positions import current_position
 from lakecdc.metadata.side_of import read_side_of
 from lakecdc.moments.events import emptying
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.metadata.positions import Position
@@ -52,8 +51,7 @@ class Emptied:
 
     def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
         """Return the state including everything that happened since."""
-        carrier = carrier_of(table.ancestors())
-        position = current_position(carrier, table.properties)
+        carrier, position = carrier_of(table.ancestors()), source_position(table)
         loads = dict(self.loads)
         following: tuple[str | None, ...] = carrier.ids if carrier else (None,)
         for snapshot in history.ancestors():
@@ -86,14 +84,15 @@ class Emptied:
         bounds = list(zip(marks, [*marks[1:], None], strict=True))
         row = rows.where(F.col(OP_COLUMN) == "r").agg(*[_rows_of_load(low, high) for low, high in bounds]).first()
         assert row is not None
-        return [self._end(low, load) for (low, _), load in zip(bounds, row, strict=True)]
-
-    def _end(self, mark: str, load: Row) -> tuple[str, datetime, str]:
-        first, written = load["first"], datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
-        if first is None:
-            # a load without rows comes after everything before it
-            return f"{mark}0", written, mark
-        return first["order"], (first["source_time"] or written).astimezone(UTC), load["last"]
+        ends = []
+        for mark, load in zip(marks, row, strict=True):
+            first, written = load["first"], datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
+            if first is None:
+                # a load without rows comes after everything before it
+                ends.append((f"{mark}0", written, mark))
+            else:
+                ends.append((first["order"], (first["source_time"] or written).astimezone(UTC), load["last"]))
+        return ends
 
 
 def _rows_of_load(low: str, high: str | None) -> Column:

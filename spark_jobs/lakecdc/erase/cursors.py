@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import source_position
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, current_position, decode, idle_position
+from lakecdc.metadata.positions import Position, decode, idle_position
 from lakecdc.metadata.side_of import SideOf, read_side_of
 from lakecdc.model.order import WIDTH, order_key
 
@@ -28,7 +28,7 @@ _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 
 def refuse_unfinished_load(table: IcebergTable) -> None:
     """Refuse a table whose first full load is still running, because its position contains a key value."""
-    position = current_position(carrier_of(table.ancestors()), table.properties)
+    position = source_position(table)
     if position is not None and _load_bound(position) is not None:
         raise InputError(
             "Its full load has not finished, and its position contains the last key value that was loaded.",
@@ -39,7 +39,7 @@ def refuse_unfinished_load(table: IcebergTable) -> None:
 
 def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
     """Check whether the source's cursor column may be a key column."""
-    position = current_position(carrier_of(table.ancestors()), table.properties)
+    position = source_position(table)
     if position is None or "through" not in position.offsets:
         return False
     # a cursor that the table does not know by this name may be any column

@@ -17,14 +17,13 @@ from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import carrier_of, source_position
 from lakecdc.ingest.api import erased, quarantine
 from lakecdc.maintain.findings import Findings, approved_entry
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import erasure_begun, erasure_ended
-from lakecdc.metadata.positions import current_position
 from lakecdc.metadata.side_of import read_side_of
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
 def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]) -> None:
     """Remember the keys, so that ingestion cleans and commits no batch that it read before."""
     table = fed[0]
-    position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
+    position = source_position(table.refresh())
     # quarantined messages may be newer than everything applied
     waiting = [quarantine.newest_order(place.table, table.name) for place in searched if place.kind == "quarantine"]
     order = max(filter(None, [position.high_order if position else None, *waiting]), default=None)

@@ -11,7 +11,7 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_deletes
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
-from lakecdc.metadata.positions import Carrier, nearest_carrier
+from lakecdc.metadata.positions import Carrier, Position, current_position, nearest_carrier
 from lakecdc.sql import quoted
 
 if TYPE_CHECKING:
@@ -258,6 +258,11 @@ def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
     :param snapshots: a snapshot and its ancestors, newest first.
     """
     return nearest_carrier((each.id, each.summary) for each in snapshots)
+
+
+def source_position(table: IcebergTable) -> Position | None:
+    """Return the position in its source up to which a table is known to be fed."""
+    return current_position(carrier_of(table.ancestors()), table.properties)
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:

@@ -18,13 +18,13 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there
+from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there, source_position
 from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted
-from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position
+from lakecdc.metadata.positions import Position, decode, idle_position
 from lakecdc.runtime import failpoints
 from lakecdc.sql import literal, quoted_column
 
@@ -51,16 +51,6 @@ class Cleaning:
     counts: dict[str, Any] = field(default_factory=dict)
     kept_because: dict[str, str] = field(default_factory=dict)
     removed: int = 0
-
-    @property
-    def carrier(self) -> Carrier | None:
-        """Return the newest snapshot of the target with a position."""
-        return carrier_of(self.target.ancestors())
-
-    @property
-    def position(self) -> Position | None:
-        """Return the target's position in its source."""
-        return current_position(self.carrier, self.target.properties)
 
     def positions_before(self) -> list[Position]:
         """Return the positions of all snapshots that the target can be rolled back to."""
@@ -129,7 +119,7 @@ def _parked_rounds(cleaning: Cleaning) -> None:
     parked = by_table.get(name, [])
     if not parked:
         return
-    done = parking.settled(parked, cleaning.position)
+    done = parking.settled(parked, source_position(cleaning.target))
     failpoints.reach("before_side_table_delete")
     if done and not cleaning.options.dry_run:
         place.remove(name, done)
@@ -179,7 +169,7 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
     """Return the order key below which no event can arrive any more; None if it is not known."""
     target, options = cleaning.target, cleaning.options
     before = cleaning.positions_before()
-    bounds = [tombstones.oldest_to_come(cleaning.position, before)]
+    bounds = [tombstones.oldest_to_come(source_position(target), before)]
     # messages may be in the named quarantine table or in the default one of before
     for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
         if (table := cleaning.beside(name)) is not None:
@@ -206,7 +196,7 @@ def _files_read(cleaning: Cleaning) -> None:
         idle = idle_position(cleaning.target.properties)
         newest = [file_memory.newest_chapter(each) for each in (*stood_on, idle)]
         # an idle position does not stop a run that started before it
-        carrier = cleaning.carrier
+        carrier = carrier_of(cleaning.target.ancestors())
         current = file_memory.newest_chapter(carrier.position if carrier else None)
         try:
             gone = file_memory.replaced(chapters, current, newest)

@@ -10,7 +10,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there
+from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there, source_position
 from lakecdc.ingest.api import Commit, Staged, clustered, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
@@ -19,22 +19,62 @@ from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.metadata.positions import Position
     from lakecdc.moments.stretch import Stretch
 
 
-class MomentTable:
-    """A table that contains a moment of another one; it may not exist yet.
+class DerivedTable:
+    """A table that a job derives from another one of its catalog; it may not exist yet.
 
-    :raises InputError: a table with this name has other content.
+    :param source: the other one.
     """
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         self._source, self.name = source, name
         self._table = open_if_there(source.spark, source.catalog, name)
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
+        self._position = source_position(self._table) if self._table is not None else None
+
+    def prepared(self, definition: TableDefinition) -> IcebergTable:
+        """Return the table: a new one, or the present one with all columns."""
+        if self._table is None:
+            return create_table(self._source.spark, self._source.catalog, self.name, definition)
+        evolve(self._table, [(name, kind) for name, kind, _ in definition.columns])
+        return self._table.refresh()
+
+    def fence(self) -> PositionFence:
+        """Return a fence against other runs that commit meanwhile."""
+        return PositionFence(self._carrier.text if self._carrier else None)
+
+    def publish(
+        self, table: IcebergTable, rows: DataFrame, position: Position, note: Mapping[str, str], replaces: bool = False
+    ) -> tuple[Snapshot, dict[str, int]]:
+        """Append rows, or replace all, in one commit; return its snapshot and numbers for the report.
+
+        :raises ConflictError: another run committed first.
+        """
+
+        def stage(staged: Staged) -> None:
+            staged.data_files += stage_frame(table, rows)
+
+        applied = publish(table, stage, Commit(position, self.fence(), replaces=replaces, note=note))
+        numbers = {"rows_written": applied.rows, "bytes_written": applied.bytes, "files_written": applied.data_files}
+        return applied.snapshot, numbers
+
+
+class MomentTable(DerivedTable):
+    """A table that contains a moment of another one.
+
+    :raises InputError: a table with this name has other content.
+    """
+
+    def __init__(self, source: IcebergTable, name: str) -> None:
+        super().__init__(source, name)
         written = _last_written(self._table) if self._table is not None else None
         self.note = written.summary.get(names.MOMENT) if written else None
         if self._table is not None and not self._is_ours(self._table):
@@ -56,49 +96,21 @@ class MomentTable:
 
         :raises ConflictError: another run committed first.
         """
-        table = self._prepared()
+        source, key = self._source, self._source.identifier_columns
+        definition = TableDefinition(
+            [(name, kind, name in key) for name, kind in spark_types(source).items()],
+            partition_by=partitioning(source),
+            properties={"format-version": str(source.format_version)},
+            identifier=key,
+        )
+        table = self.prepared(definition)
         there = {name: F.col(quoted_column(name)) for name in rows.columns}
-        key, spec_id = self._source.identifier_columns, current_spec_id(table)
-        ordered = clustered(table, rows.select(*columns_of(table, there)), key, spec_id, 0, spread=True)
-
-        def stage(staged: Staged) -> None:
-            staged.data_files += stage_frame(table, ordered)
-
-        applied = publish(
-            table,
-            stage,
-            Commit(
-                position_of(self._source.name, self._source.uuid, stretch.base.id, stretch.moment.isoformat()),
-                PositionFence(self._carrier.text if self._carrier else None),
-                replaces=self._carrier is not None,
-                note={names.JOB: JOB, names.MOMENT: note},
-            ),
-        )
-        return {
-            "snapshot": str(applied.snapshot.id),
-            "rows_written": applied.rows,
-            "bytes_written": applied.bytes,
-            "files_written": applied.data_files,
-        }
-
-    def _prepared(self) -> IcebergTable:
-        """Return the table with the source's current columns."""
-        source, types = self._source, spark_types(self._source)
-        if self._table is not None:
-            evolve(self._table, [*types.items()])
-            return self._table
-        key = source.identifier_columns
-        return create_table(
-            source.spark,
-            source.catalog,
-            self.name,
-            TableDefinition(
-                [(name, kind, name in key) for name, kind in types.items()],
-                partition_by=partitioning(source),
-                properties={"format-version": str(source.format_version)},
-                identifier=key,
-            ),
-        )
+        selected = rows.select(*columns_of(table, there))
+        ordered = clustered(table, selected, key, current_spec_id(table), 0, spread=True)
+        position = position_of(source.name, source.uuid, stretch.base.id, stretch.moment.isoformat())
+        entries = {names.JOB: JOB, names.MOMENT: note}
+        snapshot, numbers = self.publish(table, ordered, position, entries, replaces=self._carrier is not None)
+        return {"snapshot": str(snapshot.id), **numbers}
 
 
 def _last_written(table: IcebergTable) -> Snapshot | None:

@@ -12,8 +12,7 @@ from datetime import datetime
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.table import carrier_of
-from lakecdc.metadata.positions import current_position
+from lakecdc.iceberg.table import source_position
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -65,15 +64,11 @@ def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
     """Wait until a table was fed past a moment of its source; return False if it is known not to be."""
     log.info("%s: waiting until it has been fed past %s", table.name, moment.isoformat())
     while True:
-        through = _read_through(table.refresh())
+        position = source_position(table.refresh())
+        through = datetime.fromisoformat(position.read_through) if position and position.read_through else None
         if through is not None and through >= moment:
             return True
         left = deadline - monotonic()
         if left <= 0:
             return through is None
         sleep(min(_POLL_SECONDS, left))
-
-
-def _read_through(table: IcebergTable) -> datetime | None:
-    position = current_position(carrier_of(table.ancestors()), table.properties)
-    return datetime.fromisoformat(position.read_through) if position and position.read_through else None
