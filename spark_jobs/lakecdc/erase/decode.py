@@ -192,7 +192,6 @@ def search_avro(stream: Any, search: KeySearch) -> FileMatches:
 
 
 def _bounds_match(file: Mapping[str, Any], search: KeySearch) -> bool:
-    """Check whether the bounds of a file are a key."""
     columns = search.bounds_of_columns
     sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
     bounds = [[side[field_id] for side in sides if field_id in side] for field_id in search.field_ids]
@@ -202,7 +201,6 @@ def _bounds_match(file: Mapping[str, Any], search: KeySearch) -> bool:
 
 
 def _match_key(bounds: Sequence[Sequence[bytes]], columns: Sequence[Set[bytes]]) -> bool:
-    """Check whether the bounds of each column include one of its values."""
     return all(
         any(_is_key(bound, values) for bound in of_column) for of_column, values in zip(bounds, columns, strict=True)
     )

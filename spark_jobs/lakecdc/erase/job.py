@@ -145,7 +145,6 @@ def _drops(pinned: Sequence[tuple[IcebergTable, Pins]]) -> list[str]:
 
 
 def _erasure(table: IcebergTable, keys: Keys, searched: Sequence[Place]) -> dict[str, Any]:
-    """Return the facts that must equal those of the approval."""
     return {
         "table_uuid": table.uuid,
         "key_digest": keys.digest,

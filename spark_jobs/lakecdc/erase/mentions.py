@@ -34,8 +34,6 @@ _COUNTED = re.compile(r"\s+[a-z]")
 
 
 class _Number(str):
-    """A number as written in a JSON document."""
-
 
 class Mentions:
     """Key values, as texts, to search texts and documents about some tables for.
@@ -84,7 +82,6 @@ class Mentions:
         return any((is_list or self._is_about(part)) and self.in_value(part) for part in map(self._own, parts))
 
     def in_value(self, value: Any) -> bool:
-        """Check whether a decoded JSON value mentions a key."""
         if isinstance(value, Mapping):
             named = [value[column] for column in self._columns if column in value]
             if len(named) == len(self._columns) and tuple(map(str, named)) in self._keys:
@@ -97,7 +94,6 @@ class Mentions:
         return isinstance(value, str) and not isinstance(value, _Number) and self.in_text(value)
 
     def in_text(self, text: str) -> bool:
-        """Check whether a text mentions all values of a key."""
         parsed = _parsed(text)
         if parsed is not None:
             return self.in_value(parsed)

@@ -89,7 +89,6 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
 def _still_written(
     table: IcebergTable, partitions: Partitions, options: CompactDataFilesOptions
 ) -> set[tuple[int, str]]:
-    """Return the partitions to skip because of recent writes."""
     if not options.quiet_seconds:
         return set()
     quiet = time.time() * 1000 - options.quiet_seconds * 1000

@@ -22,7 +22,6 @@ _BITS, _ALL_BITS = 10, 60
 
 
 def rank_bits(columns: int) -> int:
-    """Return the number of bits of a column's rank."""
     return min(_BITS, _ALL_BITS // columns)
 
 
@@ -33,7 +32,6 @@ def place_on(curve: SpaceFillingCurve, ranks: Sequence[Array], bits: int) -> Arr
 
 
 def _interleaved(coordinates: Sequence[Array], bits: int) -> Array:
-    """Interleave the bits of all coordinates, highest bit of the first column first."""
     places = np.zeros(len(coordinates[0]), np.uint64)
     for bit in range(bits):
         for number, column in enumerate(reversed(coordinates)):
@@ -85,7 +83,6 @@ class Ranks:
         return cls(starts[above_lowest], np.concatenate([[0], first[above_lowest] + 1]))
 
     def __call__(self, values: Array) -> Array:
-        """Return the rank of each value."""
         return self.numbers[np.searchsorted(self.starts, values, side="right")]
 
 

@@ -51,7 +51,6 @@ class Needs:
     stale: list[str]
 
     def all(self) -> dict[int, Snapshot]:
-        """Return all of them by id."""
         return {s.id: s for s in (*self.positions, *self.jobs, *self.consumers)}
 
 
@@ -177,7 +176,6 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
 
 
 def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
-    """Refuse to delete files of snapshots that a tag, branch, job or consumer needs since they expired."""
     gone = before.snapshots.keys() - after.snapshots.keys()
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}

@@ -151,7 +151,6 @@ def _plan(
 
 
 def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[str, Any]:
-    """Return the facts that must equal those of the approval."""
     column = _column(table, options.time_column)
     return {
         "table_uuid": table.uuid,

@@ -37,7 +37,6 @@ class Findings:
         self._is_empty = True
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Add something that would be removed."""
         line = line_of(entry)
         self._lines.write(line)
         self._digest.update(line)

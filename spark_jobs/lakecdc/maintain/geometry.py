@@ -125,7 +125,6 @@ class OnCurve(Linear):
 
 
 def geometry(order: SortOrder) -> Linear:
-    """Return the geometry of a sort order."""
     return Linear() if order.curve == "linear" else OnCurve(order.curve)
 
 
@@ -140,7 +139,6 @@ def _sorted_together(group: Files, known: Collection[int]) -> bool:
 
 
 def _centres(ranges: Sequence[KeyRange], bits: int) -> list[int]:
-    """Rank the centres of ranges among all their ends."""
     ends = sorted({end for r in ranges for end in (r.lower, r.upper)})
     top = (1 << bits) - 1
     middles = [bisect.bisect_left(ends, r.lower) + bisect.bisect_left(ends, r.upper) for r in ranges]
@@ -190,5 +188,4 @@ class _Space:
 
 
 def _depths(boxes: Collection[Box]) -> list[float]:
-    """Return the overlap depth of each column."""
     return [overlap_depth(ranges) for ranges in zip(*boxes, strict=True)]

@@ -100,7 +100,6 @@ def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
-    """Measure snapshots from their summaries and manifests."""
     order, key = clustering(table), table.identifier_columns
     of_key = column_order(table, key).fields if key else ()
     files = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])

@@ -19,7 +19,6 @@ from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.maintain.selection import Unit
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class BySpec:
 
     @property
     def older_files(self) -> int:
-        """Return the number of files of older specs."""
         return count(self.movable) + count(self.fixed)
 
     @property
@@ -68,7 +66,6 @@ def destination(table: IcebergTable, fields: Fields | None = None) -> Destinatio
 
 
 def units_of(table: IcebergTable, partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
-    """Group the files of some partitions into units that move together; see :func:`group_moving_files`."""
     return group_moving_files(partitions, partition_fields(table), to, target, max_bytes) if partitions else []
 
 

@@ -111,7 +111,6 @@ class ConvertTask:
     writer: Writer
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Process the batches of a Python task."""
         settle()
         unread: list[int] = []
         files = (
@@ -166,7 +165,6 @@ class KeysTask:
     properties: Mapping[str, str] = field(repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Process the batches of a Python task."""
         import pyarrow as pa
 
         settle()

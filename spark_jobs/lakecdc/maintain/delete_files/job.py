@@ -61,7 +61,6 @@ class Phases:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the body of the ``with``; the same name may come again."""
         begun = time.monotonic()
         try:
             yield
@@ -70,7 +69,6 @@ class Phases:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Return the seconds by name, rounded to milliseconds."""
         return {name: round(value, 3) for name, value in self._seconds.items()}
 
 
@@ -321,7 +319,6 @@ class Rewrite:
         return 0 if has_no_equality_deletes(snapshot) else len(equality_deletes(self._table, snapshot.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:
-        """Return the engines that can read the table's snapshot."""
         summary = snapshot.summary if snapshot else {}
         kinds = [int(summary.get(f"total-{kind}-deletes", 0)) for kind in ("equality", "position")]
         return readable_by(self._table.format_version, *kinds)
@@ -340,5 +337,4 @@ class Rewrite:
 
 
 def vectors(table: IcebergTable) -> bool:
-    """Check whether the table's position deletes are deletion vectors."""
     return table.format_version >= 3

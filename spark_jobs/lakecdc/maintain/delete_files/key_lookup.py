@@ -104,7 +104,6 @@ def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
 
 
 def unpacked(keys: bytes) -> pa.Table:
-    """Deserialize the result of :func:`packed`."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(keys).read_all()
@@ -152,9 +151,7 @@ def _parquet(stream: Any, location: str) -> pq.ParquetFile:
 
 
 def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
-    """Return the file's leaf columns with the key's field ids, unless one is nested or of a type that is not read
-    exactly.
-    """
+    """Return the file's leaf columns with the key's field ids, if all are top-level and read exactly."""
     by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
     paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
     leaves = []

@@ -22,7 +22,7 @@ from lakecdc.metadata.equality_keys import doubt
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.file_tasks import FileTask
-    from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete
+    from lakecdc.iceberg.live_deletes import PositionDelete
     from lakecdc.iceberg.table import IcebergTable
 
 #: scopes named in a report per reason
@@ -61,13 +61,11 @@ class Leftover:
     named_scopes: tuple[str, ...]
 
     def remark(self) -> str:
-        """Describe the leftover and its reason."""
         kinds = {"equality-delete": self.equality_delete_files, "position-delete": self.position_delete_files}
         counts = " and ".join(f"{number} {kind} files" for kind, number in kinds.items() if number)
         return f"{counts} in {self.scopes} scopes stay as they are: {self.reason.text}"
 
     def facts(self) -> dict[str, Any]:
-        """Return the leftover for the report."""
         facts = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         return facts | {"reason": self.reason.text}
 

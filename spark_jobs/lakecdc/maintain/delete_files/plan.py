@@ -46,12 +46,10 @@ class Group:
 
     @property
     def delete_records(self) -> int:
-        """Return the number of rows in the group's equality-delete files."""
         return sum(delete.records for delete in self.deletes)
 
     @property
     def data_records(self) -> int:
-        """Return the number of rows in the data files that the group's deletes apply to."""
         return sum(task.records for task in self.tasks)
 
     @property
@@ -75,7 +73,6 @@ class Plan:
 
     @property
     def deletes(self) -> list[EqualityDelete]:
-        """Return all equality deletes to remove."""
         return [delete for group in self.groups for delete in (*group.deletes, *group.rowless)]
 
     @property
@@ -85,7 +82,6 @@ class Plan:
 
     @property
     def scopes(self) -> int:
-        """Return the number of scopes with deletes to rewrite."""
         return sum(group.scopes for group in self.groups)
 
 

@@ -35,7 +35,6 @@ class PositionSurvey:
 
     @property
     def obsolete(self) -> frozenset[DeleteKey]:
-        """Return all of them."""
         return self.merge | self.dangling | self.rowless
 
 

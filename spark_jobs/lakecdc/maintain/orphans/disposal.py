@@ -25,13 +25,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Tally:
-    """Number of files and bytes, for the report."""
-
     files: int = 0
     bytes: int = 0
 
     def add(self, files: Iterable[Taken]) -> None:
-        """Count files."""
         for file in files:
             self.files += 1
             self.bytes += file.bytes
@@ -53,7 +50,6 @@ class Tallies:
     failed: Tally = field(default_factory=Tally)
 
     def metrics(self) -> dict[str, int]:
-        """Return the numbers for the report."""
         numbers: dict[str, int] = {}
         for name, tally in vars(self).items():
             numbers |= {f"files_{name}": tally.files, f"bytes_{name}": tally.bytes}
@@ -61,8 +57,6 @@ class Tallies:
 
 
 class Disposal:
-    """Removal and restoration of one table's files."""
-
     def __init__(self, table: IcebergTable, storage: TableStorage, ledger: Ledger) -> None:
         self._table, self._storage, self._ledger = table, storage, ledger
         self.tallies = Tallies()
