@@ -50,7 +50,7 @@ class Dimension(DerivedTable):
         self.emptied = Emptied.of(self._position)
 
     def since(self, history: IcebergTable) -> Snapshot | None:
-        """Return the history table's snapshot whose events are included; None if there is none, or it has expired."""
+        """Return the history table's snapshot whose events are included, unless it has expired."""
         known = exported_snapshot(self._position, history.name, history.uuid, self.name)
         return history.snapshot(known) if known is not None else None
 

@@ -39,13 +39,11 @@ class Emptied:
 
     @staticmethod
     def of(position: Position | None) -> Emptied:
-        """Read the state that a dimension's position records."""
         if position is None:
             return Emptied()
         return Emptied(position.truncate_order, position.offsets.get(_LOADS, {}))
 
     def noted(self, position: Position) -> Position:
-        """Return a dimension's position that records this state."""
         loads = {_LOADS: dict(self.loads)} if self.loads else {}
         return replace(position, offsets={**position.offsets, **loads}, truncate_order=self.truncated)
 

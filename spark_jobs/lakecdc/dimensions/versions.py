@@ -89,7 +89,6 @@ def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
 
 
 def _from_old_key(numbered: DataFrame, incomplete: DataFrame, known: Sequence[str]) -> DataFrame:
-    """Copy the values known for a row under its former key."""
     before = numbered.where("op <> 'd'").select(
         F.col("key").alias("old_key"), "order", F.struct(*known).alias("values")
     )

@@ -34,6 +34,8 @@ _COUNTED = re.compile(r"\s+[a-z]")
 
 
 class _Number(str):
+    """A number as written in a JSON document."""
+
 
 class Mentions:
     """Key values, as texts, to search texts and documents about some tables for.

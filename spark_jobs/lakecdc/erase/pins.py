@@ -37,12 +37,10 @@ class Pins:
 
     @property
     def dropped(self) -> list[str]:
-        """Return the names of what is dropped."""
         return sorted([*self.refs, *self.properties])
 
 
 def find_pins(table: IcebergTable, options: EraseRowsOptions) -> Pins:
-    """Find what keeps snapshots other than the head; change nothing."""
     pinning, properties = Pins(), table.refresh().properties
     consumers = read_consumers(properties)
     for consumer in consumers.values():
@@ -86,7 +84,6 @@ def refuse_pinned(pinned: Sequence[tuple[IcebergTable, Pins]]) -> None:
 
 
 def release(table: IcebergTable, pinned: Pins) -> None:
-    """Drop the refs and consumers that the options allow to drop."""
     if pinned.properties:
         table.update_properties(dict.fromkeys(pinned.properties))
     there = read_refs(table.refresh())

@@ -171,7 +171,6 @@ def _note(examined: Examined, kind: str, location: str, *, has_key: bool) -> Non
 
 
 def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[int]]:
-    """Return statistics files, each with the head if registered for it."""
     head = table.head()
     return {
         key(each["statistics-path"]): {each["snapshot-id"]} & ({head.id} if head else set())
@@ -188,7 +187,6 @@ def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str
 
 
 def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
-    """Collect the names that each column has had in the table's schemas."""
     known = dict[int, set[str]]()
     for schema in metadata["schemas"]:
         for column in schema["fields"]:

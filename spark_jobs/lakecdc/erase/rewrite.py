@@ -136,10 +136,7 @@ def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) 
 
 
 def expire_all(table: IcebergTable, spec: JobSpec) -> int:
-    """Expire every snapshot but the head, and delete the files that become unreferenced.
-
-    :return: the number of expired snapshots.
-    """
+    """Expire every snapshot but the head, delete what becomes unreferenced, and count the expired snapshots."""
     options = ExpireSnapshotsOptions(max_age=0, retain_last=1)
     report = expire_snapshots(table, replace(spec, job="expire_snapshots", options=options))
     return int(report.metrics.get("snapshots_expired", 0))
@@ -190,9 +187,7 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
 
 
 def _drop_entries(place: Place) -> None:
-    """Commit a head that carries the positions without key values, and whose manifests do not mention the removed
-    files.
-    """
+    """Commit a head that carries the positions without key values, and has no entries of removed files."""
     table = place.table
     head = table.refresh().head()
     assert head is not None

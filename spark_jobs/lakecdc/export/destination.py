@@ -36,7 +36,6 @@ class Export:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows."""
         return sum(self.counts.values())
 
 

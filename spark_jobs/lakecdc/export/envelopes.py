@@ -18,10 +18,7 @@ _OLD = "delete", "update_before"
 
 
 def envelopes(export: Export) -> DataFrame:
-    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep their order.
-
-    :return: the column ``value``.
-    """
+    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep order."""
     from pyspark.sql import functions as F
 
     before, after = F.col("before"), F.col("after")
@@ -35,7 +32,6 @@ def envelopes(export: Export) -> DataFrame:
 
 
 def _steps(export: Export) -> DataFrame:
-    """Return the rows before and after each event, in source order."""
     from pyspark.sql import functions as F
 
     # rows removed without an event have no order and come last
@@ -46,7 +42,6 @@ def _steps(export: Export) -> DataFrame:
 
 
 def _images(export: Export) -> DataFrame:
-    """Pair the rows before and after by key."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

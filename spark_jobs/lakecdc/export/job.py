@@ -80,7 +80,6 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
 def _read_changes(
     table: IcebergTable, since: Snapshot | None, until: Snapshot, options: ExportChangesOptions
 ) -> Iterator[DataFrame]:
-    """Yield the changes; valid inside the context."""
     with between(table, since, until) as net:
         history = named_history(table, options.history_tables.get(table.name))
         if since is None or history is None:

@@ -95,7 +95,6 @@ class _Steps:
         return carrier.position, state
 
     def _refuse_gaps(self) -> None:
-        """Refuse anything that hides or removed events."""
         for snapshot in self._history.ancestors_of(self._high):
             if snapshot.id == self._low.id:
                 break
@@ -109,9 +108,7 @@ class _Steps:
             raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
 
     def _events(self, added: DataFrame) -> DataFrame:
-        """Return a change frame with ``is_new``: new events, the rows before them, and earlier events of keys with late
-        ones.
-        """
+        """Return a change frame with ``is_new``: new events, the rows before them, and earlier events of late keys."""
         new = self._changes(added).localCheckpoint()
         truncates = self._truncates(added)
         start = self._start(new, everything=not truncates.isEmpty()).localCheckpoint()
@@ -186,7 +183,6 @@ class _Steps:
         return judged.select("_lakecdc_step.*", op.alias("judged")).drop("op").withColumnRenamed("judged", "op")
 
     def _images(self, pairs: DataFrame) -> DataFrame:
-        """Split each pair into a row before and a row after."""
         both = F.col("before").isNotNull() & F.col("after").isNotNull()
         kinds = F.array(
             F.struct(F.when(both, "update_before").otherwise("delete").alias("kind"), F.col("before").alias("row")),

@@ -109,7 +109,6 @@ class FolderDestination:
         write_bytes(self._source, f"{self._folder}/{name}/{MARKER}", json.dumps(marker, indent=2).encode())
 
     def _list(self) -> dict[str, dict[str, StoredFile]]:
-        """Return the exports by name, complete or not, with their files by name."""
         exports: dict[str, dict[str, StoredFile]] = {}
         for file in FileIoStorage(self._source).walk(f"{self._folder}/"):
             export, name = file.location.rsplit("/", 2)[1:]

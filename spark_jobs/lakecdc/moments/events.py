@@ -58,11 +58,7 @@ def _batch(stretch: Stretch, events: DataFrame) -> Batch:
 
 
 def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ...]) -> DataFrame:
-    """Convert rows of a history table to a change frame, without TRUNCATEs.
-
-    :param table: the table of this history.
-    :param columns: of the table; null where the history table does not have them.
-    """
+    """Convert rows of a table's history table to a change frame, without TRUNCATEs; missing columns are null."""
     named = {c.name: c for c in columns}
     key = [named[name] for name in table.identifier_columns]
     kind = f"struct<{', '.join(f'{quoted_column(c.name)}: {c.type}' for c in key)}>"

@@ -56,13 +56,7 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table's part in a restored moment.
-
-    :param batch: the events missing from the base.
-    :param events: their number.
-    :param into: the table to write to; None for a branch.
-    :param before: the note of the moment already there; None if there is none.
-    """
+    """A table's part in a restored moment: the events missing from the base, and the moment already there."""
 
     stretch: Stretch
     batch: Batch

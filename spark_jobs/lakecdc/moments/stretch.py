@@ -139,7 +139,6 @@ class _Past:
         return bool(self._untimed) or not later.isEmpty()
 
     def check(self) -> None:
-        """Refuse anything that may hide an event from before the moment."""
         # up to the batch that read past the moment; later batches matter only for late events
         passed = next((n for n, each in enumerate(self._later, 1) if _is_past(each, self._moment)), len(self._later))
         stretch = self._later[:passed]
@@ -173,7 +172,6 @@ class _Past:
             )
 
     def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
-        """Refuse commits by other writers, oldest first."""
         own_down_to = None
         for snapshot in reversed(stretch):
             if str(snapshot.id) == own_down_to:
@@ -292,7 +290,6 @@ def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> Non
 
 
 def _nearest(table: IcebergTable, moment: datetime) -> str:
-    """Name the snapshots nearest to a moment."""
     before = after = None
     for snapshot in table.ancestors():
         position = _position(snapshot)
@@ -331,7 +328,6 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 
 def _adds_no_event(snapshot: Snapshot) -> bool:
-    """Check whether a snapshot has exactly the events of its parent."""
     return facts_of(snapshot).is_maintenance and names.MOMENT not in snapshot.summary
 
 

@@ -48,7 +48,6 @@ class DerivedTable:
         return self._table.refresh()
 
     def fence(self) -> PositionFence:
-        """Return a fence against other runs that commit meanwhile."""
         return PositionFence(self._carrier.text if self._carrier else None)
 
     def publish(
@@ -114,7 +113,6 @@ class MomentTable(DerivedTable):
 
 
 def _last_written(table: IcebergTable) -> Snapshot | None:
-    """Return the newest snapshot that is not maintenance."""
     # a moment counts as maintenance on the branch that shows it
     changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not facts_of(each).is_maintenance)
     return next(changes, None)

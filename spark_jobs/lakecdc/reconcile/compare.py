@@ -62,7 +62,6 @@ class Differences:
 
     @property
     def total(self) -> int:
-        """Return the number of differing rows."""
         return sum(self.counts.values())
 
 
@@ -98,7 +97,6 @@ class Comparison:
             return self._differing(rows, most=most)
 
     def differences_of(self, snapshot: int | None, known: Collection[Difference]) -> Differences:
-        """Return those of the known rows that still differ."""
         condition = self.ranges.keys([each.number for each in known])
         with self.pair.source_rows(condition) as (source, _unreadable):
             both = self._both(source, self.pair.table_rows(snapshot, condition))
@@ -117,7 +115,6 @@ class Comparison:
         )
 
     def _within(self, rows: DataFrame, places: Collection[int]) -> DataFrame:
-        """Select the rows in some ranges."""
         # a filter makes Spark compute each row's range twice, because it is pushed below the union
         return rows if len(places) == len(self.ranges) else rows.where(F.col(_RANGE).isin([*places]))
 
@@ -187,7 +184,6 @@ def _values(columns: Sequence[str]) -> list[Column]:
 
 
 def _unequal(columns: Sequence[str]) -> Column:
-    """Return the names of the columns that differ."""
     if not columns:
         return F.lit(None).cast("array<string>")
     there, here = F.col(_ROW[_SOURCE]), F.col(_ROW[_TABLE])

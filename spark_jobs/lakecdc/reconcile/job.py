@@ -114,7 +114,6 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
 
 
 def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: int) -> tuple[Any, str]:
-    """Return the outcome and its reason."""
     parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts.get(kind)]
     if metrics["unreadable"]:
         parts.append(f"{metrics['unreadable']} that ingestion could not write")
@@ -141,7 +140,6 @@ def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: in
 
 
 def _by_range(rows: Sequence[Difference], ranges: KeyRanges, values: bool) -> list[dict[str, Any]]:
-    """Count the rows that differ, per range."""
     counts: dict[int, Counter[str]] = {}
     for each in rows:
         counts.setdefault(each.range, Counter())[each.kind] += 1

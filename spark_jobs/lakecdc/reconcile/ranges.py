@@ -31,7 +31,6 @@ class KeyRanges:
     condition: KeyCondition | None
 
     def __len__(self) -> int:
-        """Return the number of ranges."""
         return len(self.bounds) + 1
 
     def range_of_row(self) -> str:

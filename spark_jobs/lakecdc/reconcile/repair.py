@@ -128,7 +128,6 @@ class _Rows:
             self.refused = {table.name: error}
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Yield one round with all rows."""
         yield self._batches
 
     def _condition(self) -> KeyCondition | None:
