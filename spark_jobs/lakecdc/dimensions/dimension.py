@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError
@@ -13,18 +14,14 @@ from lakecdc.export.destination import position_at
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import TableDefinition, source_types
 from lakecdc.iceberg.staging import columns_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.ingest.api import summary
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
+from lakecdc.metadata.positions import Position
 from lakecdc.moments.table import DerivedTable
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
 
 JOB = "scd2"
 

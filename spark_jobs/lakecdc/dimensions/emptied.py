@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
-from lakecdc.iceberg.table import carrier_of, source_position
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, source_position
 from lakecdc.local_relation import local_relation
+from lakecdc.metadata.positions import Position
 from lakecdc.metadata.side_of import read_side_of
 from lakecdc.moments.events import emptying
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
 
 _LOADS = "loads"
 

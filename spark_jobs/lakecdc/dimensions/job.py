@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.past import Scd2Options
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.dimensions.dimension import JOB, Dimension
 from lakecdc.dimensions.versions import versions
 from lakecdc.iceberg.definition import source_types
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.ingest.api import Column
 from lakecdc.maintain.reports import nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.moments.events import changes_of, touched_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc.exact_values import exact_value
 from lakecdc.ingest.api import MAX_KEY_CHANGES
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 #: columns of a version beside the row, with Spark SQL types

@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.table import source_position
+from lakecdc.iceberg.table import IcebergTable, source_position
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Position, decode, idle_position
 from lakecdc.metadata.side_of import SideOf, read_side_of
 from lakecdc.model.order import WIDTH, order_key
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 _ORDER = re.compile(f"[0-9a-f]{{{WIDTH}}}")
 # order keys are unsigned: the sign bit of a signed number is flipped

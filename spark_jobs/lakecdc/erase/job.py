@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import order_without, refuse_unfinished_load
 from lakecdc.erase.keys import Keys, key_text, read_keys
 from lakecdc.erase.mentions import Mentions, documents_with_keys
@@ -17,7 +18,7 @@ from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
-from lakecdc.iceberg.table import carrier_of, source_position
+from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
 from lakecdc.ingest.api import erased, quarantine
 from lakecdc.maintain.findings import Findings, approved_entry
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
@@ -25,10 +26,6 @@ from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import erasure_begun, erasure_ended
 from lakecdc.metadata.side_of import read_side_of
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable
 
 #: places with keys that this job does not reach; part of every report
 OUT_OF_REACH = (

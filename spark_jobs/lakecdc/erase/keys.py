@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.erase.rewrite import JOB
 from lakecdc.iceberg.definition import spark_types
@@ -17,11 +18,6 @@ from lakecdc.ingest.api import erased
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.contract.erasing import EraseRowsOptions
 
 _READERS = {"parquet": {}, "csv": {"header": "true"}, "json": {}}
 # types that files store as readers show them

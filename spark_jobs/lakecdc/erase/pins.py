@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.lease import is_held
 from lakecdc.iceberg.refs import change_refs, read_refs
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable
 from lakecdc.maintain.start_tag import job_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-
-if TYPE_CHECKING:
-    from lakecdc.contract.erasing import EraseRowsOptions
-    from lakecdc.iceberg.table import IcebergTable
 
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 

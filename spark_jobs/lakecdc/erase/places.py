@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN
 from lakecdc.erase.cursors import cursor_may_be_key
@@ -20,11 +21,6 @@ from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence, Set
-
-    from lakecdc.contract.erasing import EraseRowsOptions
 
 _MATCHED = "_lakecdc_held"
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.erase.cursors import cursor_entries
 from lakecdc.erase.decode import SCHEMA, KeySearch, search_files
+from lakecdc.erase.mentions import Mentions
+from lakecdc.erase.places import Place
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.reachability import newest_metadata
 from lakecdc.iceberg.stored_files import VanishedError, read_bytes
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.orphans.ledger import Ledger
@@ -24,13 +28,8 @@ from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyiceberg.types import PrimitiveType
 
-    from lakecdc.erase.mentions import Mentions
-    from lakecdc.erase.places import Place
-    from lakecdc.iceberg.table import IcebergTable
 
 #: kinds of file that are searched for keys
 KINDS = ("data", "deletes", "manifests", "metadata", "statistics", "trash", "unreferenced")

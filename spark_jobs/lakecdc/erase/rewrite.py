@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.expiring import ExpireSnapshotsOptions
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes
@@ -22,21 +23,18 @@ from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import carrier_of, facts_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, facts_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.failed_files import discarded_on_conflict
 from lakecdc.maintain.protected import refuse_lost_partitions, refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.erasure import ErasedAfter, erased_after
-from lakecdc.metadata.positions import current_position
+from lakecdc.metadata.positions import Carrier, current_position
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
     from lakecdc.erase.places import Place
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Carrier
 
 JOB = "erase_rows"
 _ATTEMPTS = 4

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from lakecdc.iceberg.table import carrier_of
+from pyspark.sql import DataFrame
+
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.metadata.exports import position_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
+from lakecdc.metadata.positions import Position
 
 JOB = "export_changes"
 

@@ -5,31 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from lakecdc.changes import CHANGE_TYPE, between, bound
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.exporting import Destination as Given
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.export.destination import JOB, Export
+from lakecdc.contract.spec import JobSpec
+from lakecdc.export.destination import JOB, Destination, Export
 from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.export.to_table import TableDestination
 from lakecdc.iceberg.consumers import put_consumer
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.erasure import erased_after
 from lakecdc.metadata.exports import EXPORTED
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.exporting import Destination as Given
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.export.destination import Destination
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:

@@ -8,9 +8,9 @@ step is missing and the export is refused.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc import changes
@@ -20,20 +20,14 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.versions import exact_row, whole_rows
 from lakecdc.iceberg.definition import source_types
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import Column, floor_of, read_keys
 from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
+from lakecdc.metadata.positions import Position
 from lakecdc.metadata.side_of import read_side_of
 from lakecdc.moments.events import changes_of, emptying, struct_of, touched_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
 
 _HINT = "Remove the table from options.history_tables for one run to export its net changes."
 # jobs that remove rows without an event

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.errors import InputError
-from lakecdc.export.destination import JOB, position_at
+from lakecdc.export.destination import JOB, Export, position_at
 from lakecdc.iceberg.definition import TableDefinition, spark_types
 from lakecdc.iceberg.staging import columns_of
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
 from lakecdc.metadata.positions import encode_idle
 from lakecdc.moments.table import DerivedTable
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.export.destination import Export
-    from lakecdc.iceberg.table import IcebergTable
 
 #: name of a change's snapshot in Iceberg's changelog
 SNAPSHOT = "_commit_snapshot_id"
@@ -63,8 +61,6 @@ class TableDestination(DerivedTable):
 
 
 def _rows(table: IcebergTable, export: Export) -> DataFrame:
-    from pyspark.sql import functions as F
-
     own = {
         SNAPSHOT: F.lit(export.until.id),
         TIMESTAMP: F.timestamp_millis(F.lit(export.until.timestamp_ms)),

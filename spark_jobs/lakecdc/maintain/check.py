@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lakecdc.checks import Checks, describe_failures
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import CheckTablesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.table import MAIN
+from lakecdc.contract.spec import JobSpec
+from lakecdc.iceberg.table import MAIN, IcebergTable
 from lakecdc.maintain.reports import nothing, seconds_since
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable
 
 
 def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import CompactDataFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.clustering import clustering, snapshots_with_sorted_rows
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
@@ -22,10 +23,6 @@ from lakecdc.metadata import names
 from lakecdc.metadata.compaction_reasons import none_speaks
 from lakecdc.metadata.file_facts import Partitions
 from lakecdc.metadata.file_sizes import written_file_bytes
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "compact_data_files"
 

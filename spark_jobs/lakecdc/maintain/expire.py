@@ -6,15 +6,16 @@ import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.expiring import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.expiry import Deleted, Expiry, delete_unreachable, expire, missing_files, would_expire
-from lakecdc.iceberg.history import down_to, read_history
+from lakecdc.iceberg.history import History, down_to, read_history
 from lakecdc.iceberg.refs import Ref
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.maintain.protected import refuse_shared_files
 from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
 from lakecdc.maintain.start_tag import job_tags, stale_tags
@@ -23,11 +24,6 @@ from lakecdc.metadata.consumers import Consumer, read_consumers
 from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
 from lakecdc.metadata.positions import Carrier
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.history import History
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 #: number of live files to check after the expiry

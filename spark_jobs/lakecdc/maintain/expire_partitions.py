@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError, UnsupportedError
 from lakecdc.contract.expiring import ExpirePartitionsOptions
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import remove_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
 from lakecdc.iceberg.row_filters import rows_below
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import Field, IcebergTable, Snapshot, carrier_of
 from lakecdc.maintain.findings import Findings, approved_entry
 from lakecdc.maintain.protected import refuse_lost_partitions
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
@@ -36,10 +37,6 @@ from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of
 from lakecdc.runtime import failpoints
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import Field, IcebergTable, Snapshot
 
 JOB = "expire_partitions"
 _ATTEMPTS = 4

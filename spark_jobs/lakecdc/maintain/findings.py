@@ -10,15 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from lakecdc.contract.approval import Approved
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.spec import JobSpec
 from lakecdc.runtime import documents
-
-if TYPE_CHECKING:
-    from lakecdc.contract.approval import Approved
-    from lakecdc.contract.spec import JobSpec
 
 _IN_MEMORY = 32 * 1024**2
 

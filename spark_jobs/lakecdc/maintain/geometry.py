@@ -5,9 +5,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.rewriting import SpaceFillingCurve
+from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.metadata.file_facts import FileFacts
 from lakecdc.metadata.order import linear_depth
 from lakecdc.metadata.overlap import (
@@ -21,9 +22,6 @@ from lakecdc.metadata.overlap import (
     runs_between,
     touches,
 )
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.sort_order import SortOrder
 
 Files = Sequence[FileFacts]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.run import failure, work_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,21 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteManifestsOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg import manifests as iceberg
 from lakecdc.iceberg.file_io import discard_files
-from lakecdc.iceberg.manifests import staged_entries
+from lakecdc.iceberg.manifests import StagedManifests, staged_entries
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.verify_rows import Proof, read_back
@@ -29,13 +35,6 @@ from lakecdc.metadata.manifests import (
 )
 from lakecdc.runtime import failpoints
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.manifests import StagedManifests
-    from lakecdc.iceberg.table import IcebergTable
 
 JOB = "rewrite_manifests"
 _ITS_OWN = ("snapshot_id", "sequence_number", "file_sequence_number")
@@ -104,8 +103,6 @@ def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
 
 def comparable_entries(entries: DataFrame) -> DataFrame:
     """Select the live entries of the metadata table ``entries``, each fact as a comparable column."""
-    from pyspark.sql import functions as F
-
     fields = [field.name for field in entries.schema["data_file"].dataType.fields]  # type: ignore[attr-defined]
     facts = [_comparable(entries, f"data_file.{quoted_column(field)}", field) for field in fields]
     return entries.where(F.col("status") < 2).select(*_ITS_OWN, *facts)
@@ -148,9 +145,6 @@ def _name(entry: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _comparable(entries: DataFrame, column: str, name: str) -> Column:
     """Convert a fact to a form that Spark can hash and compare, including nulls."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType, StructType
-
     kind, value = entries.select(column).schema[0].dataType, F.col(column)
     if isinstance(kind, MapType):
         value = F.sort_array(F.map_entries(value))

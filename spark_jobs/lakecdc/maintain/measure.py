@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import unpartitioned_specs
+from lakecdc.iceberg.sort_order import SortField, SortOrder
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.file_facts import Partitions, by_partition
 from lakecdc.metadata.live_files import PATH_ID, Content, LiveFile
 from lakecdc.metadata.overlap import ColumnBounds
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.sort_order import SortField, SortOrder
-    from lakecdc.iceberg.table import IcebergTable
 
 
 def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitions:
@@ -30,9 +29,6 @@ def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequenc
 
     One query reads them all, because starting one takes longer than reading the manifests of most tables.
     """
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
     frames = [_live_entries(table, id, fields).withColumn("nth", F.lit(n)) for n, id in enumerate(snapshot_ids)]
     unpartitioned = unpartitioned_specs(table)
     files: list[list[LiveFile]] = [[] for _ in snapshot_ids]
@@ -68,8 +64,6 @@ def _content(row: Any) -> Content:
 
 
 def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortField]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     entries = table.metadata("entries", snapshot_id).where("status < 2")
     bounds = [_bounds(entries.schema, field) for field in fields]
     partitioned = "partition" in _fields(entries.schema, "data_file")

@@ -14,29 +14,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.iceberg.sort_order import column_order
-from lakecdc.iceberg.table import facts_of
+from lakecdc.iceberg.sort_order import SortField, SortOrder, column_order
+from lakecdc.iceberg.table import IcebergTable, Snapshot, facts_of
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.metadata.last_write import standing
+from lakecdc.metadata.live_files import LiveFile
 from lakecdc.metadata.order import average_depth, keyed_rows
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
-
-if TYPE_CHECKING:
-    from lakecdc.contract.report import TableReport
-    from lakecdc.iceberg.sort_order import SortField, SortOrder
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.live_files import LiveFile
 
 log = logging.getLogger(__name__)
 

@@ -6,19 +6,16 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.definition import current_spec_id, transformed, unpartitioned_specs
 from lakecdc.iceberg.delete_writers import foreign_deletes
 from lakecdc.iceberg.partition_fields import Fields, PartitionField, partition_fields
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.geometry import position
 from lakecdc.maintain.selection import Unit, apart, cut_files, newest_sequence
 from lakecdc.metadata.file_facts import FileFacts, Partitions
 from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.scan import specs_losing_partitions
-from lakecdc.iceberg.table import open_if_there
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.metadata.names import target_of
 from lakecdc.metadata.policy import GOVERNED, permitted
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable
 
 
 def apply_policy(table: IcebergTable, spec: JobSpec) -> JobSpec:

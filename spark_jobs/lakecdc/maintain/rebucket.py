@@ -9,16 +9,17 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import LakecdcError, UnsupportedError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RebucketOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.delete_writers import foreign_deletes
 from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
 from lakecdc.iceberg.scan import specs_by_dropped_columns
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, one_bucket, units_of
 from lakecdc.maintain.reports import nothing
@@ -27,10 +28,6 @@ from lakecdc.maintain.selection import apart
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.file_facts import Partitions
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.report import TableReport
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 DRY_RUN = "dry run: nothing was changed"
 

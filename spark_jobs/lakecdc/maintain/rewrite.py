@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.report import TableReport
@@ -28,7 +30,7 @@ from lakecdc.iceberg.rewrite_tasks import (
 )
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
 from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
@@ -40,11 +42,6 @@ from lakecdc.metadata import names
 from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.progress import ProgressLog
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -213,8 +210,6 @@ class Rewrite:
             self._publish(tasks, files)
 
     def _write(self, batch: Sequence[Unit], tasks: Sequence[Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
-        from pyspark.sql import Observation
-
         observation = Observation()
         with ExitStack() as stack:
             if batch[0].in_sequence:

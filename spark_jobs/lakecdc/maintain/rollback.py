@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.expiring import RollbackTablesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.named_snapshots import named_snapshot
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
-from lakecdc.iceberg.table import MAIN, carrier_of
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.positions import Carrier
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:

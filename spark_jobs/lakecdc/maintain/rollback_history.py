@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.refs import read_refs
-from lakecdc.iceberg.table import MAIN, carrier_of, open_if_there
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.metadata.positions import carried_before
 from lakecdc.metadata.side_of import read_side_of
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
 from lakecdc.contract.expiring import CleanSideTablesOptions
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there, source_position
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, exists, open_if_there, source_position
 from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
@@ -27,10 +28,6 @@ from lakecdc.metadata.policy import permitted
 from lakecdc.metadata.positions import Position, decode, idle_position
 from lakecdc.runtime import failpoints
 from lakecdc.sql import literal, quoted_column
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import Snapshot
 
 JOB = "clean_side_tables"
 _ATTEMPTS = 4

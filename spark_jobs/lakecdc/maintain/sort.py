@@ -6,14 +6,14 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import SortDataFilesOptions, check_curve
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.clustering import clustering, depth_reached, record_sorted, sorted_snapshots
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, column_order
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.reports import nothing
@@ -22,10 +22,6 @@ from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
 from lakecdc.metadata.file_facts import Partitions
 from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth its writes

@@ -6,19 +6,15 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, keep_renewed, new_lease, put
-from lakecdc.iceberg.refs import read_refs, ref_age_ms
+from lakecdc.iceberg.refs import Ref, read_refs, ref_age_ms
 from lakecdc.iceberg.retry import retried
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.metadata.lease import Lease
 from lakecdc.metadata.names import JOB_TAG_PREFIX
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.refs import Ref
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.lease import Lease
 
 log = logging.getLogger(__name__)
 

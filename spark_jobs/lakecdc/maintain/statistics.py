@@ -6,13 +6,14 @@ import itertools
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import ComputeStatisticsOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.clustering import clustering
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.iceberg.table_statistics import (
     column_statistics,
     compute_columns,
@@ -22,10 +23,6 @@ from lakecdc.iceberg.table_statistics import (
 from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
 from lakecdc.maintain.rewrite import from_head
 from lakecdc.maintain.start_tag import start_tag
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "compute_statistics"
 _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.expiring import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.named_snapshots import moments, named_snapshot
 from lakecdc.iceberg.refs import Ref, change_refs, read_refs, ref_age_ms
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:

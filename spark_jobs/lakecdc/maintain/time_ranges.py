@@ -6,15 +6,13 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.partition_fields import PartitionField, partition_fields
+from lakecdc.iceberg.table import Field, IcebergTable
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import Field, IcebergTable
 
 Unit = Literal["hour", "day", "month", "year"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import VerifiedOptions
 from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
 from lakecdc.sql import exact_json, holds, quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 #: a sample hashes the first column and every eighth one
 _SAMPLE_STEP = 8
@@ -47,8 +47,6 @@ class Proof:
 
     def measures(self) -> list[Column]:
         """Return the aggregates of a :class:`Fingerprint`, for a pass over rows with these columns."""
-        from pyspark.sql import functions as F
-
         aggregates = [F.count(F.lit(1)).alias("rows")]
         if self.columns:
             for number, piece in enumerate(_PIECES):
@@ -57,8 +55,6 @@ class Proof:
 
     def hashed(self, rows: DataFrame) -> DataFrame:
         """Add the hash of each row as ``_lakecdc_hash``."""
-        from pyspark.sql import functions as F
-
         if not self.columns:
             return rows
         # xxhash64 skips nulls, so their places are hashed too: (null, 1) is not (1, null)
@@ -106,15 +102,11 @@ def check(table: str, expected: Fingerprint, actual: Fingerprint) -> None:
 
 
 def _hashable(schema: StructType, column: str) -> Column:
-    from pyspark.sql import functions as F
-
     value = F.col(quoted_column(column))
     return exact_json(value) if holds(schema[column].dataType, "variant") else value
 
 
 def _without_inherited_lineage(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     for column in LINEAGE:
         if column in rows.columns:
             rows = rows.withColumn(column, F.when(F.col(column) < INHERITED_LINEAGE, F.col(column)))

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg.definition import source_types
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts
-from lakecdc.moments.stretch import UNTIMED, micros, untimed
+from lakecdc.moments.stretch import UNTIMED, Stretch, micros, untimed
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.moments.stretch import Stretch
 
 
 def batch_of(stretch: Stretch) -> tuple[Batch, int]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.past import RestoreMomentOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.api import Batch
 from lakecdc.maintain.reports import DRY_RUN, ends
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
@@ -18,12 +22,6 @@ from lakecdc.moments.restored import Shown, note_of, restore, restored_before, r
 from lakecdc.moments.stretch import Stretch, stretch_to
 from lakecdc.moments.table import MomentTable
 from lakecdc.runtime.run import each_table, failure
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.api import Batch
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:

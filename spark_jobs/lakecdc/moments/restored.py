@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.fields import parse_moment
@@ -18,20 +20,14 @@ from lakecdc.iceberg.commit import RowChanges, commit_to_branch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.refs import Ref, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
-from lakecdc.iceberg.table import IcebergTable, carrier_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import Batch, Staged, cleaned_for, onto_past, table_columns
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
-from lakecdc.moments.stretch import micros, stretch_to
+from lakecdc.moments.stretch import Stretch, micros, stretch_to
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.iceberg.table import Snapshot
-    from lakecdc.moments.stretch import Stretch
 
 JOB = "restore_moment"
 

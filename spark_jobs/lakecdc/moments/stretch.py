@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.row_deletes import count_rows
-from lakecdc.iceberg.table import carrier_of, facts_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, facts_of
 from lakecdc.ingest.api import kafka_progress, parking, quarantine
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
@@ -23,11 +25,6 @@ from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position
 from lakecdc.metadata.side_of import read_side_of
 from lakecdc.model.order import time_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _LOST = "The events of that time are not known."
 #: SQL of an event without a source time; Debezium writes 0 for that
@@ -86,8 +83,6 @@ def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, 
 
 def micros(moment: datetime) -> Column:
     """Convert a moment to a Spark value."""
-    from pyspark.sql import functions as F
-
     return F.timestamp_micros(F.lit(_micros(moment)))
 
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import carrier_of, facts_of, open_if_there, source_position
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, facts_of, open_if_there, source_position
 from lakecdc.ingest.api import Commit, Staged, clustered, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
+from lakecdc.metadata.positions import Position
 from lakecdc.moments.restored import JOB
+from lakecdc.moments.stretch import Stretch
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import stage_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
-    from lakecdc.moments.stretch import Stretch
 
 
 class DerivedTable:

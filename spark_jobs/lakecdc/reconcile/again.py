@@ -10,13 +10,9 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.table import source_position
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.reconcile.compare import Comparison, Difference, Differences
+from lakecdc.iceberg.table import IcebergTable, source_position
+from lakecdc.reconcile.compare import Comparison, Difference, Differences
 
 log = logging.getLogger(__name__)
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.exact_values import exact_value
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
+from lakecdc.reconcile.pair import Pair
+from lakecdc.reconcile.ranges import KeyRanges
 from lakecdc.sql import exact_json, holds, quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.reconcile.pair import Pair
-    from lakecdc.reconcile.ranges import KeyRanges
 
 #: ``missing`` from the table, ``unexpected`` in it, with ``different`` values, or more than once on one side
 Kind = Literal["missing", "unexpected", "different", "duplicate"]

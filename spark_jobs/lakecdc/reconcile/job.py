@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.reconciling import ReconcileOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.stages import described
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.api import Source, expanded, open_source
@@ -20,12 +24,6 @@ from lakecdc.reconcile.ranges import KeyRanges, cut
 from lakecdc.reconcile.repair import Repaired, repair
 from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 #: maximum number of rows in a report
 MAX_REPORTED = 100

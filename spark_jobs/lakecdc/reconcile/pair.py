@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.api import Batch, KeyCondition, Rows, cleaned_for, number_of, own_columns
+from lakecdc.ingest.api import Batch, KeyCondition, Rows, SourceTable, cleaned_for, number_of, own_columns
 from lakecdc.metadata.positions import Position
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.api import SourceTable
 
 
 @dataclass(frozen=True)

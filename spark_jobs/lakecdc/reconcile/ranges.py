@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from lakecdc.ingest.api import KeyCondition, KeyRange, number_of, value_text
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # enough for 256 ranges of roughly equal size
 _SAMPLED_ROWS = 500_000

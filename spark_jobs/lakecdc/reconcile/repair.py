@@ -14,27 +14,22 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.reconciling import ReconcileOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.ingest.api import LoadedTable, feed_from
+from lakecdc.ingest.api import Batch, KeyCondition, LoadedTable, feed_from
+from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from lakecdc.reconcile.again import Recheck, recheck
+from lakecdc.reconcile.compare import Comparison, Difference
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.report import TableReport
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.api import Batch, KeyCondition
-    from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.compare import Comparison, Difference
 
 log = logging.getLogger(__name__)
 

@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError, VerificationError
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.definition import has_several_specs
-from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
@@ -36,14 +38,7 @@ from lakecdc.metadata.readers import readable_by
 from lakecdc.metadata.settled_deletes import NOTHING
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
-from lakecdc.writer.deletes import Target, count_only, writer_of
-
-if TYPE_CHECKING:
-    from lakecdc.contract.errors import LakecdcError
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.writer.deletes import Writer
+from lakecdc.writer.deletes import Target, Writer, count_only, writer_of
 
 log = logging.getLogger(__name__)
 

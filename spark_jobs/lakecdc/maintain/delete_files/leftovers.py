@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.iceberg.live_deletes import EqualityDelete
+from lakecdc.iceberg.file_tasks import FileTask
+from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete
 from lakecdc.iceberg.pairs import pairs_with, planned_without
 from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, specs_losing_partitions
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.equality_keys import doubt
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.file_tasks import FileTask
-    from lakecdc.iceberg.live_deletes import PositionDelete
-    from lakecdc.iceberg.table import IcebergTable
 
 #: scopes named in a report per reason
 _NAMED = 10

@@ -6,26 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg import file_tasks
-from lakecdc.iceberg.file_tasks import java_tasks, others_of
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.scan import column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.delete_files import convert_native, match_join
+from lakecdc.maintain.delete_files.plan import Group
 from lakecdc.metadata.exact_engine import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
-from lakecdc.writer.deletes import write
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
-    from lakecdc.iceberg.file_tasks import FileTask, Form
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.maintain.delete_files.plan import Group
-    from lakecdc.writer.deletes import Target, Writer
+from lakecdc.writer.deletes import Target, Writer, write
 
 Engine = Literal["exact", "join", "native"]
 

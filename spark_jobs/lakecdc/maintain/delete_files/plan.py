@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.file_tasks import FileTask, planned_tasks
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
 from lakecdc.iceberg.pairs import pairs_with
 from lakecdc.iceberg.scan import unreadable_types
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
 from lakecdc.maintain.selection import cut
-
-if TYPE_CHECKING:
-    from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 #: data files per commit; a scope is never split, so one large scope may exceed it
 GROUP_DATA_FILES = 1000

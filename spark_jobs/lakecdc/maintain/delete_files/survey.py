@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.live_deletes import DeleteKey
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.measure import referenced_file
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.live_deletes import DeleteKey
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
+
+from pyspark.sql import DataFrame
 
 from lakecdc.contract.errors import VerificationError
+from lakecdc.contract.rewriting import Verify
 from lakecdc.iceberg.delete_cache import stop_sharing_deletes
 from lakecdc.iceberg.file_tasks import FileTask, java_tasks
 from lakecdc.iceberg.jvm import java_list, listed
-from lakecdc.iceberg.live_deletes import java_deletes
+from lakecdc.iceberg.live_deletes import EqualityDelete, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import in_session
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.selection import cut
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, fingerprint, read_back
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.rewriting import Verify
-    from lakecdc.iceberg.live_deletes import EqualityDelete
-    from lakecdc.iceberg.table import IcebergTable
 
 #: sample of data files: this share of those touched, but at least the minimum
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3

@@ -8,17 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.stored_files import StoredFile, delete_folder, move
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken
 from lakecdc.maintain.orphans.locations import FOLDER, in_object_store
+from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.storage import TableStorage
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.maintain.orphans.reachable import Reachable
 
 log = logging.getLogger(__name__)
 

@@ -7,18 +7,16 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.neighbours import Neighbour
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.locations import key, place
+from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.protected import refuse_shared_files
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.neighbours import Neighbour
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.maintain.orphans.reachable import Reachable
 
 _NEWEST_VERSION = 3
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')

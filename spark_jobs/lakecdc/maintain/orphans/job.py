@@ -6,13 +6,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.expiring import RemoveOrphanFilesOptions
 from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
+from lakecdc.iceberg.stored_files import StoredFile
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.orphans.disposal import Disposal
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
@@ -25,11 +28,6 @@ from lakecdc.maintain.protected import apply_policy
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata.expiry import iso
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.stored_files import StoredFile
-    from lakecdc.iceberg.table import IcebergTable
 
 #: files taken away between two reads of the table's metadata
 BATCH_FILES = 1000

@@ -10,17 +10,15 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.stored_files import read_bytes, write_bytes
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.locations import FOLDER, in_object_store, is_surely_below, relative
 from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 log = logging.getLogger(__name__)
 _VERSION = 1

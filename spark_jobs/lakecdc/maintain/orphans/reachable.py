@@ -7,14 +7,12 @@ import logging
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg.reachability import ManifestReader, MissingManifestError, newest_metadata
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.locations import key
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5

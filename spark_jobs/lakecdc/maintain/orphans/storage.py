@@ -8,16 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.locations import in_s3, split
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.stored_files import StoredFile
-    from lakecdc.iceberg.table import IcebergTable
 
 _THREADS = 16
 #: number of ranges of a listing, more than threads because folders differ in size
