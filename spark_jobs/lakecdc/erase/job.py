@@ -62,7 +62,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         return empty(table)
     history = named_history(table, options.history_tables.get(table.name))
     keys = read_keys(table, options, history)
-    metrics: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": _out_of_reach(options)}
+    out_of_reach = [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
+    metrics: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": out_of_reach}
     if not keys.count:
         return nothing(table, "no key is named", head, **metrics)
     searched = places(table, keys, options, history)
@@ -203,10 +204,6 @@ def _prove(place: Place, facts: dict[str, Any], mentions: Mentions) -> Examined:
     head = place.table.head()
     facts |= {**gone, "snapshot": str(head.id) if head else None, **examined.metrics(mentions)}
     return examined
-
-
-def _out_of_reach(options: EraseRowsOptions) -> list[str]:
-    return [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
 
 
 def _in_documents(options: EraseRowsOptions, mentions: Mentions, metrics: dict[str, Any]) -> dict[str, int]:

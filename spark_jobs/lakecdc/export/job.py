@@ -64,7 +64,9 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     with start_tag(table, until, JOB, leased=False), _read_changes(table, since, until, options) as changes:
         # read twice; a full export is too large to checkpoint
         stored = changes if since is None else changes.localCheckpoint()
-        export = Export(table, since, until, stored, _counts(stored), _is_steps(table, since, options))
+        # a table with a history table has steps, except in its first export
+        is_steps = since is not None and table.name in options.history_tables
+        export = Export(table, since, until, stored, _counts(stored), is_steps)
         facts |= {"changes": export.counts, "rows": export.rows, **destination.write(export)}
     failpoints.reach("before_consumer")
     if options.consumer:
@@ -83,10 +85,6 @@ def _read_changes(
             yield net
         else:
             yield steps(table, history.refresh(), since, until, net.localCheckpoint())
-
-
-def _is_steps(table: IcebergTable, since: Snapshot | None, options: ExportChangesOptions) -> bool:
-    return since is not None and table.name in options.history_tables
 
 
 def _counts(changes: DataFrame) -> dict[str, int]:

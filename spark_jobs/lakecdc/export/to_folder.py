@@ -12,8 +12,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,6 @@ from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
     from lakecdc.export.destination import Export
     from lakecdc.iceberg.table import IcebergTable
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 MARKER = "_SUCCESS"
 _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")
 _RESULT = "name string, rows long, bytes long"
-Write = Callable[[Any, "Iterator[pa.RecordBatch]"], int]
 
 
 class FolderDestination:
@@ -87,12 +85,14 @@ class FolderDestination:
             "exported_as": f"{self._folder}/{name}",
         }
 
-    def _write_files(self, export: Export, folder: str) -> list[WrittenFile]:
-        if self._format == "parquet":
-            return write_parquet(self._source, export.changes, folder)
-        return write_json_lines(self._source, envelopes(export), folder)
+    def _write_files(self, export: Export, folder: str) -> list[Any]:
+        """Write one file per non-empty partition, and return ``name``, ``rows`` and ``bytes`` of each."""
+        rows, suffix = (export.changes, "parquet") if self._format == "parquet" else (envelopes(export), "jsonl")
+        task = partial(_write, properties=storage_properties(self._source), folder=folder, suffix=suffix)
+        written = rows.mapInArrow(counted(self._source.spark, task), _RESULT).collect()
+        return sorted(written, key=lambda file: file.name)
 
-    def _mark(self, export: Export, name: str, files: Sequence[WrittenFile]) -> None:
+    def _mark(self, export: Export, name: str, files: Sequence[Any]) -> None:
         marker = {
             "version": 1,
             "table": self._source.name,
@@ -145,35 +145,12 @@ def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-@dataclass(frozen=True)
-class WrittenFile:
-    """A file written by a task, without the folder."""
-
-    name: str
-    rows: int
-    bytes: int
-
-
-def write_parquet(table: IcebergTable, rows: DataFrame, folder: str) -> list[WrittenFile]:
-    """Write rows as Parquet, one file per non-empty partition, through the table's FileIO."""
-    return _write(table, rows, folder, "parquet", _parquet)
-
-
-def write_json_lines(table: IcebergTable, lines: DataFrame, folder: str) -> list[WrittenFile]:
-    """Write the texts of one column as lines, one file per non-empty partition."""
-    return _write(table, lines, folder, "jsonl", _lines)
-
-
-def _write(table: IcebergTable, rows: DataFrame, folder: str, suffix: str, write: Write) -> list[WrittenFile]:
-    task = partial(_task, properties=storage_properties(table), folder=folder, suffix=suffix, write=write)
-    written = rows.mapInArrow(counted(table.spark, task), _RESULT).collect()
-    return sorted((WrittenFile(*row) for row in written), key=lambda file: file.name)
-
-
-def _task(
-    batches: Iterator[pa.RecordBatch], *, properties: Mapping[str, str], folder: str, suffix: str, write: Write
+def _write(
+    batches: Iterator[pa.RecordBatch], *, properties: Mapping[str, str], folder: str, suffix: str
 ) -> Iterator[pa.RecordBatch]:
+    """Write a file in a task through the table's FileIO, whose credentials Spark's own writers do not know."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark import TaskContext
 
     settle()
@@ -184,28 +161,17 @@ def _task(
         return
     # the same name in each attempt, so that retries overwrite it
     name = f"part-{context.partitionId():05d}.{suffix}"
-    with output(properties, f"{folder}/{name}").create(overwrite=True) as stream:
-        rows = write(stream, chain([first], given))
+    with output(properties, f"{folder}/{name}").create(overwrite=True) as stream, ExitStack() as stack:
+        rows, write = 0, partial(_write_lines, stream)
+        if suffix == "parquet":
+            write = stack.enter_context(pq.ParquetWriter(stream, first.schema, compression="zstd")).write_batch
+        for batch in chain([first], given):
+            write(batch)
+            rows += batch.num_rows
+        stack.close()
         size = stream.tell()
     yield pa.RecordBatch.from_pylist([{"name": name, "rows": rows, "bytes": size}])
 
 
-def _parquet(stream: Any, batches: Iterator[pa.RecordBatch]) -> int:
-    import pyarrow.parquet as pq
-
-    first = next(batches)
-    with pq.ParquetWriter(stream, first.schema, compression="zstd") as writer:
-        return sum(_written(writer, batch) for batch in chain([first], batches))
-
-
-def _written(writer: Any, batch: pa.RecordBatch) -> int:
-    writer.write_batch(batch)
-    return batch.num_rows
-
-
-def _lines(stream: Any, batches: Iterator[pa.RecordBatch]) -> int:
-    rows = 0
-    for batch in batches:
-        stream.write("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())
-        rows += batch.num_rows
-    return rows
+def _write_lines(stream: Any, batch: pa.RecordBatch) -> None:
+    stream.write("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.refs import read_refs
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.metadata.positions import carried_before
 from lakecdc.metadata.side_of import read_side_of
-
-
-@dataclass(frozen=True)
-class _State:
-    """A snapshot of the history table with exactly the batches that the table has.
-
-    :param behind: number of table snapshots since the last batch; fewer is nearer.
-    """
-
-    snapshot: Snapshot
-    behind: int
 
 
 def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
@@ -37,8 +25,7 @@ def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
 
 
 def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[Snapshot]) -> Snapshot | None:
-    """Return the snapshot of a history table that matches a snapshot of its table; None if none does, or it has
-    expired.
+    """Return the snapshot of a history table that matches a snapshot of its table, unless it has expired.
 
     Each batch is first written to the history table, with a note of the table's snapshot before it
     (``lakecdc.ingest.apply.history_table``). It is one of the table's batches if that snapshot lies before the last
@@ -53,10 +40,13 @@ def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[S
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
     # after an earlier rollback, states of later table snapshots are kept only by tags
     states = [state for ref in (MAIN, *tags) if (state := _state(history, table, ref, (places, last)))]
-    return min(states, key=lambda state: state.behind).snapshot if states else None
+    return min(states, key=lambda state: state[0])[1] if states else None
 
 
-def _state(history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]) -> _State | None:
+def _state(
+    history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]
+) -> tuple[int, Snapshot] | None:
+    """Return the snapshot with exactly the table's batches, after the number of table snapshots since the last one."""
     numbers, last = places
     candidate = history.head(ref)
     for snapshot, after in _batches(history, table, ref):
@@ -64,7 +54,7 @@ def _state(history: IcebergTable, table: IcebergTable, ref: str, places: tuple[d
         gone = after is not None and table.snapshot(int(after)) is None
         is_of_the_table = behind > last >= 0 and (after is None or after in numbers or gone)
         if candidate and is_of_the_table:
-            return _State(candidate, behind)
+            return behind, candidate
         candidate = history.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
     return None
 

@@ -40,7 +40,7 @@ class KeyRanges:
             return str(low)
         middle = (low + high) // 2
         above, below = self._search(middle + 1, high), self._search(low, middle)
-        return f"IF({self.number} >= {_long(self.bounds[middle])}, {above}, {below})"
+        return f"IF({self.number} >= CAST('{self.bounds[middle]}' AS bigint), {above}, {below})"
 
     def ends(self, place: int) -> KeyRange:
         """Return the numbers at which a range begins and ends."""
@@ -88,7 +88,3 @@ def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | 
     quantiles = rows.selectExpr(f"percentile_approx({number}, array({shares}))").first() if shares else None
     bounds = tuple(sorted({int(bound) for bound in (quantiles[0] if quantiles else None) or ()}))
     return KeyRanges(number, bounds, column)
-
-
-def _long(number: int) -> str:
-    return f"CAST('{number}' AS bigint)"

@@ -214,7 +214,11 @@ class Rewrite:
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
             referenced = [task.location for task in group.tasks if task.number in new]
-            self._stop_if_doomed(start, referenced)
+            branch = self._options.branch
+            why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, vectors_only=True)
+            if why:
+                # no proof if the commit would be refused anyway
+                raise ConflictError(f"Stopped the conversion: {why}.", table=self._table.name, hint="Run again.")
             going = {delete.key: delete.java for delete in group.positions}
             replacements, added, others = [], [], others_of(group.tasks)
             for task in group.tasks:
@@ -233,13 +237,6 @@ class Rewrite:
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
         return Prepared(changes, referenced, written, len(going), proof)
-
-    def _stop_if_doomed(self, start: Snapshot, referenced: list[str]) -> None:
-        """Skip the proof if the commit would be refused anyway."""
-        table, branch = self._table, self._options.branch
-        why = refusal_in_sight(table, start, referenced, branch=branch, own=self._own, vectors_only=True)
-        if why:
-            raise ConflictError(f"Stopped the conversion: {why}.", table=table.name, hint="Run again.")
 
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:

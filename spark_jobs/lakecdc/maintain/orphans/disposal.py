@@ -91,7 +91,11 @@ class Disposal:
         batch = self.spare(batch, reachable)
         sentenced = [file.location for file in batch.files if file.moved_to is None]
         now = self._storage.find(sentenced)
-        anew = {f for f in batch.files if f.location in now and now[f.location] != _as_it_was(f)}
+        anew = {
+            f
+            for f in batch.files
+            if f.location in now and now[f.location] != StoredFile(f.location, f.bytes, f.modified_ms)
+        }
         self.tallies.spared.add(anew)
         doomed = {f.moved_to or f.location: f for f in batch.files if f not in anew and f.location not in reachable}
         left = self._storage.find(doomed) if self._storage.delete(doomed) else {}
@@ -116,7 +120,3 @@ class Disposal:
         """Check whether a dead run already restored it."""
         assert file.moved_to
         return len(self._storage.find([file.location])) == 1 and not self._storage.find([file.moved_to])
-
-
-def _as_it_was(file: Taken) -> StoredFile:
-    return StoredFile(file.location, file.bytes, file.modified_ms)
