@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
@@ -34,23 +33,6 @@ class Export:
     @property
     def rows(self) -> int:
         return sum(self.counts.values())
-
-
-class Destination(Protocol):
-    """A destination of one table's changes. It records itself how far the table was exported."""
-
-    def exported(self) -> int | None:
-        """Return the id of the last exported snapshot; None if there is none.
-
-        :raises InputError: the destination belongs to another table.
-        """
-
-    def write(self, export: Export) -> dict[str, Any]:
-        """Write changes and record the export, both or neither.
-
-        :return: numbers for the report.
-        :raises ConflictError: another run exported first.
-        """
 
 
 def position_at(source: IcebergTable, until: Snapshot) -> Position:

@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame
 
 from lakecdc.changes import CHANGE_TYPE, between, bound
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.exporting import Destination as Given
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
-from lakecdc.export.destination import JOB, Destination, Export
+from lakecdc.export.destination import JOB, Export
 from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.export.to_table import TableDestination
@@ -91,8 +90,8 @@ def _counts(changes: DataFrame) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in changes.groupBy(CHANGE_TYPE).count().collect()}
 
 
-def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destination:
-    given: Given | None = options.destinations.get(table.name)
+def _destination(table: IcebergTable, options: ExportChangesOptions) -> FolderDestination | TableDestination:
+    given = options.destinations.get(table.name)
     if given is None:
         raise InputError(
             "It has no export destination.",

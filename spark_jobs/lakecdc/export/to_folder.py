@@ -51,6 +51,7 @@ class FolderDestination:
         self._last = _newest(self._exports)
 
     def exported(self) -> int | None:
+        """Return the id of the last exported snapshot, if the folder belongs to this table."""
         if self._last is None:
             return None
         marker: Mapping[str, Any] = json.loads(read_bytes(self._source, f"{self._folder}/{self._last}/{MARKER}"))
@@ -59,7 +60,10 @@ class FolderDestination:
         return int(marker["until"])
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Write a folder with a marker, without files if there are no changes."""
+        """Write a folder with a marker, without files if there are no changes; return numbers for the report.
+
+        :raises ConflictError: another run exported first.
+        """
         self._remove_old()
         series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
         highest = max(map(_number, self._exports), default=0)

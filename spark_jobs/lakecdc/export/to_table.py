@@ -44,10 +44,14 @@ class TableDestination(DerivedTable):
             raise InputError(f"The table has a column {min(taken)!r} of its own.", table=source.name, hint="Rename it.")
 
     def exported(self) -> int | None:
+        """Return the id of the last exported snapshot, if the table is fed from this one."""
         return exported_snapshot(self._position, self._source.name, self._source.uuid, self.name)
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Append changes, or set a property if there are none."""
+        """Append changes, or set a property if there are none; return numbers for the report.
+
+        :raises ConflictError: another run exported first.
+        """
         position = position_at(self._source, export.until)
         if self._table is not None and self._carrier is not None and not export.rows:
             idle = encode_idle(self._carrier.snapshot_id, position)

@@ -9,8 +9,8 @@ from typing import Any
 
 from lakecdc.contract.rewriting import SpaceFillingCurve
 from lakecdc.iceberg.sort_order import SortOrder
-from lakecdc.metadata.file_facts import FileFacts
-from lakecdc.metadata.order import linear_depth
+from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.order import average_depth, keyed_rows, linear_depth
 from lakecdc.metadata.overlap import (
     Box,
     KeyRange,
@@ -124,6 +124,12 @@ class OnCurve(Linear):
 
 def geometry(order: SortOrder) -> Linear:
     return Linear() if order.curve == "linear" else OnCurve(order.curve)
+
+
+def average_overlap(partitions: Partitions, order: SortOrder) -> float:
+    """Return the overlap depth of partitions, weighted by their rows with a key."""
+    shape = geometry(order)
+    return average_depth([(shape.depth(files), keyed_rows(files)) for files in partitions.values()])
 
 
 def position(file: FileFacts) -> tuple[Any, ...]:

@@ -23,14 +23,14 @@ from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
 from lakecdc.iceberg.sort_order import SortField, SortOrder, column_order
 from lakecdc.iceberg.table import IcebergTable, Snapshot, facts_of
-from lakecdc.maintain.geometry import geometry
+from lakecdc.maintain.geometry import average_overlap
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
 from lakecdc.metadata.file_facts import FileFacts, Partitions, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.live_files import LiveFile
-from lakecdc.metadata.order import average_depth, keyed_rows
+from lakecdc.metadata.order import average_depth
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
 
@@ -125,14 +125,8 @@ def _table_health(
         target_file_bytes=target_file_bytes(table.properties, from_summary(snapshot.summary).bytes),
         snapshots=0,
         manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
-        overlap_depth=_overlap_depth(files, order) if order.fields else None,
+        overlap_depth=average_overlap(by_partition(files, slice(len(order.fields))), order) if order.fields else None,
     )
-
-
-def _overlap_depth(files: Sequence[LiveFile], order: SortOrder) -> float:
-    shape = geometry(order)
-    laid = by_partition(files, slice(len(order.fields))).values()
-    return average_depth([(shape.depth(files), keyed_rows(files)) for files in laid])
 
 
 def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Iterable[int]) -> float:

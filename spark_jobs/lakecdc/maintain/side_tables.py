@@ -83,8 +83,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, CleanSideTablesOptions)
     if names.is_side_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
-    _refuse_unseen(options, table.name)
-    _refuse_existing(table, options)
+    _refuse_options(table, options)
     started, head = time.monotonic(), table.refresh().head()
     cleaning, error = Cleaning(table, spec.tables, options), None
     try:
@@ -265,7 +264,14 @@ def _is_there(beside: IcebergTable, name: str) -> bool:
         return True
 
 
-def _refuse_existing(table: IcebergTable, options: CleanSideTablesOptions) -> None:
+def _refuse_options(table: IcebergTable, options: CleanSideTablesOptions) -> None:
+    for dismissal in options.dismiss:
+        if dismissal.table == table.name and parse_moment(dismissal.seen_before, "seen_before") > datetime.now(UTC):
+            raise SpecError(
+                f"dismiss.seen_before {dismissal.seen_before} is in the future.",
+                table=table.name,
+                hint="Use a past time.",
+            )
     for name in options.forget_tables:
         if _is_there(table, name):
             raise SpecError(
@@ -275,19 +281,5 @@ def _refuse_existing(table: IcebergTable, options: CleanSideTablesOptions) -> No
             )
 
 
-def _refuse_unseen(options: CleanSideTablesOptions, table: str) -> None:
-    now = datetime.now(UTC)
-    for dismissal in options.dismiss:
-        if dismissal.table == table and parse_moment(dismissal.seen_before, "seen_before") > now:
-            raise SpecError(
-                f"dismiss.seen_before {dismissal.seen_before} is in the future.",
-                table=table,
-                hint="Use a past time.",
-            )
-
-
 # remembered deletes come before dismissals: a running replay may still apply what is dismissed
-_KINDS: tuple[Callable[[Cleaning], None], ...] = (
-    *(_parked_rounds, _remembered_deletes, _quarantined, _files_read),
-    _of_missing_targets,
-)
+_KINDS = (_parked_rounds, _remembered_deletes, _quarantined, _files_read, _of_missing_targets)

@@ -14,14 +14,13 @@ from lakecdc.iceberg.clustering import clustering, depth_reached, record_sorted,
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import SortOrder, column_order
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
-from lakecdc.maintain.geometry import geometry
+from lakecdc.maintain.geometry import average_overlap, geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.reports import nothing
 from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
-from lakecdc.metadata.file_facts import Partitions
-from lakecdc.metadata.order import UNSORTED, average_depth, in_order, keyed_rows
+from lakecdc.metadata.order import UNSORTED, in_order
 
 JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth its writes
@@ -74,7 +73,7 @@ def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder
         passes.append(report)
         if not report.metrics.get("commits"):
             return passes
-        after = _depth(measure(table, int(report.snapshot_after or 0), order), order)
+        after = average_overlap(measure(table, int(report.snapshot_after or 0), order), order)
         report.metrics["overlap_depth_after"] = after
         falls = after < _FALLS * report.metrics["overlap_depth_before"]
         if report.outcome != "done" or report.reason or not report.metrics["groups_cut"] or not falls:
@@ -115,8 +114,3 @@ def _sort(
     summary = {names.SORTED_BY: order.describe()}
     plan = RewritePlan(JOB, start, units, order, target, reason, counts, summary, branch=options.branch)
     return execute(table, plan, options)
-
-
-def _depth(partitions: Partitions, order: SortOrder) -> float:
-    depths = [(geometry(order).depth(f), keyed_rows(f)) for f in partitions.values()]
-    return average_depth(depths)

@@ -27,6 +27,8 @@ from lakecdc.metadata.side_of import read_side_of
 from lakecdc.model.order import time_of
 
 _LOST = "The events of that time are not known."
+_LATER = "Restore a later moment, or read one of these snapshots."
+_AROUND = "Restore a moment from before or after that, or read one of these snapshots."
 #: SQL of an event without a source time; Debezium writes 0 for that
 UNTIMED = f"({TIME_COLUMN} IS NULL OR {TIME_COLUMN} = timestamp_micros(0))"
 
@@ -102,7 +104,7 @@ class _Past:
                 raise untimed(table, history, moment, self._untimed)
             raise self._refusal(
                 "The table begins later, or its earlier snapshots have expired.",
-                "Restore a later moment, or read one of these snapshots.",
+                _LATER,
             )
         self.since, self._carrier = state, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
@@ -120,7 +122,7 @@ class _Past:
         if state is None:
             raise self._refusal(
                 f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.",
-                "Restore a later moment, or read one of these snapshots.",
+                _LATER,
             )
         return None if self._is_too_new(state) else state
 
@@ -144,26 +146,26 @@ class _Past:
         if any(each in stretch for each in loads):
             raise self._refusal(
                 f"It was fully reloaded after {self.position.read_through}, up to which its source is known. {_LOST}",
-                "Restore a moment from before or after that, or read one of these snapshots.",
+                _AROUND,
             )
         floor = read_floor(self._history.properties, self._history.name)
         if floor is not None and floor.below > _read_through(self.position):
             raise self._refusal(
                 f"Events from before {floor.below.isoformat()} have been removed from the history table "
                 f"{self._history.name}. {_LOST}",
-                "Restore a later moment, or read one of these snapshots.",
+                _LATER,
             )
 
     def _refuse_position(self, position: Position) -> None:
         if position.read_through is None or "loaded" in position.offsets:
             raise self._refusal(
                 "A full load was not complete then, and it had read rows newer than its log position.",
-                "Restore a later moment, or read one of these snapshots.",
+                _LATER,
             )
         if _source(position) != _source(self.position):
             raise self._refusal(
                 f"Another source has fed it since {self.position.read_through}. {_LOST}",
-                "Restore a moment from before or after that, or read one of these snapshots.",
+                _AROUND,
             )
 
     def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
@@ -175,7 +177,7 @@ class _Past:
             if own_down_to is None and not _is_ours(snapshot):
                 raise self._refusal(
                     f"Another writer than ingestion modified it in snapshot {snapshot.id}.",
-                    "Restore a moment from before or after that, or read one of these snapshots.",
+                    _AROUND,
                 )
 
     def _loads(self) -> list[Snapshot]:
