@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -65,12 +66,14 @@ def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
     of_life = Window.partitionBy("key", "life").orderBy("order")
     known = [f"known_{place}" for place in range(len(columns))]
     for name, place in zip(columns, known, strict=True):
+        is_open = F.coalesce(F.array_contains("open", name), F.lit(False))
         # in a struct, since a value that is known may be null
-        value = F.when((F.col("op") != "d") & ~_is_open(name), F.struct(F.col("row")[name].alias("value")))
+        value = F.when((F.col("op") != "d") & ~is_open, F.struct(F.col("row")[name].alias("value")))
         numbered = numbered.withColumn(place, F.last(value, ignorenulls=True).over(of_life))
     numbered = numbered.localCheckpoint()
     for _ in range(MAX_KEY_CHANGES):
-        lacking = numbered.where((F.col("op") != "d") & _any_null(known))
+        any_null = reduce(Column.__or__, (F.col(name).isNull() for name in known), F.lit(False))
+        lacking = numbered.where((F.col("op") != "d") & any_null)
         whose = (F.col("key").alias("to"), F.col("life").alias("in_life"))
         moved = numbered.where("old_key IS NOT NULL").select(*whose, "old_key", F.col("order").alias("moved_at"))
         incomplete = moved.join(lacking.select(*whose).distinct(), ["to", "in_life"])
@@ -118,14 +121,3 @@ def _ranges(rows: DataFrame) -> DataFrame:
 def exact_row(rows: DataFrame) -> Column:
     """Convert the column ``row`` to a form that Spark compares exactly."""
     return exact_value(F.col("row"), rows.schema["row"].dataType)
-
-
-def _is_open(name: str) -> Column:
-    return F.coalesce(F.array_contains("open", name), F.lit(False))
-
-
-def _any_null(names: Sequence[str]) -> Column:
-    condition = F.lit(False)
-    for name in names:
-        condition = condition | F.col(name).isNull()
-    return condition

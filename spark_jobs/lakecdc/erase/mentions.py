@@ -143,16 +143,12 @@ def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
 
 def rows_with_mentions(batches: Iterable[pa.RecordBatch], mentions: Mentions) -> Iterator[pa.RecordBatch]:
     """Yield the ids of rows that mention a key, from batches with ``row_id`` and text columns."""
+    import pyarrow as pa
+
     for batch in batches:
         texts = [name for name in batch.schema.names if name != "row_id"]
         matching = [any(mentions.in_text(row[name]) for name in texts if row[name]) for row in batch.to_pylist()]
-        yield batch.select(["row_id"]).filter(_mask(matching))
-
-
-def _mask(values: list[bool]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values, pa.bool_())
+        yield batch.select(["row_id"]).filter(pa.array(matching, pa.bool_()))
 
 
 def _parsed(text: str) -> Any:

@@ -11,11 +11,10 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.lease import is_held
 from lakecdc.iceberg.refs import change_refs, read_refs
 from lakecdc.iceberg.table import MAIN, IcebergTable
+from lakecdc.maintain.expire import MIN_SNAPSHOTS
 from lakecdc.maintain.start_tag import job_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-
-_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,8 @@ def find_pins(table: IcebergTable, options: EraseRowsOptions) -> Pins:
         else:
             pinning.blocking.append(f"consumer {consumer.name}")
     _of_refs(table, options, {each.tag: each.name for each in consumers.values()}, pinning)
-    if int(properties.get(_MIN_SNAPSHOTS, 1)) > 1:
-        pinning.blocking.append(f"property {_MIN_SNAPSHOTS}")
+    if int(properties.get(MIN_SNAPSHOTS, 1)) > 1:
+        pinning.blocking.append(f"property {MIN_SNAPSHOTS}")
     return pinning
 
 

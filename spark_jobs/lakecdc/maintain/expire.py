@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,29 +25,9 @@ from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
 from lakecdc.metadata.positions import Carrier
 from lakecdc.runtime import failpoints
 
-_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
+MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 #: number of live files to check after the expiry
 _PROBES = 50
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Snapshots of ``main`` that must stay, newest first, by who needs them.
-
-    :param silent: names of the consumers that no longer count.
-    :param unreadable: consumers' properties that cannot be parsed.
-    :param stale: tags of dead jobs, which no longer count.
-    """
-
-    positions: list[Snapshot]
-    jobs: list[Snapshot]
-    consumers: list[Snapshot]
-    silent: list[str]
-    unreadable: list[str]
-    stale: list[str]
-
-    def all(self) -> dict[int, Snapshot]:
-        return {s.id: s for s in (*self.positions, *self.jobs, *self.consumers)}
 
 
 @dataclass(frozen=True)
@@ -87,11 +67,12 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
     """Decide what expires; ``requested_ms`` moves back for snapshots that must stay."""
     history = read_history(table)
-    keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
+    keep_last = max(retain_last, int(history.properties.get(MIN_SNAPSHOTS, 1)), 1)
     ancestors = history.ancestors()
     carrier = carrier_of(ancestors)
-    needs = _needs(history, ancestors, carrier)
-    needed = needs.all()
+    stale = stale_tags(history.refs, history.snapshots.get)
+    needs, facts = _needs(history, ancestors, carrier, stale)
+    needed = {s.id: s for snapshots in needs.values() for s in snapshots}
     cutoff = min([requested_ms, *(s.timestamp_ms for s in needed.values())])
     expired = would_expire(table, cutoff, keep_last)
     by_age = would_expire(table, requested_ms, keep_last) if cutoff != requested_ms else expired
@@ -104,30 +85,29 @@ def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan
     counts = {
         "snapshots": len(history.snapshots),
         "snapshots_expired": len(expired),
-        "snapshots_kept_for_positions": len(by_age & {s.id for s in needs.positions}),
-        "snapshots_kept_for_jobs": len(by_age & {s.id for s in needs.jobs}),
-        "snapshots_kept_for_consumers": len(by_age & {s.id for s in needs.consumers}),
-        "silent_consumers": needs.silent,
-        "unreadable_consumers": needs.unreadable,
-        "stale_job_tags": len(needs.stale),
+        **{f"snapshots_kept_for_{who}": len(by_age & {s.id for s in those}) for who, those in needs.items()},
+        **facts,
+        "stale_job_tags": len(stale),
         "older_than": iso(cutoff),
     }
-    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), needs.stale, carrier, counts)
+    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), stale, carrier, counts)
 
 
-def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None) -> Needs:
-    stale, times = stale_tags(history.refs, history.snapshots.get), [(s.id, s.timestamp_ms) for s in ancestors]
+def _needs(
+    history: History, ancestors: list[Snapshot], carrier: Carrier | None, stale: Collection[str]
+) -> tuple[dict[str, list[Snapshot]], dict[str, list[str]]]:
+    """Return the snapshots of ``main`` that must stay, newest first, by who needs them, and consumers to report."""
+    times, now = [(s.id, s.timestamp_ms) for s in ancestors], datetime.now(UTC)
     jobs = [ref.snapshot_id for tag, ref in job_tags(history.refs).items() if tag not in stale]
-    consumers, now = read_consumers(history.properties).values(), datetime.now(UTC)
+    consumers = read_consumers(history.properties).values()
     silent = [consumer for consumer in consumers if consumer.is_silent(times, now)]
-    return Needs(
-        down_to(ancestors, [carrier.snapshot_id] if carrier else []),
-        down_to(ancestors, jobs),
-        down_to(ancestors, [_read_by(c, ancestors, history.refs) for c in consumers if c not in silent]),
-        sorted(c.name for c in silent),
-        sorted(c.property_name for c in consumers if not c.is_readable),
-        stale,
-    )
+    read = [_read_by(c, ancestors, history.refs) for c in consumers if c not in silent]
+    needs = {"positions": [carrier.snapshot_id] if carrier else [], "jobs": jobs, "consumers": read}
+    facts = {
+        "silent_consumers": sorted(c.name for c in silent),
+        "unreadable_consumers": sorted(c.property_name for c in consumers if not c.is_readable),
+    }
+    return {who: down_to(ancestors, ids) for who, ids in needs.items()}, facts
 
 
 def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, Ref]) -> int:
@@ -222,9 +202,7 @@ def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
-    """Count the files to delete *at most*: a ref may still need files of expired snapshots and the oldest remaining
-    one.
-    """
+    """Count the files to delete *at most*: refs may still need files of expired snapshots and the oldest other."""
     ancestors = planned.history.ancestors()
     remaining = [s for s in ancestors if s.id not in planned.expired]
     last = remaining[-1:] if len(remaining) < len(ancestors) else []

@@ -85,9 +85,7 @@ class Comparison:
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
     def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
-        """Return the rows that differ in some ranges, without their columns; if more than ``most`` differ, only count
-        them.
-        """
+        """Return the rows that differ in some ranges, without their columns; only count more than ``most``."""
         condition = self.ranges.some(sorted(places))
         with self.pair.source_rows(condition) as (source, _unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
@@ -119,9 +117,7 @@ class Comparison:
         return [F.col(quoted_column(name)) for name in self.pair.key]
 
     def _differing(self, rows: DataFrame, *, most: int | None = None, columns: bool = False) -> Differences:
-        """Select the rows that differ; with ``columns`` also theirs, for which all values are shuffled instead of
-        hashes.
-        """
+        """Select the rows that differ; with ``columns`` all values are shuffled instead of hashes."""
         types, key = self.pair.types, [quoted_column(name) for name in self.pair.key]
         hashed = Proof(tuple(types), "all columns").hashed(_canonical(rows, types))
         compared = [name for name in types if name not in self.pair.key] if columns else []

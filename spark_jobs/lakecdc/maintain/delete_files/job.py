@@ -48,36 +48,15 @@ ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
 
 
-class Phases:
-    """Sum of seconds by phase."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - begun
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        return {name: round(value, 3) for name, value in self._seconds.items()}
-
-
 @dataclass
 class Result:
-    """Result of a run so far, over all its attempts."""
+    """Result of a run so far, over all its attempts, with a proof per commit."""
 
     engines: set[str] = field(default_factory=set)
     proofs: list[Proof] = field(default_factory=list)
     data_files: int = 0
     positions: int = 0
-    added: int = 0
     superseded: int = 0
-    commits: int = 0
     conflicts: int = 0
     groups_left: int = 0
 
@@ -128,7 +107,8 @@ class Rewrite:
 
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
         self._table, self._options, self._before = table, options, before
-        self._result, self._phases, self._begun = Result(), Phases(), time.monotonic()
+        self._result, self._begun = Result(), time.monotonic()
+        self._seconds: dict[str, float] = {}
         self._plan: Plan | None = None
         self._own: set[int] = set()
 
@@ -146,10 +126,19 @@ class Rewrite:
                 if self._result.conflicts == ATTEMPTS or isinstance(error, LeaseHeldError):
                     return self._report(error)
             except (InputError, UnsupportedError, VerificationError) as error:
-                if not self._result.commits:
+                if not self._result.proofs:
                     raise
                 # earlier groups are published, which belongs in the report
                 return self._report(error)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Time the body of the ``with``; the same name may come again."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - begun
 
     def _attempt(self) -> None:
         start = head_of(self._table, self._options.branch)
@@ -169,9 +158,9 @@ class Rewrite:
             self._result.groups_left = 0
 
     def _planned(self, start: Snapshot) -> Plan:
-        with self._phases.phase("plan"):
+        with self._phase("plan"):
             planned = plan(self._table, start, self._options)
-        if planned.leftovers and not planned.groups and not self._result.commits:
+        if planned.leftovers and not planned.groups and not self._result.proofs:
             raise refusal(self._table, planned.leftovers)
         # the first plan describes the initial state
         self._plan = self._plan or planned
@@ -190,7 +179,7 @@ class Rewrite:
         # rows can only have moved into the deletes' scopes if there are several specs
         specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
         moved = MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
-        with discarded_on_conflict(discarding), self._phases.phase("commit"):
+        with discarded_on_conflict(discarding), self._phase("commit"):
             committed = replace_deletes(
                 self._table,
                 prepared.changes,
@@ -201,16 +190,14 @@ class Rewrite:
             )
         self._own.add(committed.id)
         result = self._result
-        result.commits += 1
         result.data_files += len(prepared.written)
         result.positions += sum(w.added for w in prepared.written)
-        result.added += len(prepared.written)
         result.superseded += prepared.superseded
         result.proofs.append(prepared.proof)
 
     def _prepare(self, group: Group, folder: str, start: Snapshot) -> Prepared:
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
-            with self._phases.phase("match_and_write"):
+            with self._phase("match_and_write"):
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
             referenced = [task.location for task in group.tasks if task.number in new]
@@ -232,7 +219,7 @@ class Rewrite:
                     added.append(delete_file(self._table, task.java, new[task.number]))
                 deletes = [task.other(i) for i in stay]
                 replacements.append(Replacement(task, deletes + added[-1:] if task.number in new else deletes))
-            with self._phases.phase("verify"):
+            with self._phase("verify"):
                 proof = proving.finish(replacements)
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
@@ -251,7 +238,7 @@ class Rewrite:
     def _dry_run(self) -> TableReport:
         planned = self._planned(self._before)
         for group in planned.groups:
-            with self._phases.phase("match"):
+            with self._phase("match"):
                 would = self._converted(group, "", count_only)
             self._result.positions += sum(w.added for w in would)
             self._result.data_files += len(would)
@@ -278,6 +265,8 @@ class Rewrite:
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
         result, planned = self._result, self._plan or Plan(self._before)
+        added = 0 if self._options.dry_run else result.data_files
+        rounded = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
         return {
             "equality_delete_files_before": self._equality_delete_files(self._before),
             "equality_delete_files_after": self._equality_delete_files(after),
@@ -288,10 +277,10 @@ class Rewrite:
             "data_files_reached": sum(len(group.tasks) for group in planned.groups),
             "data_files_touched": result.data_files,
             "positions": result.positions,
-            "delete_files_added": 0 if vectors(self._table) else result.added,
-            "deletion_vectors_added": result.added if vectors(self._table) else 0,
+            "delete_files_added": 0 if vectors(self._table) else added,
+            "deletion_vectors_added": added if vectors(self._table) else 0,
             "delete_files_superseded": result.superseded,
-            "commits": result.commits,
+            "commits": len(result.proofs),
             "conflicts": result.conflicts,
             "groups_left": result.groups_left,
             "equality_delete_files_unsupported": sum(each.equality_delete_files for each in planned.leftovers),
@@ -299,7 +288,7 @@ class Rewrite:
             "engine": "+".join(sorted(result.engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
-            "seconds": {**self._phases.seconds, "total": seconds_since(self._begun)},
+            "seconds": {**rounded, "total": seconds_since(self._begun)},
         }
 
     def _equality_delete_files(self, snapshot: Snapshot | None) -> int:

@@ -71,7 +71,18 @@ class Lookup:
         :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
-        return _hits(file["location"], keys, self.columns, properties) if keys.num_rows else iter(())
+        if not keys.num_rows:
+            return
+        with source(properties, file["location"]).open() as stream:
+            parquet = _parquet(stream, file["location"])
+            leaves, begin = _leaves(parquet, self.columns), 0
+            for group in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(group)
+                likely = _likely(rows, leaves, keys)
+                if likely.num_rows:
+                    rows_read = parquet.reader.read_row_group(group, column_indices=leaves, use_threads=False)
+                    yield _matching(rows_read, likely, self.columns, begin)
+                begin += rows.num_rows
 
     @cached_property
     def _all(self) -> pa.Table:
@@ -122,22 +133,6 @@ def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[s
     keys = {f"d{index}": values for index, values in enumerate(_values(rows, columns))}
     facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
     return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
-
-
-def _hits(
-    location: str, keys: pa.Table, columns: Sequence[KeyColumn], properties: Mapping[str, str]
-) -> Iterator[pa.Array]:
-    with source(properties, location).open() as stream:
-        file = _parquet(stream, location)
-        leaves = _leaves(file, columns)
-        begin = 0
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group)
-            likely = _likely(rows, leaves, keys)
-            if likely.num_rows:
-                rows_read = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                yield _matching(rows_read, likely, columns, begin)
-            begin += rows.num_rows
 
 
 def _parquet(stream: Any, location: str) -> pq.ParquetFile:

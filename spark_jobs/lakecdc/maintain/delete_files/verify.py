@@ -43,9 +43,7 @@ _PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
 
 @dataclass(frozen=True)
 class Replacement:
-    """A data file as planned, and the Java ``DeleteFile`` objects that will apply to it: those that stay and the new
-    one.
-    """
+    """A data file as planned, and the Java ``DeleteFile`` objects that will apply to it."""
 
     task: FileTask
     deletes: Sequence[Any]

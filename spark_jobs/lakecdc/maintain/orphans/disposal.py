@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.stored_files import StoredFile, delete_folder, move
@@ -20,62 +19,40 @@ from lakecdc.maintain.orphans.storage import TableStorage
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Tally:
-    files: int = 0
-    bytes: int = 0
-
-    def add(self, files: Iterable[Taken]) -> None:
-        for file in files:
-            self.files += 1
-            self.bytes += file.bytes
-
-
-@dataclass
-class Tallies:
-    """Numbers of a run.
-
-    :param taken: moved to the trash, or marked for deletion.
-    :param spared: in use again or overwritten: restored, or no longer marked.
-    :param failed: not moved or deleted; the log names them.
-    """
-
-    taken: Tally = field(default_factory=Tally)
-    restored: Tally = field(default_factory=Tally)
-    deleted: Tally = field(default_factory=Tally)
-    spared: Tally = field(default_factory=Tally)
-    failed: Tally = field(default_factory=Tally)
-
-    def metrics(self) -> dict[str, int]:
-        numbers: dict[str, int] = {}
-        for name, tally in vars(self).items():
-            numbers |= {f"files_{name}": tally.files, f"bytes_{name}": tally.bytes}
-        return numbers
+# what a run counts: files moved to the trash or marked for deletion; restored; deleted; in use again or overwritten, so
+# that they were restored or are no longer marked; and not moved or deleted, named in the log
+_COUNTED = ("taken", "restored", "deleted", "spared", "failed")
 
 
 class Disposal:
     def __init__(self, table: IcebergTable, storage: TableStorage, ledger: Ledger) -> None:
         self._table, self._storage, self._ledger = table, storage, ledger
-        self.tallies = Tallies()
+        self.counts = {f"{unit}_{what}": 0 for what in _COUNTED for unit in ("files", "bytes")}
+
+    def count(self, what: str, files: Iterable[Taken]) -> None:
+        """Count files for the report."""
+        for file in files:
+            self.counts[f"files_{what}"] += 1
+            self.counts[f"bytes_{what}"] += file.bytes
 
     def take(self, files: Sequence[StoredFile], run: str, number: int, at_ms: int) -> Batch:
         """Record and take away files that are not needed."""
         planned = [Taken(f.location, f.bytes, f.modified_ms, self._ledger.trash(f.location, run)) for f in files]
         batch = self._ledger.write(run, number, at_ms, planned)
         here = {file for file in planned if file.moved_to and not self._moved(file.location, file.moved_to)}
-        self.tallies.failed.add(here)
-        self.tallies.taken.add(file for file in planned if file not in here)
+        self.count("failed", here)
+        self.count("taken", [file for file in planned if file not in here])
         return self._ledger.without(batch, here)
 
-    def bring_back(self, batch: Batch, files: Collection[Taken], tally: Tally) -> Batch:
+    def bring_back(self, batch: Batch, files: Collection[Taken], what: str) -> Batch:
         """Restore some files of a batch, count them, and return the rest of the batch."""
         back = {
             file
             for file in files
             if file.moved_to is None or self._moved(file.moved_to, file.location) or self._is_back(file)
         }
-        tally.add(back)
-        self.tallies.failed.add(file for file in files if file not in back)
+        self.count(what, back)
+        self.count("failed", [file for file in files if file not in back])
         return self._ledger.without(batch, back)
 
     def spare(self, batch: Batch, reachable: Reachable) -> Batch:
@@ -83,7 +60,7 @@ class Disposal:
         live = [file for file in batch.files if file.location in reachable]
         if live:
             log.warning("%s: %d files taken away are in use again, such as %s", self._table.name, len(live), live[0])
-            return self.bring_back(batch, live, self.tallies.spared)
+            return self.bring_back(batch, live, "spared")
         return batch
 
     def delete(self, batch: Batch, reachable: Reachable) -> None:
@@ -96,11 +73,12 @@ class Disposal:
             for f in batch.files
             if f.location in now and now[f.location] != StoredFile(f.location, f.bytes, f.modified_ms)
         }
-        self.tallies.spared.add(anew)
+        self.count("spared", anew)
         doomed = {f.moved_to or f.location: f for f in batch.files if f not in anew and f.location not in reachable}
         left = self._storage.find(doomed) if self._storage.delete(doomed) else {}
-        self.tallies.failed.add(doomed[location] for location in left)
-        self.tallies.deleted.add(gone := {file for location, file in doomed.items() if location not in left})
+        self.count("failed", [doomed[location] for location in left])
+        gone = {file for location, file in doomed.items() if location not in left}
+        self.count("deleted", gone)
         self._ledger.without(batch, gone | anew)
 
     def sweep(self, run: str) -> None:

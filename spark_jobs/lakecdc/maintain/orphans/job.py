@@ -125,9 +125,9 @@ class _Work:
             metrics["files_to_restore"] += len(batch.files)
             runs.add(batch.run)
             if not self._options.dry_run:
-                self._disposal.bring_back(batch, batch.files, self._disposal.tallies.restored)
+                self._disposal.bring_back(batch, batch.files, "restored")
         self._sweep(runs)
-        return metrics | {"runs": sorted(runs)} | self._disposal.tallies.metrics()
+        return metrics | {"runs": sorted(runs)} | self._disposal.counts
 
     def _take(self, result: SearchResult) -> dict[str, Any]:
         run = new_run(self._now_ms)
@@ -147,7 +147,7 @@ class _Work:
                 self._reachable.refresh()
                 if batch is not None:
                     self._disposal.spare(batch, self._reachable)
-        tallies = self._disposal.tallies.metrics()
+        tallies: dict[str, Any] = dict(self._disposal.counts)
         how = "sentenced" if in_object_store(self._table.location) else "moved"
         if self._approved is not None:
             tallies["files_not_approved"] = self._not_approved
@@ -182,7 +182,7 @@ class _Work:
                 self._reachable.refresh()
                 self._disposal.delete(batch, self._reachable)
         self._sweep(runs)
-        return {"files_due": due, "files_waiting": waiting, **self._disposal.tallies.metrics()}
+        return {"files_due": due, "files_waiting": waiting, **self._disposal.counts}
 
     def _batches(self) -> Iterator[Batch]:
         batch = None
