@@ -17,9 +17,8 @@ from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
 from lakecdc.iceberg.stored_files import StoredFile
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
-from lakecdc.maintain.orphans.disposal import Disposal
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
-from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken, new_run
+from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
 from lakecdc.maintain.orphans.reachable import LineSet, NameSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
