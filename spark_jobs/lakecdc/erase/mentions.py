@@ -44,12 +44,7 @@ class Mentions:
     """
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        keys: Iterable[Sequence[str]],
-        tables: Collection[str],
-        *,
-        by_cursor: bool = False,
+        self, columns: Sequence[str], keys: Iterable[Sequence[str]], tables: Collection[str], *, by_cursor: bool = False
     ) -> None:
         self._cursors = _CURSORS if by_cursor else ()
         self._columns, self._keys, self.tables = tuple(columns), {tuple(key) for key in keys}, frozenset(tables)

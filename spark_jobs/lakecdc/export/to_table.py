@@ -65,9 +65,6 @@ class TableDestination(DerivedTable):
 
 
 def _rows(table: IcebergTable, export: Export) -> DataFrame:
-    own = {
-        SNAPSHOT: F.lit(export.until.id),
-        TIMESTAMP: F.timestamp_millis(F.lit(export.until.timestamp_ms)),
-    }
+    own = {SNAPSHOT: F.lit(export.until.id), TIMESTAMP: F.timestamp_millis(F.lit(export.until.timestamp_ms))}
     there = {name: F.col(quoted_column(name)) for name in export.changes.columns}
     return export.changes.select(*columns_of(table, there | own))

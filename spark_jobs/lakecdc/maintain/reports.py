@@ -28,10 +28,7 @@ def dry_run(table: IcebergTable, head: Snapshot | None, **metrics: Any) -> Table
 
 def ends(before: Snapshot | None, after: Snapshot | None) -> dict[str, Any]:
     """Return the fields of a report with the heads before and after."""
-    return {
-        "snapshot_before": str(before.id) if before else None,
-        "snapshot_after": str(after.id) if after else None,
-    }
+    return {"snapshot_before": str(before.id) if before else None, "snapshot_after": str(after.id) if after else None}
 
 
 def seconds_since(started: float) -> float:

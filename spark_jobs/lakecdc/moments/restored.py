@@ -152,12 +152,7 @@ def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Show
 
 
 def read(
-    spark: SparkSession,
-    table: str,
-    *,
-    moment: str | datetime,
-    history_table: str,
-    quarantine_table: str | None = None,
+    spark: SparkSession, table: str, *, moment: str | datetime, history_table: str, quarantine_table: str | None = None
 ) -> DataFrame:
     """Read a table as its source had it at a moment.
 

@@ -102,10 +102,7 @@ class _Past:
         else:
             if self._untimed:
                 raise untimed(table, history, moment, self._untimed)
-            raise self._refusal(
-                "The table begins later, or its earlier snapshots have expired.",
-                _LATER,
-            )
+            raise self._refusal("The table begins later, or its earlier snapshots have expired.", _LATER)
         self.since, self._carrier = state, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
         unchanged = [snapshot]
@@ -121,8 +118,7 @@ class _Past:
         state = state_beside(self._history, self._table, list(self._table.ancestors_of(snapshot)))
         if state is None:
             raise self._refusal(
-                f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.",
-                _LATER,
+                f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.", _LATER
             )
         return None if self._is_too_new(state) else state
 
@@ -159,14 +155,10 @@ class _Past:
     def _refuse_position(self, position: Position) -> None:
         if position.read_through is None or "loaded" in position.offsets:
             raise self._refusal(
-                "A full load was not complete then, and it had read rows newer than its log position.",
-                _LATER,
+                "A full load was not complete then, and it had read rows newer than its log position.", _LATER
             )
         if _source(position) != _source(self.position):
-            raise self._refusal(
-                f"Another source has fed it since {self.position.read_through}. {_LOST}",
-                _AROUND,
-            )
+            raise self._refusal(f"Another source has fed it since {self.position.read_through}. {_LOST}", _AROUND)
 
     def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
         own_down_to = None
@@ -175,10 +167,7 @@ class _Past:
                 own_down_to = None
             own_down_to = snapshot.summary.get(names.BRANCHED_FROM, own_down_to)
             if own_down_to is None and not _is_ours(snapshot):
-                raise self._refusal(
-                    f"Another writer than ingestion modified it in snapshot {snapshot.id}.",
-                    _AROUND,
-                )
+                raise self._refusal(f"Another writer than ingestion modified it in snapshot {snapshot.id}.", _AROUND)
 
     def _loads(self) -> list[Snapshot]:
         """Return the snapshots since the base that the history table records as full loads of all rows."""

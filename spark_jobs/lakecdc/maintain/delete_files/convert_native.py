@@ -19,14 +19,7 @@ from lakecdc.iceberg.file_io import reaches, source, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
-from lakecdc.maintain.delete_files.key_lookup import (
-    KeyColumn,
-    Lookup,
-    UnreadError,
-    packed,
-    read_keys,
-    unpacked,
-)
+from lakecdc.maintain.delete_files.key_lookup import KeyColumn, Lookup, UnreadError, packed, read_keys, unpacked
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, collect_results, described, without_unchanged
 

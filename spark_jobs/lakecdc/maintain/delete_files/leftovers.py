@@ -247,10 +247,7 @@ def _name(table: IcebergTable, delete: Any) -> str:
 
 
 def rowless(
-    table: IcebergTable,
-    deletes: Iterable[EqualityDelete],
-    positions: Iterable[PositionDelete],
-    lost: Collection[int],
+    table: IcebergTable, deletes: Iterable[EqualityDelete], positions: Iterable[PositionDelete], lost: Collection[int]
 ) -> tuple[list[EqualityDelete], list[PositionDelete]]:
     """Return the delete files without rows, according to both the manifests and the files.
 

@@ -89,10 +89,7 @@ def has_none(start: Snapshot) -> bool:
 
 
 def plan(
-    table: IcebergTable,
-    start: Snapshot,
-    options: RewriteDeleteFilesOptions,
-    group_data_files: int = GROUP_DATA_FILES,
+    table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOptions, group_data_files: int = GROUP_DATA_FILES
 ) -> Plan:
     """Find the deletes of a snapshot to rewrite, and the data files they apply to.
 
