@@ -227,7 +227,8 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
     text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
     if position.read_through is None or _read_through(position) <= moment:
         through = position.read_through or "no moment yet"
-        parked = _parked(table, position)
+        rounds = parking.Parking(table.spark, table.catalog).load([table.name])[0].get(table.name, [])
+        parked = len(rounds) - len(parking.settled(rounds, position))
         raise InputError(
             f"Its source has been read only through {through}, not past {text}"
             f"{f', and {parked} rounds of its log are parked' if parked else ''}.",
@@ -238,7 +239,9 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
         return
     # read_through is the newest event of any partition
     read = kafka_progress.decode(position)
-    behind = [f"{topic}/{n}" for topic, n in sorted(read.next) if not _has_passed(read.marks.get((topic, n)), moment)]
+    moment_ms = moment.timestamp() * 1000
+    passed = {partition for partition, mark in read.marks.items() if mark is not None and time_of(mark) > moment_ms}
+    behind = [f"{topic}/{n}" for topic, n in sorted(read.next) if (topic, n) not in passed]
     if behind:
         raise InputError(
             f"Its source is not known to have been read past {text}: no later event arrived from "
@@ -248,26 +251,11 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
         )
 
 
-def _parked(table: IcebergTable, position: Position) -> int:
-    """Count the rounds of its source's log that the table has not applied yet."""
-    parked, _ = parking.Parking(table.spark, table.catalog).load([table.name])
-    rounds = parked.get(table.name, [])
-    return len(rounds) - len(parking.settled(rounds, position))
-
-
-def _has_passed(mark: str | None, moment: datetime) -> bool:
-    return mark is not None and time_of(mark) > moment.timestamp() * 1000
-
-
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
-    table_of_messages = quarantine.open_quarantine(table.spark, table.catalog, name)
+    messages = quarantine.open_quarantine(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
-    count = (
-        count_rows(table_of_messages, where, {"target": table.name, "moment": _micros(moment)})
-        if table_of_messages
-        else 0
-    )
-    if count:
+    values = {"target": table.name, "moment": _micros(moment)}
+    if messages and (count := count_rows(messages, where, values)):
         raise InputError(
             f"{count} of its quarantined messages may be from before {moment.isoformat()}.",
             table=table.name,
@@ -285,10 +273,8 @@ def _nearest(table: IcebergTable, moment: datetime) -> str:
             before = before or f"snapshot {snapshot.id}, read through {position.read_through}"
         else:
             after = f"snapshot {snapshot.id}, read through {position.read_through}"
-    near = [text for text in (before, after) if text]
-    return (
-        f"Nearest to it: {'; '.join(near)}." if near else "None of its snapshots records how far its source was read."
-    )
+    near = "; ".join(filter(None, (before, after)))
+    return f"Nearest to it: {near}." if near else "None of its snapshots records how far its source was read."
 
 
 def _position(snapshot: Snapshot) -> Position | None:
