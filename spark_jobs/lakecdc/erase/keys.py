@@ -117,9 +117,10 @@ def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys:
     if unfinished_erasure(table.properties) in (None, keys.digest):
         return
     hint = "Name the keys by options.keys_table or options.keys_uri."
-    if before := [text for each in (table, history) if each is not None and (text := _from_before(each))]:
-        hint = f"Make a table of the keys of the rows that meet it in {' and '.join(before)}, and name it as "
-        hint += "options.keys_table."
+    before = [(each.name, ids[-1]) for each in (table, history) if each and (ids := snapshots_before(each))]
+    if before:
+        states = " and ".join(f"{name} VERSION AS OF {snapshot_id}" for name, snapshot_id in before)
+        hint = f"Make a table of the keys of the rows that meet it in {states}, and name it as options.keys_table."
     raise InputError(
         "An erasure has not finished, and rows that met its condition may be gone.",
         table=table.name,
@@ -131,9 +132,3 @@ def snapshots_before(table: IcebergTable) -> list[int]:
     """Return the parents of erasure snapshots that still exist, newest first."""
     parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
     return [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
-
-
-def _from_before(table: IcebergTable) -> str | None:
-    """Return a snapshot from before the erasure as SQL names it, or None if none is left."""
-    before = snapshots_before(table)
-    return f"{table.name} VERSION AS OF {before[-1]}" if before else None

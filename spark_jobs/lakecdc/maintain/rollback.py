@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,13 +58,13 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     if history and (beside := history.head()):
         moves.append((history, beside, _state_beside(history, table, lineage)))
     moves = [(moved, now, then) for moved, now, then in moves if now.id != then.id]
-    carrier = carrier_of(lineage)
+    carrier, consumers = carrier_of(lineage), read_consumers(table.properties)
     metrics: dict[str, Any] = {
         "snapshots_undone": len(passed),
         "rows_before": head.rows,
         "rows_after": destination.rows,
         "next_ingestion": _next_ingestion(carrier),
-        "consumers_stopped": _stopped_consumers(table, remaining),
+        "consumers_stopped": sorted(name for name, each in consumers.items() if each.snapshot_id not in remaining),
         "tables_moved": [moved.name for moved, _, _ in moves],
     }
     if not moves:
@@ -122,8 +122,3 @@ def _next_ingestion(carrier: Carrier | None) -> str:
         f"continues from {offsets} of {position.source}{through}; "
         "later changes are applied again if the source has them"
     )
-
-
-def _stopped_consumers(table: IcebergTable, remaining: Collection[int]) -> list[str]:
-    """Return the consumers whose snapshot the table no longer has."""
-    return sorted(name for name, each in read_consumers(table.properties).items() if each.snapshot_id not in remaining)

@@ -35,7 +35,9 @@ def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[S
     :raises InputError: the history table belongs to another table.
     """
     carrier = carrier_of(lineage)
-    places = {place: number for number, each in reversed([*enumerate(lineage)]) for place in _ids(each)}
+    # history tables may refer to a snapshot of their table by any of these ids
+    ids = [(str(each.id), *carried_before(each.summary)) for each in lineage]
+    places = {place: number for number, names in reversed([*enumerate(ids)]) for place in names}
     last = places[str(carrier.snapshot_id)] if carrier else -1
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
     # after an earlier rollback, states of later table snapshots are kept only by tags
@@ -68,8 +70,3 @@ def _batches(history: IcebergTable, table: IcebergTable, ref: str) -> Iterator[t
         if note.table != table.uuid:
             raise InputError(f"It is not the history table of {table.name}.", table=history.name)
         yield snapshot, note.after
-
-
-def _ids(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the ids by which history tables may refer to a snapshot of their table."""
-    return str(snapshot.id), *carried_before(snapshot.summary)

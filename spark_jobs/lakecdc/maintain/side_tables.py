@@ -19,7 +19,7 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, exists, open_if_there, source_position
+from lakecdc.iceberg.table import IcebergTable, carrier_of, exists, open_if_there, source_position
 from lakecdc.ingest.api import file_memory, parking, quarantine, tombstones
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
@@ -151,7 +151,11 @@ def _clean_own(
         count = count_rows(table, *condition) if condition else 0
         if condition and count and not cleaning.options.dry_run:
             try:
-                _delete_as_of(table, base, *condition)
+                with scratch.branch(table, base) as branch:
+                    where, values = condition
+                    table.spark.sql(f"DELETE FROM {scratch.sql_name(table, branch)} WHERE {where}", values)
+                    failpoints.reach("before_side_table_delete")
+                    scratch.publish(table, branch, base, PositionFence(None), {names.JOB: JOB})
             except HeadMovedError:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -172,15 +176,6 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
             bounds += quarantine.oldest_orders(table, target.name)
     known = [bound for bound in bounds if bound]
     return min(known) if len(known) == len(bounds) else None
-
-
-def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[str, Any]) -> None:
-    """Delete rows of a snapshot; raise HeadMovedError if another one was committed since."""
-    with scratch.branch(table, base) as branch:
-        name = scratch.sql_name(table, branch)
-        table.spark.sql(f"DELETE FROM {name} WHERE {where}", values)
-        failpoints.reach("before_side_table_delete")
-        scratch.publish(table, branch, base, PositionFence(None), {names.JOB: JOB})
 
 
 def _files_read(cleaning: Cleaning) -> None:

@@ -69,8 +69,10 @@ class MomentTable(DerivedTable):
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         super().__init__(source, name)
-        written = _last_written(self._table) if self._table is not None else None
-        self.note = written.summary.get(names.MOMENT) if written else None
+        # a moment counts as maintenance on the branch that shows it
+        ancestors = self._table.ancestors() if self._table is not None else ()
+        written = (s for s in ancestors if names.MOMENT in s.summary or not facts_of(s).is_maintenance)
+        self.note = next((each.summary.get(names.MOMENT) for each in written), None)
         if self._table is not None and not self._is_ours(self._table):
             raise InputError(
                 f"The table {name} already exists and does not contain a moment of this table.",
@@ -105,9 +107,3 @@ class MomentTable(DerivedTable):
         entries = {names.JOB: JOB, names.MOMENT: note}
         snapshot, numbers = self.publish(table, ordered, position, entries, replaces=self._carrier is not None)
         return {"snapshot": str(snapshot.id), **numbers}
-
-
-def _last_written(table: IcebergTable) -> Snapshot | None:
-    # a moment counts as maintenance on the branch that shows it
-    changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not facts_of(each).is_maintenance)
-    return next(changes, None)

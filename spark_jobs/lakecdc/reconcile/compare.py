@@ -186,11 +186,10 @@ def _unequal(columns: Sequence[str]) -> Column:
 
 def _canonical(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
     """Give equal nested values one form: JSON, with map entries in order."""
-    nested = [name for name in columns if holds(rows.schema[name].dataType, *_NESTED)]
-    return rows.withColumns({name: _nested(rows, name) for name in nested}) if nested else rows
-
-
-def _nested(rows: DataFrame, name: str) -> Column:
-    value = F.col(quoted_column(name))
-    exact = exact_value(value, rows.schema[name].dataType)
-    return F.when(value.isNotNull(), exact_json(F.struct(exact.alias("value"))))
+    nested = {}
+    for name in columns:
+        if holds(rows.schema[name].dataType, *_NESTED):
+            value = F.col(quoted_column(name))
+            exact = exact_value(value, rows.schema[name].dataType)
+            nested[name] = F.when(value.isNotNull(), exact_json(F.struct(exact.alias("value"))))
+    return rows.withColumns(nested) if nested else rows
