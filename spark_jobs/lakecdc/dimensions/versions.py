@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import reduce
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
 from lakecdc.exact_values import exact_value
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, source_position
 from lakecdc.ingest.api import MAX_KEY_CHANGES
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from lakecdc.local_relation import local_relation
+from lakecdc.metadata.positions import Position, read_side_of
+from lakecdc.moments.events import emptying
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 #: columns of a version beside the row, with Spark SQL types
 OWN = {VALID_FROM: "timestamp", VALID_TO: "timestamp", IS_CURRENT: "boolean"}
+_LOADS = "loads"
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,8 @@ def versions(events: DataFrame, emptied: DataFrame) -> Versions:
 
 
 def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
-    """Fill the values that events omitted from earlier events.
+    """Fill the values that a change frame's events omitted from earlier events; additional columns stay.
 
-    :param rows: a change frame; additional columns stay.
     :return: the rows without ``open`` and ``old_key``, and the number of values recorded nowhere, null in the rows.
     """
     columns = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
@@ -70,12 +73,14 @@ def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
     of_life = Window.partitionBy("key", "life").orderBy("order")
     known = [f"known_{place}" for place in range(len(columns))]
     for name, place in zip(columns, known, strict=True):
+        is_open = F.coalesce(F.array_contains("open", name), F.lit(False))
         # in a struct, since a value that is known may be null
-        value = F.when((F.col("op") != "d") & ~_is_open(name), F.struct(F.col("row")[name].alias("value")))
+        value = F.when((F.col("op") != "d") & ~is_open, F.struct(F.col("row")[name].alias("value")))
         numbered = numbered.withColumn(place, F.last(value, ignorenulls=True).over(of_life))
     numbered = numbered.localCheckpoint()
     for _ in range(MAX_KEY_CHANGES):
-        lacking = numbered.where((F.col("op") != "d") & _any_null(known))
+        any_null = reduce(Column.__or__, (F.col(name).isNull() for name in known), F.lit(False))
+        lacking = numbered.where((F.col("op") != "d") & any_null)
         whose = (F.col("key").alias("to"), F.col("life").alias("in_life"))
         moved = numbered.where("old_key IS NOT NULL").select(*whose, "old_key", F.col("order").alias("moved_at"))
         incomplete = moved.join(lacking.select(*whose).distinct(), ["to", "in_life"])
@@ -90,7 +95,6 @@ def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:
 
 
 def _from_old_key(numbered: DataFrame, incomplete: DataFrame, known: Sequence[str]) -> DataFrame:
-    """Copy the values known for a row under its former key."""
     before = numbered.where("op <> 'd'").select(
         F.col("key").alias("old_key"), "order", F.struct(*known).alias("values")
     )
@@ -126,12 +130,78 @@ def exact_row(rows: DataFrame) -> Column:
     return exact_value(F.col("row"), rows.schema["row"].dataType)
 
 
-def _is_open(name: str) -> Column:
-    return F.coalesce(F.array_contains("open", name), F.lit(False))
+@dataclass(frozen=True)
+class Emptied:
+    """Operations that emptied a table or replaced all its rows.
+
+    :param truncated: order key of the last TRUNCATE; None if there was none.
+    :param loads: full loads of all rows after the first one: the history table's highest order key before the load, and
+        its commit time in milliseconds since 1970. Stored with the versions, because the history table's snapshots
+        expire.
+    """
+
+    truncated: str | None = None
+    loads: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(position: Position | None) -> Emptied:
+        if position is None:
+            return Emptied()
+        return Emptied(position.truncate_order, position.offsets.get(_LOADS, {}))
+
+    def noted(self, position: Position) -> Position:
+        loads = {_LOADS: dict(self.loads)} if self.loads else {}
+        return replace(position, offsets={**position.offsets, **loads}, truncate_order=self.truncated)
+
+    def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
+        """Return the state including everything that happened since."""
+        carrier, position = carrier_of(table.ancestors()), source_position(table)
+        loads = dict(self.loads)
+        following: tuple[str | None, ...] = carrier.ids if carrier else (None,)
+        for snapshot in history.ancestors():
+            note = read_side_of(snapshot.summary)
+            if note is None:
+                continue
+            # if the table did not move on, it never applied the load
+            if note.full_load and note.mark is not None and note.after not in following:
+                loads[note.mark] = snapshot.timestamp_ms
+            following = (note.after,)
+        # only of the last TRUNCATE that emptied the table, which depends on its on_truncate
+        return Emptied(position.truncate_order if position else None, loads)
+
+    def events(self, history: IcebergTable, until: Snapshot) -> DataFrame:
+        """Return the ends of versions, see :func:`lakecdc.dimensions.versions.versions`."""
+        rows = history.read(until.id)
+        ends = emptying(rows, self.truncated).select(
+            F.col(ORDER_COLUMN).alias("order"),
+            F.col(TIME_COLUMN).alias("source_time"),
+            F.lit(None).cast("string").alias("through"),
+        )
+        if not self.loads:
+            return ends
+        schema = "order string, source_time timestamp, through string"
+        return ends.unionByName(local_relation(history.spark, self._ends_by_load(rows), schema))
+
+    def _ends_by_load(self, rows: DataFrame) -> list[tuple[str, datetime, str]]:
+        """Return order key and time of each load's first row, and the order key of its last one."""
+        marks = sorted(self.loads)
+        bounds = list(zip(marks, [*marks[1:], None], strict=True))
+        row = rows.where(F.col(OP_COLUMN) == "r").agg(*[_rows_of_load(low, high) for low, high in bounds]).first()
+        assert row is not None
+        ends = []
+        for mark, load in zip(marks, row, strict=True):
+            first, written = load["first"], datetime.fromtimestamp(self.loads[mark] / 1000, UTC)
+            if first is None:
+                # a load without rows comes after everything before it
+                ends.append((f"{mark}0", written, mark))
+            else:
+                ends.append((first["order"], (first["source_time"] or written).astimezone(UTC), load["last"]))
+        return ends
 
 
-def _any_null(names: Sequence[str]) -> Column:
-    condition = F.lit(False)
-    for name in names:
-        condition = condition | F.col(name).isNull()
-    return condition
+def _rows_of_load(low: str, high: str | None) -> Column:
+    """Select the first and the last row of a load, between the highest order keys before it and before the next one."""
+    order = F.col(ORDER_COLUMN)
+    within = (order > low) & (order <= high if high is not None else F.lit(True))
+    first = F.struct(order.alias("order"), F.col(TIME_COLUMN).alias("source_time"))
+    return F.struct(F.min(F.when(within, first)).alias("first"), F.max(F.when(within, order)).alias("last"))

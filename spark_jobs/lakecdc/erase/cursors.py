@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, source_position
 from lakecdc.metadata import names
-from lakecdc.metadata.positions import Position, SideOf, current_position, decode, idle_position, read_side_of
+from lakecdc.metadata.positions import Position, SideOf, decode, idle_position, read_side_of
 from lakecdc.model.order import WIDTH, order_key
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 _ORDER = re.compile(f"[0-9a-f]{{{WIDTH}}}")
 # order keys are unsigned: the sign bit of a signed number is flipped
@@ -26,11 +23,8 @@ _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 
 
 def refuse_unfinished_load(table: IcebergTable) -> None:
-    """Refuse a table whose first full load is still running, because its position contains a key value.
-
-    :raises InputError: the load has not finished.
-    """
-    position = current_position(carrier_of(table.ancestors()), table.properties)
+    """Refuse a table whose first full load is still running, because its position contains a key value."""
+    position = source_position(table)
     if position is not None and _load_bound(position) is not None:
         raise InputError(
             "Its full load has not finished, and its position contains the last key value that was loaded.",
@@ -41,7 +35,7 @@ def refuse_unfinished_load(table: IcebergTable) -> None:
 
 def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
     """Check whether the source's cursor column may be a key column."""
-    position = current_position(carrier_of(table.ancestors()), table.properties)
+    position = source_position(table)
     if position is None or "through" not in position.offsets:
         return False
     # a cursor that the table does not know by this name may be any column
@@ -49,10 +43,7 @@ def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
 
 
 def position_without(position: Position, values: Set[int]) -> Position:
-    """Return the position without key values.
-
-    :param values: the keys' integers.
-    """
+    """Return the position without key values, the keys' integers."""
     offsets = {name: _orders_without(value, values) for name, value in position.offsets.items()}
     through = offsets.get("through")
     if isinstance(through, int) and values & {through, *(offsets.get("last") or ())}:

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.erase.decode_columns import KnownColumns, columns_to_compare
-from lakecdc.erase.decode_statistics import (
-    field_ids,
-    is_of_partitions,
-    partition_is_key,
-    partitions_of,
-    summarized_snapshots,
-)
 from lakecdc.iceberg.file_io import source
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 #: a task's result per file: the number of rows with a key; for a manifest, the files whose bounds or partitions are a
 #: key; for column statistics, the snapshots they summarize; the reason if the file cannot be decoded
 SCHEMA = "location string, rows bigint, entries array<string>, snapshots array<bigint>, error string"
 # default truncation length of a string's bounds
 _CUT = 16
+#: lower-case names that each field of a table has had, by field id
+KnownColumns = Mapping[int, Set[str]]
+# Iceberg's specification reserves the field ids above for metadata columns
+_RESERVED_ABOVE = 2147483447
+# the deleted row itself, in position deletes of old writers
+_DELETED_ROW = 2147483544
+# leading columns of partition statistics, and all that may follow (Iceberg's table specification, partition
+# statistics file)
+_OF_PARTITIONS = ["partition", "spec_id"]
+_COUNTS = {
+    *("data_record_count", "data_file_count", "total_data_file_size_in_bytes", "total_record_count", "dv_count"),
+    *("position_delete_record_count", "position_delete_file_count"),
+    *("equality_delete_record_count", "equality_delete_file_count"),
+    *("last_updated_at", "last_updated_snapshot_id"),
+}
+# the only kind of Puffin blob without values
+_POSITIONS = "deletion-vector-v1"
+# bytes after a Puffin footer's payload: its size, flags, and the magic
+_BEHIND = 12
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,6 @@ class KeySearch:
     """Search for keys in the files of one table.
 
     :param keys: in memory, columns in the order of ``field_ids``.
-    :param field_ids: of the columns in the table.
     :param bounds: the keys encoded as bounds in manifests.
     :param moved: field id of the column with former keys, and their texts.
     :param partitions: for each column, the ids of the partition fields that keep some of its values unchanged.
@@ -58,10 +71,7 @@ class KeySearch:
         return [frozenset(values) for values in zip(*self.bounds, strict=True)]
 
     def matches_partition(self, partition: Mapping[int, Any]) -> bool:
-        """Check whether the values of a partition are a key.
-
-        :param partition: by partition field id.
-        """
+        """Check whether the values of a partition, by partition field id, are a key."""
         return partition_is_key(partition, self.partitions, self.values)
 
 
@@ -80,7 +90,6 @@ def search_files(
     """Decode files and yield one row per file.
 
     :param batches: columns ``location``, and ``is_referenced`` for files that the table references.
-    :param properties: of the table's FileIO (:func:`lakecdc.iceberg.file_io.storage_properties`).
     """
     import pyarrow as pa
 
@@ -122,7 +131,6 @@ def _search_file(
 def count_rows(stream: Any, search: KeySearch, *, is_referenced: bool) -> int:
     """Count the rows of a Parquet file that contain a key.
 
-    :param is_referenced: whether the table references the file.
     :raises UnsupportedError: the file cannot be judged.
     """
     import pyarrow as pa
@@ -184,7 +192,6 @@ def search_avro(stream: Any, search: KeySearch) -> FileMatches:
 
 
 def _bounds_match(file: Mapping[str, Any], search: KeySearch) -> bool:
-    """Check whether the bounds of a file are a key."""
     columns = search.bounds_of_columns
     sides = [_bounds(file.get(f"{side}_bounds")) for side in ("lower", "upper")]
     bounds = [[side[field_id] for side in sides if field_id in side] for field_id in search.field_ids]
@@ -194,7 +201,6 @@ def _bounds_match(file: Mapping[str, Any], search: KeySearch) -> bool:
 
 
 def _match_key(bounds: Sequence[Sequence[bytes]], columns: Sequence[Set[bytes]]) -> bool:
-    """Check whether the bounds of each column include one of its values."""
     return all(
         any(_is_key(bound, values) for bound in of_column) for of_column, values in zip(bounds, columns, strict=True)
     )
@@ -210,3 +216,83 @@ def _bounds(encoded: Any) -> dict[int, bytes]:
 def _is_key(bound: bytes, keys: Set[bytes]) -> bool:
     # the last character of a truncated upper bound is incremented
     return bound in keys or (len(bound) >= _CUT and any(key.startswith(bound[: _CUT - 1]) for key in keys))
+
+
+def columns_to_compare(
+    schema: pa.Schema, key: Sequence[int], known: KnownColumns, *, is_referenced: bool
+) -> list[tuple[str, ...]]:
+    """Choose the columns to compare with the key, by field id, and by name where ids prove nothing.
+
+    Iceberg reads a referenced file by its field ids. Any other file may come from another writer, whose ids mean other
+    columns.
+
+    :return: the columns of each comparison, in the order of ``key``; empty if the file has no key column.
+    :raises UnsupportedError: the file has columns unknown to the table, and not every key column by name.
+    """
+    columns = [(_field_id(field), field.name) for field in schema]
+    if any(field_id == _DELETED_ROW for field_id, _ in columns):
+        raise UnsupportedError("position deletes that contain the deleted rows")
+    by_id = [[name for own, name in columns if own == field_id] for field_id in key]
+    if is_referenced and all(field_id is not None for field_id, _ in columns):
+        return [*product(*by_id)]
+    by_name = [[name for _, name in columns if name.lower() in known.get(field_id, ())] for field_id in key]
+    foreign = [name for field_id, name in columns if not _is_known(field_id, name, known)]
+    if foreign and not all(by_name):
+        raise UnsupportedError("columns that the table does not have, and not all of its key columns")
+    return [*product(*([*dict.fromkeys(pair[0] + pair[1])] for pair in zip(by_id, by_name, strict=True)))]
+
+
+def _field_id(field: pa.Field) -> int | None:
+    field_id = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if field_id is None or int(field_id) < 0 else int(field_id)
+
+
+def _is_known(field_id: int | None, name: str, known: KnownColumns) -> bool:
+    if field_id is None:
+        return False
+    return field_id > _RESERVED_ABOVE or name.lower() in known.get(field_id, ())
+
+
+def is_of_partitions(columns: Sequence[str]) -> bool:
+    """Check whether a file with these columns contains partition statistics and nothing else."""
+    return list(columns[:2]) == _OF_PARTITIONS and _COUNTS.issuperset(columns[2:])
+
+
+def partitions_of(file: pq.ParquetFile) -> Iterable[Mapping[int, Any]]:
+    """Yield the values of each partition in a Parquet statistics file, by partition field id."""
+    of_struct = file.schema_arrow.field("partition").type
+    ids = {each.name: int((each.metadata or {}).get(b"PARQUET:field_id", -1)) for each in of_struct}
+    for batch in file.iter_batches(columns=["partition"]):
+        for partition in batch.column("partition").to_pylist():
+            yield {ids[name]: value for name, value in (partition or {}).items()}
+
+
+def field_ids(schema: Any, *names: str) -> dict[str, int]:
+    """Return the field ids of a record within an Avro schema, by name; fields that lead to it may be missing."""
+    for name in names:
+        kind: Any = next((each["type"] for each in schema.get("fields", ()) if each["name"] == name), {})
+        # an optional record is a union
+        schema = next((each for each in kind if isinstance(each, dict)), {}) if isinstance(kind, list) else kind
+    return {each["name"]: each.get("field-id", -1) for each in schema.get("fields", ())}
+
+
+def partition_is_key(partition: Mapping[int, Any], fields_of: Sequence[Set[int]], keys: Collection[Key]) -> bool:
+    """Check whether the values of a partition, by partition field id, are a key.
+
+    :param fields_of: for each key column, the partition fields that keep some of its values unchanged.
+    """
+    values = [[partition[field] for field in fields if field in partition] for fields in fields_of]
+    return any(key in keys for key in product(*values)) if values else False
+
+
+def summarized_snapshots(stream: Any) -> list[int]:
+    """Return the snapshots that a Puffin file summarizes; deletion vectors contain positions alone and do not count."""
+    from pyiceberg.table.puffin import MAGIC_BYTES, PuffinFile
+
+    size = stream.seek(0, 2)
+    stream.seek(size - _BEHIND)
+    start = size - _BEHIND - int.from_bytes(stream.read(4), "little")
+    stream.seek(start)
+    # skip the blobs, which may be larger than memory
+    footer = PuffinFile(MAGIC_BYTES + stream.read(size - start)).footer
+    return [blob.snapshot_id for blob in footer.blobs if blob.type != _POSITIONS]

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import order_without, refuse_unfinished_load
 from lakecdc.erase.keys import Keys, key_text, read_keys
 from lakecdc.erase.mentions import Mentions, documents_with_keys
-from lakecdc.erase.metadata_files import delete_former
 from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
 from lakecdc.erase.places import Place, mentions_of, places
-from lakecdc.erase.proof import Examined, drop_statistics, examine, sweep
+from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
 from lakecdc.ingest.api import newest_quarantined_order, remember_erased
-from lakecdc.maintain.findings import Findings, approved_lines
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.maintain.findings import Findings, approved_entry
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import erasure_begun, erasure_ended
-from lakecdc.metadata.positions import current_position, read_side_of
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.metadata.positions import read_side_of
 
 #: places with keys that this job does not reach; part of every report
 OUT_OF_REACH = (
@@ -64,10 +59,11 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     history = named_history(table, options.history_tables.get(table.name))
     keys = read_keys(table, options, history)
-    metrics: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": _out_of_reach(options)}
+    out_of_reach = [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
+    metrics: dict[str, Any] = {"keys": keys.count, "key_digest": keys.digest, "out_of_reach": out_of_reach}
     if not keys.count:
         return nothing(table, "no key is named", head, **metrics)
     searched = places(table, keys, options, history)
@@ -95,7 +91,6 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
         facts["metadata_deleted"] = delete_former(each)
     mentions = mentions_of(keys, searched)
     proofs = [_prove(place, facts, mentions) for place, facts in zip(searched, done, strict=True)]
-    after = table.refresh().head()
     sums = {
         name: sum(facts[name] for facts in done)
         for name in ("rows_erased", "files_rewritten", "snapshots_expired", "trash_deleted", "statistics_deleted")
@@ -103,12 +98,8 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     metrics["metadata_deleted"] = sum(facts["metadata_deleted"] for facts in done)
     left = _count_remaining(searched, proofs) | _in_documents(options, mentions, metrics)
     metrics |= {**sums, "files_with_keys": sum(left.values()), "places": done}
-    metrics["seconds"] = round(time.monotonic() - started, 3)
-    ends: dict[str, Any] = {
-        "snapshot_before": str(head.id),
-        "snapshot_after": str(after.id) if after else None,
-        "metrics": metrics,
-    }
+    metrics["seconds"] = seconds_since(started)
+    facts = ends(head, table.refresh().head()) | {"metrics": metrics}
     if left:
         counted = ", ".join(f"{count} files of {where}" for where, count in left.items())
         error = VerificationError(
@@ -117,12 +108,12 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
             hint="Run again when no other job writes; remove_orphan_files deletes unreferenced files. Remove "
             "documents, files in not_decoded and properties in metadata_with_keys by hand.",
         )
-        return TableReport.failure(table.name, error, **ends)
+        return TableReport.failure(table.name, error, **facts)
     for each in fed:
         each.update_properties(dict(erasure_ended()))
     if not any(sums.values()):
-        return TableReport(table.name, "nothing", "no file holds one of the keys", **ends)
-    return TableReport(table.name, "done", **ends)
+        return TableReport(table.name, "nothing", "no file holds one of the keys", **facts)
+    return TableReport(table.name, "done", **facts)
 
 
 def _dry_run_report(
@@ -133,7 +124,6 @@ def _dry_run_report(
     pinned: Sequence[tuple[IcebergTable, Pins]],
     keys: Keys,
 ) -> TableReport:
-    """Report where a dry run found keys, and what pins them there."""
     mentions = mentions_of(keys, searched)
     metrics["places"] = [
         {"place": place.kind, "table": place.table.name, **examine(place, mentions).metrics(mentions)}
@@ -145,7 +135,7 @@ def _dry_run_report(
     _in_documents(spec.options, mentions, metrics)
     findings = Findings()
     findings.add({**_erasure(table, keys, searched), "places": metrics["places"], "drops": metrics["drops"]})
-    return nothing(table, "dry run: nothing was changed", table.head(), **metrics, **findings.leave(spec, table.name))
+    return dry_run(table, table.head(), **metrics, **findings.leave(spec, table.name))
 
 
 def _drops(pinned: Sequence[tuple[IcebergTable, Pins]]) -> list[str]:
@@ -153,7 +143,6 @@ def _drops(pinned: Sequence[tuple[IcebergTable, Pins]]) -> list[str]:
 
 
 def _erasure(table: IcebergTable, keys: Keys, searched: Sequence[Place]) -> dict[str, Any]:
-    """Return the facts that must equal those of the approval."""
     return {
         "table_uuid": table.uuid,
         "key_digest": keys.digest,
@@ -168,18 +157,13 @@ def _refuse_unapproved(
     approved = options.approval_of(table.name)
     if approved is None:
         return
-    (line,) = approved_lines(approved, table.name)
-    listed = json.loads(line)
-    hint = "Nothing was erased. Make another dry run and have its list approved."
-    for name, value in erased.items():
-        if listed[name] != value:
-            raise InputError(
-                f"Its {name} is {value!r}, but the approved erasure has {listed[name]!r}.",
-                table=table.name,
-                hint=hint,
-            )
+    listed = approved_entry(approved, table.name, erased)
     if further := sorted({*drops} - {*listed["drops"]}):
-        raise InputError(f"Dropping {', '.join(further)} has not been approved.", table=table.name, hint=hint)
+        raise InputError(
+            f"Dropping {', '.join(further)} has not been approved.",
+            table=table.name,
+            hint="Nothing was erased. Make another dry run and have its list approved.",
+        )
 
 
 def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> None:
@@ -198,12 +182,9 @@ def _refuse_interrupted(table: IcebergTable, history: IcebergTable | None) -> No
 
 
 def _remember(fed: Sequence[IcebergTable], keys: Keys, searched: Sequence[Place]) -> None:
-    """Remember the keys, so that ingestion cleans and commits no batch that it read before.
-
-    :param fed: the table, and its history table if it has one.
-    """
+    """Remember the keys, so that ingestion cleans and commits no batch that it read before."""
     table = fed[0]
-    position = current_position(carrier_of(table.refresh().ancestors()), table.properties)
+    position = source_position(table.refresh())
     # quarantined messages may be newer than everything applied
     waiting = [newest_quarantined_order(place.table, table.name) for place in searched if place.kind == "quarantine"]
     order = max(filter(None, [position.high_order if position else None, *waiting]), default=None)
@@ -225,16 +206,8 @@ def _prove(place: Place, facts: dict[str, Any], mentions: Mentions) -> Examined:
     return examined
 
 
-def _out_of_reach(options: EraseRowsOptions) -> list[str]:
-    return [*OUT_OF_REACH, *([] if options.documents_uri else ["documents of jobs"])]
-
-
 def _in_documents(options: EraseRowsOptions, mentions: Mentions, metrics: dict[str, Any]) -> dict[str, int]:
-    """Search job documents for the keys.
-
-    :param metrics: receives the result.
-    :return: the number of documents with a key, by URI.
-    """
+    """Search job documents for the keys, and return the number of those with a key, by URI."""
     if options.documents_uri is None:
         return {}
     count, holding = documents_with_keys(options.documents_uri, mentions)
@@ -243,7 +216,6 @@ def _in_documents(options: EraseRowsOptions, mentions: Mentions, metrics: dict[s
 
 
 def _count_remaining(searched: Sequence[Place], proofs: Sequence[Examined]) -> dict[str, int]:
-    """Count the files that contain or may contain keys, by kind of file and table."""
     left: dict[str, int] = {}
     for place, proof in zip(searched, proofs, strict=True):
         left |= {f"{kind} of {place.table.name}": len(files) for kind, files in proof.holding.items()}

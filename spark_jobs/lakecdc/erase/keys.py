@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
 from lakecdc.erase.rewrite import JOB
 from lakecdc.iceberg.definition import spark_types
@@ -18,11 +19,6 @@ from lakecdc.metadata import names
 from lakecdc.metadata.floor import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.contract.erasing import EraseRowsOptions
-
 _READERS = {"parquet": {}, "csv": {"header": "true"}, "json": {}}
 # types that files store as readers show them
 _PLAIN = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
@@ -30,10 +26,8 @@ _PLAIN = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of one table.
+    """Distinct keys of one table, with columns by field id.
 
-    :param frame: distinct, columns ``columns``.
-    :param columns: the table's key, by field id.
     :param digest: SHA-256 of their hashes, which identifies them in a certificate.
     """
 
@@ -46,7 +40,6 @@ class Keys:
 def read_keys(table: IcebergTable, options: EraseRowsOptions, history: IcebergTable | None) -> Keys:
     """Read the keys that the options name.
 
-    :param history: the table's history table.
     :raises SpecError: no option names the keys, or the condition uses a key column.
     :raises InputError: the table has no key, the named table or files lack a key column or have a null key, or the rows
         that meet the condition may already be gone.
@@ -124,9 +117,10 @@ def _refuse_half_erased(table: IcebergTable, history: IcebergTable | None, keys:
     if unfinished_erasure(table.properties) in (None, keys.digest):
         return
     hint = "Name the keys by options.keys_table or options.keys_uri."
-    if before := [text for each in (table, history) if each is not None and (text := _from_before(each))]:
-        hint = f"Make a table of the keys of the rows that meet it in {' and '.join(before)}, and name it as "
-        hint += "options.keys_table."
+    before = [(each.name, ids[-1]) for each in (table, history) if each and (ids := snapshots_before(each))]
+    if before:
+        states = " and ".join(f"{name} VERSION AS OF {snapshot_id}" for name, snapshot_id in before)
+        hint = f"Make a table of the keys of the rows that meet it in {states}, and name it as options.keys_table."
     raise InputError(
         "An erasure has not finished, and rows that met its condition may be gone.",
         table=table.name,
@@ -138,9 +132,3 @@ def snapshots_before(table: IcebergTable) -> list[int]:
     """Return the parents of erasure snapshots that still exist, newest first."""
     parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
     return [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
-
-
-def _from_before(table: IcebergTable) -> str | None:
-    """Return a snapshot from before the erasure as SQL names it, or None if none is left."""
-    before = snapshots_before(table)
-    return f"{table.name} VERSION AS OF {before[-1]}" if before else None

@@ -38,21 +38,13 @@ class _Number(str):
 
 
 class Mentions:
-    """Key values to search texts and documents for.
+    """Key values, as texts, to search texts and documents about some tables for.
 
-    :param columns: of the key.
-    :param keys: their values as texts.
-    :param tables: names of the tables with these keys.
     :param by_cursor: whether cursors in ingestion reports are key values.
     """
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        keys: Iterable[Sequence[str]],
-        tables: Collection[str],
-        *,
-        by_cursor: bool = False,
+        self, columns: Sequence[str], keys: Iterable[Sequence[str]], tables: Collection[str], *, by_cursor: bool = False
     ) -> None:
         self._cursors = _CURSORS if by_cursor else ()
         self._columns, self._keys, self.tables = tuple(columns), {tuple(key) for key in keys}, frozenset(tables)
@@ -87,7 +79,6 @@ class Mentions:
         return any((is_list or self._is_about(part)) and self.in_value(part) for part in map(self._own, parts))
 
     def in_value(self, value: Any) -> bool:
-        """Check whether a decoded JSON value mentions a key."""
         if isinstance(value, Mapping):
             named = [value[column] for column in self._columns if column in value]
             if len(named) == len(self._columns) and tuple(map(str, named)) in self._keys:
@@ -100,7 +91,6 @@ class Mentions:
         return isinstance(value, str) and not isinstance(value, _Number) and self.in_text(value)
 
     def in_text(self, text: str) -> bool:
-        """Check whether a text mentions all values of a key."""
         parsed = _parsed(text)
         if parsed is not None:
             return self.in_value(parsed)
@@ -137,11 +127,7 @@ class Mentions:
 
 
 def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
-    """Search job documents for keys.
-
-    :param uri: of their folder.
-    :return: the number of documents, and the URIs of those that mention a key.
-    """
+    """Search job documents for keys; return their number, and the URIs of those that mention a key."""
     count, matching = 0, list[str]()
     for location, content in documents.read_below(uri, DOCUMENTS):
         count += 1
@@ -151,20 +137,13 @@ def documents_with_keys(uri: str, mentions: Mentions) -> tuple[int, list[str]]:
 
 
 def rows_with_mentions(batches: Iterable[pa.RecordBatch], mentions: Mentions) -> Iterator[pa.RecordBatch]:
-    """Yield the ids of rows that mention a key.
+    """Yield the ids of rows that mention a key, from batches with ``row_id`` and text columns."""
+    import pyarrow as pa
 
-    :param batches: column ``row_id``, and text columns.
-    """
     for batch in batches:
         texts = [name for name in batch.schema.names if name != "row_id"]
         matching = [any(mentions.in_text(row[name]) for name in texts if row[name]) for row in batch.to_pylist()]
-        yield batch.select(["row_id"]).filter(_mask(matching))
-
-
-def _mask(values: list[bool]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values, pa.bool_())
+        yield batch.select(["row_id"]).filter(pa.array(matching, pa.bool_()))
 
 
 def _parsed(text: str) -> Any:

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.lease import is_held
 from lakecdc.iceberg.refs import change_refs, read_refs
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable
+from lakecdc.maintain.expire import MIN_SNAPSHOTS
 from lakecdc.maintain.start_tag import job_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-
-if TYPE_CHECKING:
-    from lakecdc.contract.erasing import EraseRowsOptions
-    from lakecdc.iceberg.table import IcebergTable
-
-_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 
 
 @dataclass(frozen=True)
 class Pins:
     """References that keep snapshots of a table.
 
-    :param kept: those that no option allows to drop, in words.
+    :param blocking: those that no option allows to drop, in words.
     :param refs: tags and branches to drop.
     :param properties: of consumers to drop.
     """
@@ -37,12 +32,10 @@ class Pins:
 
     @property
     def dropped(self) -> list[str]:
-        """Return the names of what is dropped."""
         return sorted([*self.refs, *self.properties])
 
 
 def find_pins(table: IcebergTable, options: EraseRowsOptions) -> Pins:
-    """Find what keeps snapshots other than the head; change nothing."""
     pinning, properties = Pins(), table.refresh().properties
     consumers = read_consumers(properties)
     for consumer in consumers.values():
@@ -51,8 +44,8 @@ def find_pins(table: IcebergTable, options: EraseRowsOptions) -> Pins:
         else:
             pinning.blocking.append(f"consumer {consumer.name}")
     _of_refs(table, options, {each.tag: each.name for each in consumers.values()}, pinning)
-    if int(properties.get(_MIN_SNAPSHOTS, 1)) > 1:
-        pinning.blocking.append(f"property {_MIN_SNAPSHOTS}")
+    if int(properties.get(MIN_SNAPSHOTS, 1)) > 1:
+        pinning.blocking.append(f"property {MIN_SNAPSHOTS}")
     return pinning
 
 
@@ -74,10 +67,7 @@ def _of_refs(table: IcebergTable, options: EraseRowsOptions, consumers: dict[str
 
 
 def refuse_pinned(pinned: Sequence[tuple[IcebergTable, Pins]]) -> None:
-    """Refuse to start while erased rows would stay in snapshots.
-
-    :raises InputError: names everything that keeps them.
-    """
+    """Refuse to start while erased rows would stay in snapshots, naming everything that keeps them."""
     blocking = [f"{pin} of {table.name}" for table, each in pinned for pin in each.blocking]
     if blocking:
         raise InputError(
@@ -89,7 +79,6 @@ def refuse_pinned(pinned: Sequence[tuple[IcebergTable, Pins]]) -> None:
 
 
 def release(table: IcebergTable, pinned: Pins) -> None:
-    """Drop the refs and consumers that the options allow to drop."""
     if pinned.properties:
         table.update_properties(dict.fromkeys(pinned.properties))
     there = read_refs(table.refresh())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN
 from lakecdc.erase.cursors import cursor_may_be_key
@@ -21,11 +22,6 @@ from lakecdc.metadata import names
 from lakecdc.metadata.floor import unfinished_erasure
 from lakecdc.sql import exact_json, quoted_column
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence, Set
-
-    from lakecdc.contract.erasing import EraseRowsOptions
-
 _MATCHED = "_lakecdc_held"
 
 
@@ -34,8 +30,7 @@ class Place:
     """A table that may contain keys.
 
     :param kind: its role for the table whose rows are erased.
-    :param keys: the key values to join its rows with.
-    :param columns: of ``keys``, named as in the table.
+    :param keys: the key values to join its rows with; ``columns`` are named as in the table.
     :param moved: column ``_lakecdc_old_key`` with the texts of the keys; None if the table has no such column.
     :param integers: key values that source positions may contain.
     """
@@ -78,10 +73,7 @@ def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: 
 
 
 def mentions_of(keys: Keys, searched: Sequence[Place]) -> Mentions:
-    """Collect the key values that texts about some tables are searched for.
-
-    :param searched: the table itself comes last.
-    """
+    """Collect the key values that texts about some tables are searched for; the table itself comes last."""
     texts = keys.frame.select(*[F.col(quoted_column(column)).cast("string") for column in keys.columns]).collect()
     by_cursor = cursor_may_be_key(searched[-1].table, keys.columns)
     return Mentions(keys.columns, texts, {place.table.name for place in searched}, by_cursor=by_cursor)
@@ -140,10 +132,7 @@ def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
 
 
 def _quarantined(quarantine: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
-    """Select quarantined messages by key, or refuse the erasure if undecoded ones may be about a key.
-
-    :raises InputError: such messages exist.
-    """
+    """Select quarantined messages by key, or refuse the erasure if undecoded ones may be about a key."""
     # quarantined keys have the source's column order, and no names
     texts = F.array(*[key_text(order) for order in permutations(keys.columns)])
     values = keys.frame.select(F.lit(table.name).alias("target"), F.explode(texts).alias("row_key")).distinct()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from lakecdc.erase.cursors import cursor_entries
 from lakecdc.erase.decode import SCHEMA, KeySearch, search_files
-from lakecdc.erase.metadata_files import METADATA, entries_with_keys
+from lakecdc.erase.mentions import Mentions
+from lakecdc.erase.places import Place
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
-from lakecdc.iceberg.stored_files import VanishedError
+from lakecdc.iceberg.reachability import newest_metadata
+from lakecdc.iceberg.stored_files import VanishedError, read_bytes
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.orphans.ledger import Ledger
@@ -21,13 +28,8 @@ from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyiceberg.types import PrimitiveType
 
-    from lakecdc.erase.mentions import Mentions
-    from lakecdc.erase.places import Place
-    from lakecdc.iceberg.table import IcebergTable
 
 #: kinds of file that are searched for keys
 KINDS = ("data", "deletes", "manifests", "metadata", "statistics", "trash", "unreferenced")
@@ -35,6 +37,8 @@ _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
 # files named in a report
 _MOST_NAMED = 20
+#: suffixes of metadata files
+METADATA = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
 
 
 @dataclass
@@ -140,10 +144,7 @@ def _examine_metadata(
 
 
 def sweep(table: IcebergTable, examined: Examined) -> int:
-    """Delete trashed files that contain a key.
-
-    :return: the number of deleted files.
-    """
+    """Delete trashed files that contain a key, and return their number."""
     storage, doomed = TableStorage(table), {key(location) for location in examined.holding.get("trash", ())}
     ledger, count = Ledger(table, storage), 0
     for batch in ledger.batches():
@@ -155,10 +156,7 @@ def sweep(table: IcebergTable, examined: Examined) -> int:
 
 
 def drop_statistics(table: IcebergTable, examined: Examined) -> int:
-    """Remove statistics files that contain a key from the metadata, and delete them.
-
-    :return: the number of deleted files.
-    """
+    """Remove statistics files that contain a key from the metadata, delete them, and return their number."""
     doomed = {key(location) for location in examined.holding.get("statistics", ())}
     dropped = remove_statistics(table, lambda location: key(location) in doomed) if doomed else []
     TableStorage(table).delete(dropped)
@@ -172,7 +170,6 @@ def _note(examined: Examined, kind: str, location: str, *, has_key: bool) -> Non
 
 
 def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[int]]:
-    """Return statistics files, each with the head if registered for it."""
     head = table.head()
     return {
         key(each["statistics-path"]): {each["snapshot-id"]} & ({head.id} if head else set())
@@ -189,7 +186,6 @@ def _decoded(place: Place, files: Sequence[tuple[str, bool]], metadata: dict[str
 
 
 def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
-    """Collect the names that each column has had in the table's schemas."""
     known = dict[int, set[str]]()
     for schema in metadata["schemas"]:
         for column in schema["fields"]:
@@ -226,3 +222,30 @@ def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
     specs = fields_with_values(place.table).values()
     partitions = [{field for spec in specs for field, column in spec.items() if column == number} for number in ids]
     return KeySearch(keys, ids, list(zip(*bounds, strict=True)), moved, partitions, _known_columns(metadata))
+
+
+def delete_former(table: IcebergTable) -> int:
+    """Delete the metadata files in the table's log, except the newest, and return their number."""
+    # none of these can become the table's metadata again, unlike a file that a commit is about to publish
+    *former, newest = [entry["metadata-file"] for entry in newest_metadata(table)["metadata-log"]]
+    going = TableStorage(table).find({*former} - {newest})
+    TableStorage(table).delete([*going])
+    return len(going)
+
+
+def entries_with_keys(table: IcebergTable, location: str, mentions: Mentions) -> set[str]:
+    """Return the names of summary entries and properties in a metadata file that contain a key."""
+    content = read_bytes(table, location)
+    document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+    entries = [document.get("properties", {}), *(each.get("summary", {}) for each in document.get("snapshots", []))]
+    return {mentions.without_keys(name) for each in entries for name in _holding(each, mentions)}
+
+
+def _holding(entries: dict[str, str], mentions: Mentions) -> list[str]:
+    # other entries of lakecdc contain ids and counts, never row values
+    others = {name: text for name, text in entries.items() if not name.startswith("lakecdc.")}
+    single = [name for name, text in others.items() if mentions.in_settings({name: text})]
+    if not single and mentions.in_settings(others):
+        # a key of several columns, each an entry
+        single = sorted(others)
+    return [*cursor_entries(entries, mentions.integers), *single]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.expiring import ExpireSnapshotsOptions
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes
@@ -20,22 +22,19 @@ from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.manifests import drop_deleted_entries
 from lakecdc.iceberg.partition_fields import fields_with_values
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, read_staged, removable_deletes
-from lakecdc.iceberg.scan import specs_losing_partitions
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
-from lakecdc.maintain.shared_files import refuse_shared_files
+from lakecdc.maintain.failed_files import discarded_on_conflict
+from lakecdc.maintain.protected import refuse_lost_partitions, refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import ErasedAfter, erased_after
-from lakecdc.metadata.positions import current_position
+from lakecdc.metadata.positions import Carrier, current_position
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
     from lakecdc.erase.places import Place
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Carrier
 
 JOB = "erase_rows"
 _ATTEMPTS = 4
@@ -53,10 +52,7 @@ _OWN = (
 
 
 def refuse_unsupported(place: Place) -> None:
-    """Refuse a table with files that cannot be rewritten, decoded and deleted.
-
-    :raises UnsupportedError: names the reason.
-    """
+    """Refuse a table with files that cannot be rewritten, decoded and deleted."""
     table = place.table
     refuse_shared_files(table)
     if table.is_encrypted:
@@ -71,12 +67,7 @@ def refuse_unsupported(place: Place) -> None:
             hint="Partition it by bucket(…) of the key, move its rows with compact_data_files and older_specs, and "
             "expire the older snapshots.",
         )
-    if specs_losing_partitions(table, head.id):
-        raise UnsupportedError(
-            "It has data files of a partition spec whose column was dropped, so their manifests cannot be kept.",
-            table=table.name,
-            hint="Run compact_data_files first to move their rows to the current spec.",
-        )
+    refuse_lost_partitions(table, head.id)
     if table.metadata("files").where("file_format NOT IN ('PARQUET', 'PUFFIN')").take(1):
         raise UnsupportedError(
             "It has files that are not Parquet, which cannot be decoded.",
@@ -100,10 +91,7 @@ def _keys_in_partitions(place: Place) -> str | None:
 
 
 def convert_equality_deletes(table: IcebergTable, spec: JobSpec) -> None:
-    """Convert equality deletes, which contain keys, to position deletes.
-
-    :raises UnsupportedError: some cannot be converted.
-    """
+    """Convert equality deletes, which contain keys, to position deletes, or refuse the table."""
     head = table.refresh().head()
     if head is None or not equality_deletes(table, head.id):
         return
@@ -146,10 +134,7 @@ def erase(place: Place, spec: JobSpec, check: Callable[[], None] | None = None) 
 
 
 def expire_all(table: IcebergTable, spec: JobSpec) -> int:
-    """Expire every snapshot but the head, and delete the files that become unreferenced.
-
-    :return: the number of expired snapshots.
-    """
+    """Expire every snapshot but the head, delete what becomes unreferenced, and count the expired snapshots."""
     options = ExpireSnapshotsOptions(max_age=0, retain_last=1)
     report = expire_snapshots(table, replace(spec, job="expire_snapshots", options=options))
     return int(report.metrics.get("snapshots_expired", 0))
@@ -174,7 +159,9 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
             output_spec_id=current_spec_id(table),
         )
     after = sum(int(file.recordCount()) for file in staged)
-    erased = _live_rows_of_keys(place, head)
+    # rows that only have a former key stay
+    live = table.read(head.id)
+    erased = live.join(F.broadcast(place.keys), list(place.columns), "left_semi").count()
     if before - after != erased:
         discard(table, staged)
         raise VerificationError(
@@ -190,28 +177,15 @@ def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
         removed_deletes=removable_deletes(table, removed),
         summary=_carried(place, erased),
     )
-    try:
+    with discarded_on_conflict(partial(discard, table, staged)):
         carrier, fence = _fence(table, head)
         append_changes(table, changes, fence, tag=names.POSITIONS_TAG if carrier else None)
-    except ConflictError:
-        # after any other error the commit may have arrived
-        discard(table, staged)
-        raise
     discard(table, [file for file in staged if not int(file.recordCount())])
     return {"rows_erased": erased, "files_rewritten": len(removed)}
 
 
-def _live_rows_of_keys(place: Place, head: Snapshot) -> int:
-    """Count the rows to erase; rows that only have a former key stay."""
-    rows = place.table.read(head.id)
-    return rows.join(F.broadcast(place.keys), list(place.columns), "left_semi").count()
-
-
 def _drop_entries(place: Place) -> None:
-    """Commit a head that carries the positions and whose manifests do not mention the removed files.
-
-    Its positions contain no key value.
-    """
+    """Commit a head that carries the positions without key values, and has no entries of removed files."""
     table = place.table
     head = table.refresh().head()
     assert head is not None
@@ -236,10 +210,7 @@ def _fence(table: IcebergTable, head: Snapshot) -> tuple[Carrier | None, Positio
 
 
 def _carried(place: Place, erased: int = 0) -> dict[str, str]:
-    """Collect the summary entries of expiring snapshots that the remaining one must carry, without key values.
-
-    :param erased: number of erased rows.
-    """
+    """Collect the summary entries of expiring snapshots that the remaining one must carry, without key values."""
     table = place.table
     entries: dict[str, Any] = {}
     for snapshot in table.ancestors():

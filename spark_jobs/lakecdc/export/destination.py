@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
 
-from lakecdc.iceberg.table import carrier_of
+from pyspark.sql import DataFrame
+
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.metadata.exports import position_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
+from lakecdc.metadata.positions import Position
 
 JOB = "export_changes"
 
@@ -22,7 +18,6 @@ class Export:
     """Changes of a table between two snapshots.
 
     :param since: the last exported snapshot; None exports all rows as inserts.
-    :param until: the snapshot exported by this run.
     :param changes: of :func:`lakecdc.changes.between` or :func:`lakecdc.export.steps.steps`.
     :param counts: number of rows by kind of change.
     :param is_steps: each row is a step with the order key and the time of its event.
@@ -37,25 +32,7 @@ class Export:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows."""
         return sum(self.counts.values())
-
-
-class Destination(Protocol):
-    """A destination of one table's changes. It records itself how far the table was exported."""
-
-    def exported(self) -> int | None:
-        """Return the id of the last exported snapshot; None if there is none.
-
-        :raises InputError: the destination belongs to another table.
-        """
-
-    def write(self, export: Export) -> dict[str, Any]:
-        """Write changes and record the export, both or neither.
-
-        :return: numbers for the report.
-        :raises ConflictError: another run exported first.
-        """
 
 
 def position_at(source: IcebergTable, until: Snapshot) -> Position:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from lakecdc.changes import CHANGE_TYPE
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.export.destination import Export
 from lakecdc.sql import EXACT_JSON, quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.export.destination import Export
 
 _OPTIONS = {**EXACT_JSON, "ignoreNullFields": "false"}
 _OLD = "delete", "update_before"
 
 
 def envelopes(export: Export) -> DataFrame:
-    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep their order.
-
-    :return: the column ``value``.
-    """
-    from pyspark.sql import functions as F
-
+    """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep order."""
     before, after = F.col("before"), F.col("after")
     added = "r" if export.since is None else "c"
     op = F.when(before.isNull(), added).when(after.isNull(), "d").otherwise("u")
@@ -35,9 +27,6 @@ def envelopes(export: Export) -> DataFrame:
 
 
 def _steps(export: Export) -> DataFrame:
-    """Return the rows before and after each event, in source order."""
-    from pyspark.sql import functions as F
-
     # rows removed without an event have no order and come last
     rows = _rows(export)
     of_event = [*(name for name in rows.columns if name.startswith("key")), "order"]
@@ -46,10 +35,6 @@ def _steps(export: Export) -> DataFrame:
 
 
 def _images(export: Export) -> DataFrame:
-    """Pair the rows before and after by key."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     rows, key = _rows(export), export.source.identifier_columns
     if not key or export.since is None:
         return rows
@@ -62,8 +47,6 @@ def _images(export: Export) -> DataFrame:
 
 def _rows(export: Export) -> DataFrame:
     """Mark each row as the one before or after, with its key."""
-    from pyspark.sql import functions as F
-
     changes, source = export.changes, export.source
     columns, key = map(quoted_column, source.column_names), list(map(quoted_column, source.identifier_columns))
     is_old = F.col(CHANGE_TYPE).isin(*_OLD)
@@ -79,8 +62,6 @@ def _rows(export: Export) -> DataFrame:
 
 
 def _source(export: Export) -> Column:
-    from pyspark.sql import functions as F
-
     namespace, _, name = export.source.name.rpartition(".")
     names = {
         "connector": "lakecdc",

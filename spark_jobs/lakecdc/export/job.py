@@ -5,31 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from lakecdc.changes import CHANGE_TYPE, between, bound
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.export.destination import JOB, Export
 from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.export.to_table import TableDestination
 from lakecdc.iceberg.refs import put_consumer
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.exports import EXPORTED
 from lakecdc.metadata.floor import erased_after
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.exporting import Destination as Given
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.export.destination import Destination
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -47,7 +43,7 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     destination = _destination(table.refresh(), options)
     head = table.head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     until = head if options.until is None else bound(table, options.until)
     exported = destination.exported()
     since = _since(table, exported, options)
@@ -67,20 +63,21 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
     with start_tag(table, until, JOB, leased=False), _read_changes(table, since, until, options) as changes:
         # read twice; a full export is too large to checkpoint
         stored = changes if since is None else changes.localCheckpoint()
-        export = Export(table, since, until, stored, _counts(stored), _is_steps(table, since, options))
+        # a table with a history table has steps, except in its first export
+        is_steps = since is not None and table.name in options.history_tables
+        export = Export(table, since, until, stored, _counts(stored), is_steps)
         facts |= {"changes": export.counts, "rows": export.rows, **destination.write(export)}
     failpoints.reach("before_consumer")
     if options.consumer:
         put_consumer(table, options.consumer, until)
-    facts["seconds"] = round(time.monotonic() - started, 3)
-    return TableReport(table.name, "done", None, None, str(head.id), str(head.id), facts)
+    facts["seconds"] = seconds_since(started)
+    return TableReport(table.name, "done", **ends(head, head), metrics=facts)
 
 
 @contextmanager
 def _read_changes(
     table: IcebergTable, since: Snapshot | None, until: Snapshot, options: ExportChangesOptions
 ) -> Iterator[DataFrame]:
-    """Yield the changes; valid inside the context."""
     with between(table, since, until) as net:
         history = named_history(table, options.history_tables.get(table.name))
         if since is None or history is None:
@@ -89,17 +86,12 @@ def _read_changes(
             yield steps(table, history.refresh(), since, until, net.localCheckpoint())
 
 
-def _is_steps(table: IcebergTable, since: Snapshot | None, options: ExportChangesOptions) -> bool:
-    """Check whether steps are exported: for a table with a history table, except in its first export."""
-    return since is not None and table.name in options.history_tables
-
-
 def _counts(changes: DataFrame) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in changes.groupBy(CHANGE_TYPE).count().collect()}
 
 
-def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destination:
-    given: Given | None = options.destinations.get(table.name)
+def _destination(table: IcebergTable, options: ExportChangesOptions) -> FolderDestination | TableDestination:
+    given = options.destinations.get(table.name)
     if given is None:
         raise InputError(
             "It has no export destination.",
@@ -113,7 +105,6 @@ def _destination(table: IcebergTable, options: ExportChangesOptions) -> Destinat
 
 
 def _since(table: IcebergTable, exported: int | None, options: ExportChangesOptions) -> Snapshot | None:
-    """Return the last exported snapshot; None if there is none."""
     if exported is None:
         return bound(table, options.since) if options.since is not None else None
     snapshot = table.snapshot(exported) or _erasing(table, exported)

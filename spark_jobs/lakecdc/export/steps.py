@@ -8,9 +8,9 @@ step is missing and the export is refused.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc import changes
@@ -20,20 +20,13 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.dimensions.versions import exact_row, whole_rows
 from lakecdc.iceberg.definition import source_types
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import Column, read_keys, table_floor
 from lakecdc.maintain.rollback_history import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
-from lakecdc.metadata.positions import read_side_of
+from lakecdc.metadata.positions import Position, read_side_of
 from lakecdc.moments.events import changes_of, emptying, struct_of, touched_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.positions import Position
 
 _HINT = "Remove the table from options.history_tables for one run to export its net changes."
 # jobs that remove rows without an event
@@ -62,7 +55,6 @@ class _Steps:
         self._refuse_gaps()
 
     def rows(self, net: DataFrame) -> DataFrame:
-        """Return the steps, see :func:`steps`."""
         with changes.between(self._history, self._low, self._high, key=()) as net_events:
             # removed rows existed before and are not steps
             added = net_events.where(f"{CHANGE_TYPE} = 'insert'").localCheckpoint()
@@ -96,7 +88,6 @@ class _Steps:
         return carrier.position, state
 
     def _refuse_gaps(self) -> None:
-        """Refuse anything that hides or removed events."""
         for snapshot in self._history.ancestors_of(self._high):
             if snapshot.id == self._low.id:
                 break
@@ -110,11 +101,7 @@ class _Steps:
             raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
 
     def _events(self, added: DataFrame) -> DataFrame:
-        """Return new events, the rows before them, and earlier events of keys with late ones.
-
-        The result is a change frame with ``is_new``; earlier events are needed where the row before is not that of the
-        last snapshot.
-        """
+        """Return a change frame with ``is_new``: new events, the rows before them, and earlier events of late keys."""
         new = self._changes(added).localCheckpoint()
         truncates = self._truncates(added)
         start = self._start(new, everything=not truncates.isEmpty()).localCheckpoint()
@@ -189,7 +176,6 @@ class _Steps:
         return judged.select("_lakecdc_step.*", op.alias("judged")).drop("op").withColumnRenamed("judged", "op")
 
     def _images(self, pairs: DataFrame) -> DataFrame:
-        """Split each pair into a row before and a row after."""
         both = F.col("before").isNotNull() & F.col("after").isNotNull()
         kinds = F.array(
             F.struct(F.when(both, "update_before").otherwise("delete").alias("kind"), F.col("before").alias("row")),
@@ -203,10 +189,7 @@ class _Steps:
         return images.select(*columns, F.col("image")["kind"].alias(CHANGE_TYPE))
 
     def _gone(self, whole: DataFrame, net: DataFrame) -> DataFrame | None:
-        """Return deletes of rows removed without an event, by expiry or erasure.
-
-        :raises InputError: a row does not equal the result of its events.
-        """
+        """Return deletes of rows removed without an event, by expiry or erasure; refuse other differences."""
         ends = whole.groupBy("key").agg(F.max_by(F.struct("op", "row"), "order").alias("last"))
         from_events = ends.select("key", F.when(F.col("last")["op"] != "d", F.col("last")["row"]).alias("row"))
         from_events = from_events.select("key", exact_row(from_events).alias("told"), F.col("row").alias("end"))
@@ -236,10 +219,6 @@ class _Steps:
 
 
 def _between(table: IcebergTable, since: Snapshot, until: Snapshot) -> list[Snapshot]:
-    """Return the snapshots after one up to another.
-
-    :raises InputError: ``since`` is not an ancestor of ``until``.
-    """
     snapshots: list[Snapshot] = []
     for snapshot in table.ancestors_of(until):
         if snapshot.id == since.id:

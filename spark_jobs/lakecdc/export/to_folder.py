@@ -12,35 +12,38 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
 from lakecdc.export.destination import JOB
 from lakecdc.export.envelopes import envelopes
-from lakecdc.export.files import write_json_lines, write_parquet
+from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.file_io import output, storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
 from lakecdc.maintain.start_tag import MAX_AGE_SECONDS, numbered_tag
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.exports import of_another
 from lakecdc.runtime import failpoints
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakecdc.export.destination import Export
-    from lakecdc.export.files import WrittenFile
     from lakecdc.iceberg.table import IcebergTable
 
 MARKER = "_SUCCESS"
 _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")
+_RESULT = "name string, rows long, bytes long"
 
 
 class FolderDestination:
-    """A folder that the table's FileIO can access.
-
-    :param folder: absolute path or URI.
-    :param format: ``parquet`` or ``debezium-json``.
-    """
+    """A folder that the table's FileIO can access; the format is ``parquet`` or ``debezium-json``."""
 
     def __init__(self, source: IcebergTable, folder: str, format: str) -> None:
         self._source, self._folder, self._format = source, folder.rstrip("/"), format
@@ -48,7 +51,7 @@ class FolderDestination:
         self._last = _newest(self._exports)
 
     def exported(self) -> int | None:
-        """Return the last exported snapshot, see :class:`lakecdc.export.destination.Destination`."""
+        """Return the id of the last exported snapshot, if the folder belongs to this table."""
         if self._last is None:
             return None
         marker: Mapping[str, Any] = json.loads(read_bytes(self._source, f"{self._folder}/{self._last}/{MARKER}"))
@@ -57,8 +60,9 @@ class FolderDestination:
         return int(marker["until"])
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Write a folder with a marker, without files if there are no changes; see
-        :class:`lakecdc.export.destination.Destination`.
+        """Write a folder with a marker, without files if there are no changes; return numbers for the report.
+
+        :raises ConflictError: another run exported first.
         """
         self._remove_old()
         series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
@@ -85,12 +89,14 @@ class FolderDestination:
             "exported_as": f"{self._folder}/{name}",
         }
 
-    def _write_files(self, export: Export, folder: str) -> list[WrittenFile]:
-        if self._format == "parquet":
-            return write_parquet(self._source, export.changes, folder)
-        return write_json_lines(self._source, envelopes(export), folder)
+    def _write_files(self, export: Export, folder: str) -> list[Any]:
+        """Write one file per non-empty partition, and return ``name``, ``rows`` and ``bytes`` of each."""
+        rows, suffix = (export.changes, "parquet") if self._format == "parquet" else (envelopes(export), "jsonl")
+        task = partial(_write, properties=storage_properties(self._source), folder=folder, suffix=suffix)
+        written = rows.mapInArrow(counted(self._source.spark, task), _RESULT).collect()
+        return sorted(written, key=lambda file: file.name)
 
-    def _mark(self, export: Export, name: str, files: Sequence[WrittenFile]) -> None:
+    def _mark(self, export: Export, name: str, files: Sequence[Any]) -> None:
         marker = {
             "version": 1,
             "table": self._source.name,
@@ -107,7 +113,6 @@ class FolderDestination:
         write_bytes(self._source, f"{self._folder}/{name}/{MARKER}", json.dumps(marker, indent=2).encode())
 
     def _list(self) -> dict[str, dict[str, StoredFile]]:
-        """Return the exports by name, complete or not, with their files by name."""
         exports: dict[str, dict[str, StoredFile]] = {}
         for file in FileIoStorage(self._source).walk(f"{self._folder}/"):
             export, name = file.location.rsplit("/", 2)[1:]
@@ -123,11 +128,7 @@ class FolderDestination:
                 delete_folder(self._source, f"{self._folder}/{name}")
 
     def _refuse_if_overtaken(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Refuse to continue if another run exported meanwhile, or if this run's files are not those it wrote.
-
-        :param sizes: of this run's files, by name.
-        :raises ConflictError: either is the case.
-        """
+        """Refuse to continue if another run exported meanwhile, or if this run's files are not those it wrote."""
         exports = self._list()
         own = [
             (name, file.bytes) for each in exports if _number(each) == number for name, file in exports[each].items()
@@ -146,3 +147,35 @@ def _newest(exports: Mapping[str, Mapping[str, StoredFile]]) -> str | None:
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
+
+
+def _write(
+    batches: Iterator[pa.RecordBatch], *, properties: Mapping[str, str], folder: str, suffix: str
+) -> Iterator[pa.RecordBatch]:
+    """Write a file in a task through the table's FileIO, whose credentials Spark's own writers do not know."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark import TaskContext
+
+    settle()
+    given = (batch for batch in batches if batch.num_rows)
+    first = next(given, None)
+    context = TaskContext.get()
+    if first is None or context is None:
+        return
+    # the same name in each attempt, so that retries overwrite it
+    name = f"part-{context.partitionId():05d}.{suffix}"
+    with output(properties, f"{folder}/{name}").create(overwrite=True) as stream, ExitStack() as stack:
+        rows, write = 0, partial(_write_lines, stream)
+        if suffix == "parquet":
+            write = stack.enter_context(pq.ParquetWriter(stream, first.schema, compression="zstd")).write_batch
+        for batch in chain([first], given):
+            write(batch)
+            rows += batch.num_rows
+        stack.close()
+        size = stream.tell()
+    yield pa.RecordBatch.from_pylist([{"name": name, "rows": rows, "bytes": size}])
+
+
+def _write_lines(stream: Any, batch: pa.RecordBatch) -> None:
+    stream.write("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())

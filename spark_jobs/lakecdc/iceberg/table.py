@@ -12,7 +12,7 @@ from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_delet
 from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
-from lakecdc.metadata.positions import Carrier, nearest_carrier
+from lakecdc.metadata.positions import Carrier, Position, current_position, nearest_carrier
 from lakecdc.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -230,6 +230,11 @@ class IcebergTable:
 def carrier_of(snapshots: Iterable[Snapshot]) -> Carrier | None:
     """Find the nearest snapshot with a source position among a snapshot and its ancestors, newest first."""
     return nearest_carrier((each.id, each.summary) for each in snapshots)
+
+
+def source_position(table: IcebergTable) -> Position | None:
+    """Return the position in its source up to which a table is known to be fed."""
+    return current_position(carrier_of(table.ancestors()), table.properties)
 
 
 def exists(spark: SparkSession, catalog: str, name: str) -> bool:

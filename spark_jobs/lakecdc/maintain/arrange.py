@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 # Spark infers the kind of UDF from these types
 import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.selection import Unit
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: sampled rows per output file for the bounds between files
 _SAMPLE_PER_FILE = 200
@@ -42,14 +40,10 @@ def arrange(
     """Distribute rows over one sorted Spark partition per output file, each from one piece of a unit.
 
     :param rows: a staged read of exactly the units' files.
-    :param units: what is rewritten.
-    :param order: sort order of the rows; without fields they keep their order.
+    :param order: of the rows; without fields they keep their order.
     :param sampled: the same read without columns computed from whole rows, for samples.
     :param partitions_by: partition values as Spark SQL to sort by first, where rows go to several partitions.
-    :return: the same rows and columns.
     """
-    from pyspark.sql import functions as F
-
     placed, key = _with_units(rows, units), _key(order)
     many = [unit for unit in units if unit.outputs > unit.pieces]
     bounds = None
@@ -72,21 +66,16 @@ def arrange(
 
 
 def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
-    """Add to each row the number, first Spark partition and number of files of its unit or piece.
-
-    Also add the share of the unit's rows in a curve's sample. Rows are matched by the name of their file: in format v3
-    staged reads provide lineage columns, but not ``_file``.
-    """
-    from pyspark.sql import functions as F
-
+    """Add facts of its unit to each row, matched by file name: in format v3 staged reads lack ``_file``."""
     firsts = itertools.accumulate((unit.outputs for unit in units), initial=0)
     numbers = itertools.accumulate((unit.pieces for unit in units), initial=0)
     pieces = list(dict.fromkeys(unit.piece for unit in units if unit.piece))
-    places = [
-        (file.location, number, first, unit.outputs // unit.pieces, unit.pieces, _index(pieces, unit.piece), share)
-        for unit, number, first, share in zip(units, numbers, firsts, map(_share, units), strict=False)
-        for file in unit.files
-    ]
+    places = []
+    for unit, number, first in zip(units, numbers, firsts, strict=False):
+        share = _CURVE_SAMPLE_PER_FILE * unit.outputs / max(sum(file.rows for file in unit.files), 1)
+        piece_index = pieces.index(unit.piece) if unit.piece else None
+        facts = (number, first, unit.outputs // unit.pieces, unit.pieces, piece_index, share)
+        places += [(file.location, *facts) for file in unit.files]
     schema = f"{_FILE} string, {_UNIT} int, {_FIRST} int, {_OUTPUTS} int, {_PIECES} int, {_PIECE} int, {_SHARE} double"
     table = local_relation(rows.sparkSession, places, schema)
     placed = rows.withColumn(_FILE, F.input_file_name()).join(F.broadcast(table), _FILE)
@@ -101,23 +90,8 @@ def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
     )
 
 
-def _share(unit: Unit) -> float:
-    return _CURVE_SAMPLE_PER_FILE * unit.outputs / max(sum(file.rows for file in unit.files), 1)
-
-
-def _index(pieces: Sequence[str], piece: str | None) -> int | None:
-    return pieces.index(piece) if piece else None
-
-
 def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFrame:
-    """Compute from a sample the keys at which each file of a unit but the first begins.
-
-    Reads the sort columns only. The bounds ascend whatever the order's directions: files only have to be disjoint, and
-    each is sorted in the given order.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
+    """Sample the keys at which a unit's files begin; they ascend in any order, since files only have to be disjoint."""
     sample_rows = _SAMPLE_PER_FILE * sum(unit.outputs for unit in units)
     stored = sum(file.rows for unit in units for file in unit.files)
     keys = rows.where(F.col(_OUTPUTS) > 1).select(_UNIT, _OUTPUTS, _key(order).alias(_KEY))
@@ -133,11 +107,7 @@ def _bounds(rows: DataFrame, units: Sequence[Unit], order: SortOrder) -> DataFra
 def _on_curve(
     rows: DataFrame, sampled: DataFrame, units: Sequence[Unit], order: SortOrder
 ) -> tuple[DataFrame, DataFrame]:
-    """Add to each row its place on its unit's curve, and return per unit the places at which files begin.
-
-    The driver builds the curves from a sample of the sort columns.
-    """
-    from pyspark.sql import functions as F
+    """Add each row's place on its unit's curve, and return per unit the places at which files begin."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     from lakecdc.maintain.curves import CurveMap
@@ -170,6 +140,4 @@ def _numbers(rows: DataFrame, order: SortOrder) -> list[str]:
 
 
 def _key(order: SortOrder):  # type: ignore[no-untyped-def]
-    from pyspark.sql import functions as F
-
     return F.struct(*(F.expr(f.expression).alias(f"k{n}") for n, f in enumerate(order.fields)))

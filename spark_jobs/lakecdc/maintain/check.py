@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lakecdc.checks import Checks, describe_failures
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.options import CheckTablesOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.table import MAIN
-from lakecdc.maintain.rewrite import nothing
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.contract.spec import JobSpec
+from lakecdc.iceberg.table import MAIN, IcebergTable
+from lakecdc.maintain.reports import nothing, seconds_since
 
 
 def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -44,6 +40,6 @@ def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
         head,
         checks=[verdict.report() for verdict in verdicts],
         **{f"checks_{what}": counts[what] for what in ("passed", "failed", "warned")},
-        seconds=round(time.monotonic() - began, 3),
+        seconds=seconds_since(began),
     )
     return replace(report, outcome="failed", failure_class="bad input") if counts["failed"] else report

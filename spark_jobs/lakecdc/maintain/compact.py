@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import CompactDataFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, without_bloom_filters
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import clustering, snapshots_with_sorted_rows
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.geometry import geometry
 from lakecdc.maintain.measure import measure
 from lakecdc.maintain.older_specs import by_spec, count, destination, units_of, without
-from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, joined, target_bytes
+from lakecdc.maintain.reports import joined
+from lakecdc.maintain.rewrite import RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, compaction_units, moving_units, sequences, still_written
 from lakecdc.metadata import names
 from lakecdc.metadata.compaction_reasons import none_speaks
 from lakecdc.metadata.file_facts import Partitions
 from lakecdc.metadata.file_sizes import written_file_bytes
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "compact_data_files"
 
@@ -48,7 +46,10 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     quiet, older = without(specs.current, written), without(specs.movable, written)
     large = options.large_file_ratio * (options.target_file_size_bytes or written_file_bytes(table.properties))
     chosen = quiet if options.older_specs else quiet | older
-    unfiltered = _unfiltered(table, chosen) if options.add_bloom_filters else set()
+    unfiltered: set[str] = set()
+    if options.add_bloom_filters:
+        locations = {file.location for files in chosen.values() for file in files}
+        unfiltered = without_bloom_filters(table, bloom_filter_columns(table), locations)
     units, counts = compaction_units(chosen, options, target, large, geometry(order), unfiltered)
     if units and order.ascends:
         units = sequences(units, snapshots_with_sorted_rows(table, order), current_spec_id(table))
@@ -82,16 +83,9 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     return execute(table, plan, options)
 
 
-def _unfiltered(table: IcebergTable, partitions: Partitions) -> set[str]:
-    """Return the locations of files without the Bloom filters that the table declares."""
-    locations = {file.location for files in partitions.values() for file in files}
-    return without_bloom_filters(table, bloom_filter_columns(table), locations)
-
-
 def _still_written(
     table: IcebergTable, partitions: Partitions, options: CompactDataFilesOptions
 ) -> set[tuple[int, str]]:
-    """Return the partitions to skip because of recent writes."""
     if not options.quiet_seconds:
         return set()
     quiet = time.time() * 1000 - options.quiet_seconds * 1000

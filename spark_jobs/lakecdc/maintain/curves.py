@@ -22,22 +22,16 @@ _BITS, _ALL_BITS = 10, 60
 
 
 def rank_bits(columns: int) -> int:
-    """Return the number of bits of a column's rank."""
     return min(_BITS, _ALL_BITS // columns)
 
 
 def place_on(curve: SpaceFillingCurve, ranks: Sequence[Array], bits: int) -> Array:
-    """Compute the places of points on a curve.
-
-    :param ranks: coordinates of all points, one array per column.
-    :param bits: of a coordinate.
-    """
+    """Compute the places of points on a curve; ``ranks`` has an array of ``bits``-bit coordinates per column."""
     coordinates = [np.asarray(column).astype(np.uint64) for column in ranks]
     return _interleaved(_along_hilbert(coordinates, bits) if curve == "hilbert" else coordinates, bits).astype(np.int64)
 
 
 def _interleaved(coordinates: Sequence[Array], bits: int) -> Array:
-    """Interleave the bits of all coordinates, highest bit of the first column first."""
     places = np.zeros(len(coordinates[0]), np.uint64)
     for bit in range(bits):
         for number, column in enumerate(reversed(coordinates)):
@@ -48,8 +42,7 @@ def _interleaved(coordinates: Sequence[Array], bits: int) -> Array:
 def _along_hilbert(coordinates: Sequence[Array], bits: int) -> list[Array]:
     """Transform coordinates so that their interleaved bits are the place on the Hilbert curve.
 
-    In every cube the curve is rotated and mirrored so that it ends where the next cube's begins; this is undone from
-    the largest cubes to the smallest (J. Skilling, Programming the Hilbert curve, 2004).
+    Undoes the rotation and mirroring of each cube, largest first (J. Skilling, Programming the Hilbert curve, 2004).
     """
     turned = [column.copy() for column in coordinates]
     first, zero = turned[0], np.uint64(0)
@@ -81,10 +74,7 @@ class Ranks:
 
     @classmethod
     def of(cls, sample: Array, bits: int) -> Ranks:
-        """Build ranks with about equally many values of a sample without nulls, whatever their distribution.
-
-        A frequent value covers several ranks and gets the first of them.
-        """
+        """Build ranks with about equally many sampled values, none null; a frequent value gets its first rank."""
         ranked, count = np.sort(sample), 1 << bits
         picks = np.arange(1, count) * len(ranked) // count
         starts, first = np.unique(ranked[picks], return_index=True) if len(ranked) else (ranked, np.arange(0))
@@ -93,7 +83,6 @@ class Ranks:
         return cls(starts[above_lowest], np.concatenate([[0], first[above_lowest] + 1]))
 
     def __call__(self, values: Array) -> Array:
-        """Return the rank of each value."""
         return self.numbers[np.searchsorted(self.starts, values, side="right")]
 
 
@@ -112,9 +101,8 @@ class CurveMap:
 
     @classmethod
     def of(cls, curve: SpaceFillingCurve, sample: pa.Table, outputs: Sequence[int]) -> CurveMap:
-        """Build curves from a sample.
+        """Build curves from a sample: unit, and the sort columns as integers, floats or bytes.
 
-        :param sample: unit, and the sort columns as integers, floats or bytes.
         :param outputs: files of each unit.
         """
         units = sample.column(0).to_numpy()
@@ -131,10 +119,7 @@ class CurveMap:
         return cls(curve, bits, ranks, cuts)
 
     def places(self, units: pa.Array, *columns: pa.Array) -> pa.Array:
-        """Return the place of each row on the curve of its unit.
-
-        :param columns: the sort columns as in the sample.
-        """
+        """Return the place of each row on the curve of its unit; ``columns`` are as in the sample."""
         import pyarrow as pa
 
         numbers, values = units.to_numpy(zero_copy_only=False), [_values(column) for column in columns]

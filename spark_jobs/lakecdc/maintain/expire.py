@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError, UnsupportedError, VerificationError
 from lakecdc.contract.expiring import ExpireSnapshotsOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.expiry import Expiry, delete_unreachable, expire, missing_files, would_expire
-from lakecdc.iceberg.history import down_to, read_history
+from lakecdc.iceberg.history import History, down_to, read_history
 from lakecdc.iceberg.refs import Ref
-from lakecdc.iceberg.table import carrier_of
-from lakecdc.maintain.rewrite import nothing
-from lakecdc.maintain.shared_files import refuse_shared_files
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
+from lakecdc.maintain.protected import refuse_shared_files
+from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
 from lakecdc.maintain.start_tag import job_tags, stale_tags
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import Consumer, read_consumers
@@ -24,46 +25,14 @@ from lakecdc.metadata.expiry import cutoff_ms, iso, none_can_go
 from lakecdc.metadata.positions import Carrier
 from lakecdc.runtime import failpoints
 
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.history import History
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-
-_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
+MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 #: number of live files to check after the expiry
 _PROBES = 50
 
 
 @dataclass(frozen=True)
-class Needs:
-    """Snapshots of ``main`` that must stay, newest first, by who needs them.
-
-    :param silent: names of the consumers that no longer count.
-    :param unreadable: consumers' properties that cannot be parsed.
-    :param stale: tags of dead jobs, which no longer count.
-    """
-
-    positions: list[Snapshot]
-    jobs: list[Snapshot]
-    consumers: list[Snapshot]
-    silent: list[str]
-    unreadable: list[str]
-    stale: list[str]
-
-    def all(self) -> dict[int, Snapshot]:
-        """Return all of them by id."""
-        return {s.id: s for s in (*self.positions, *self.jobs, *self.consumers)}
-
-
-@dataclass(frozen=True)
 class ExpiryPlan:
-    """Snapshots to expire.
-
-    :param expiry: the expiring snapshots, and a tag for the newest one with source positions if it needs one.
-    :param stale: tags of dead jobs to drop.
-    :param carrier: the newest snapshot with source positions.
-    :param counts: for the report.
-    """
+    """Snapshots to expire, tags of dead jobs to drop, and the newest snapshot with source positions."""
 
     expiry: Expiry
     stale: list[str]
@@ -84,29 +53,26 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     requested_ms = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     refuse_shared_files(table)
     planned = plan(table, requested_ms, options.retain_last)
     cutoff = planned.expiry.older_than_ms
     if not planned.expiry.expired and not planned.stale:
-        reasons = filter(None, (none_can_go(cutoff), _unreadable(planned.counts)))
-        return nothing(table, "; ".join(reasons), head, **planned.counts)
+        return nothing(table, joined(none_can_go(cutoff), _unreadable(planned.counts)), head, **planned.counts)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **planned.counts | _estimate(table, planned.expiry))
+        return dry_run(table, head, **planned.counts | _estimate(table, planned.expiry))
     return _carry_out(table, planned, requested_ms, options.retain_last)
 
 
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
-    """Decide what expires; change nothing.
-
-    :param requested_ms: time before which snapshots should expire; moved back for snapshots that must stay.
-    """
+    """Decide what expires; ``requested_ms`` moves back for snapshots that must stay."""
     history = read_history(table)
-    keep_last = max(retain_last, int(history.properties.get(_MIN_SNAPSHOTS, 1)), 1)
+    keep_last = max(retain_last, int(history.properties.get(MIN_SNAPSHOTS, 1)), 1)
     ancestors = history.ancestors()
     carrier = carrier_of(ancestors)
-    needs = _needs(history, ancestors, carrier)
-    needed = needs.all()
+    stale = stale_tags(history.refs, history.snapshots.get)
+    needs, facts = _needs(history, ancestors, carrier, stale)
+    needed = {s.id: s for snapshots in needs.values() for s in snapshots}
     cutoff = min([requested_ms, *(s.timestamp_ms for s in needed.values())])
     expired = would_expire(table, cutoff, keep_last)
     by_age = would_expire(table, requested_ms, keep_last) if cutoff != requested_ms else expired
@@ -119,35 +85,29 @@ def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan
     counts = {
         "snapshots": len(history.snapshots),
         "snapshots_expired": len(expired),
-        "snapshots_kept_for_positions": len(by_age & {s.id for s in needs.positions}),
-        "snapshots_kept_for_jobs": len(by_age & {s.id for s in needs.jobs}),
-        "snapshots_kept_for_consumers": len(by_age & {s.id for s in needs.consumers}),
-        "silent_consumers": needs.silent,
-        "unreadable_consumers": needs.unreadable,
-        "stale_job_tags": len(needs.stale),
+        **{f"snapshots_kept_for_{who}": len(by_age & {s.id for s in those}) for who, those in needs.items()},
+        **facts,
+        "stale_job_tags": len(stale),
         "older_than": iso(cutoff),
     }
-    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), needs.stale, carrier, counts)
+    return ExpiryPlan(Expiry(history, cutoff, keep_last, expired, refs), stale, carrier, counts)
 
 
-def _needs(history: History, ancestors: list[Snapshot], carrier: Carrier | None) -> Needs:
-    """Return the needed snapshots, by who needs them.
-
-    :param history: provides tags and properties.
-    :param ancestors: of the head.
-    """
-    stale, times = stale_tags(history.refs, history.snapshots.get), [(s.id, s.timestamp_ms) for s in ancestors]
+def _needs(
+    history: History, ancestors: list[Snapshot], carrier: Carrier | None, stale: Collection[str]
+) -> tuple[dict[str, list[Snapshot]], dict[str, list[str]]]:
+    """Return the snapshots of ``main`` that must stay, newest first, by who needs them, and consumers to report."""
+    times, now = [(s.id, s.timestamp_ms) for s in ancestors], datetime.now(UTC)
     jobs = [ref.snapshot_id for tag, ref in job_tags(history.refs).items() if tag not in stale]
-    consumers, now = read_consumers(history.properties).values(), datetime.now(UTC)
+    consumers = read_consumers(history.properties).values()
     silent = [consumer for consumer in consumers if consumer.is_silent(times, now)]
-    return Needs(
-        down_to(ancestors, [carrier.snapshot_id] if carrier else []),
-        down_to(ancestors, jobs),
-        down_to(ancestors, [_read_by(c, ancestors, history.refs) for c in consumers if c not in silent]),
-        sorted(c.name for c in silent),
-        sorted(c.property_name for c in consumers if not c.is_readable),
-        stale,
-    )
+    read = [_read_by(c, ancestors, history.refs) for c in consumers if c not in silent]
+    needs = {"positions": [carrier.snapshot_id] if carrier else [], "jobs": jobs, "consumers": read}
+    facts = {
+        "silent_consumers": sorted(c.name for c in silent),
+        "unreadable_consumers": sorted(c.property_name for c in consumers if not c.is_readable),
+    }
+    return {who: down_to(ancestors, ids) for who, ids in needs.items()}, facts
 
 
 def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, Ref]) -> int:
@@ -160,7 +120,6 @@ def _read_by(consumer: Consumer, ancestors: list[Snapshot], refs: Mapping[str, R
 
 
 def _unreadable(counts: Mapping[str, Any]) -> str | None:
-    """Describe consumers whose property cannot be read, for the report."""
     listed = ", ".join(counts["unreadable_consumers"])
     return f"kept what unreadable consumers may need ({listed}): drop them and register them again" if listed else None
 
@@ -180,22 +139,17 @@ def _carry_out(table: IcebergTable, first: ExpiryPlan, requested_ms: int, retain
     _refuse_if_needed_has_gone(table, before, after)
     deleted = delete_unreachable(table, before, after)
     _verify(table, plans[-1].carrier)
-    head, new_head = before.ancestors()[:1], table.refresh().head()
+    counts = plans[-1].counts
     return TableReport(
         table.name,
         "done",
-        _unreadable(plans[-1].counts),
-        snapshot_before=str(head[0].id) if head else None,
-        snapshot_after=str(new_head.id) if new_head else None,
-        metrics=plans[-1].counts | deleted | {"seconds": round(time.monotonic() - started, 3)},
+        _unreadable(counts),
+        **ends(next(iter(before.ancestors()), None), table.refresh().head()),
+        metrics=counts | deleted | {"seconds": seconds_since(started)},
     )
 
 
 def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: History) -> None:
-    """Refuse to delete files of snapshots that became needed while they expired.
-
-    :raises ConflictError: a tag, branch, job or consumer needs one.
-    """
     gone = before.snapshots.keys() - after.snapshots.keys()
     known = read_consumers(before.properties)
     new = {key: value for key, value in read_consumers(after.properties).items() if known.get(key) != value}
@@ -214,10 +168,7 @@ def _refuse_if_needed_has_gone(table: IcebergTable, before: History, after: Hist
 
 
 def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
-    """Check that the head can be read and that the source positions are still reachable.
-
-    :raises VerificationError: they are not.
-    """
+    """Check that the head can be read and that the source positions are still reachable."""
     current = carrier_of(read_history(table).ancestors())
     live = table.metadata("files").select("file_path").distinct().limit(_PROBES).collect()
     missing = missing_files(table, [row.file_path for row in live])
@@ -249,11 +200,7 @@ def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
-    """Estimate the files that would be deleted.
-
-    Files removed by a snapshot become unreachable once every older one is gone, so the expired snapshots and the oldest
-    remaining one are counted; files that a tag or branch still needs are counted too, hence *at most*.
-    """
+    """Count the files to delete *at most*: refs may still need files of expired snapshots and the oldest other."""
     ancestors = planned.history.ancestors()
     remaining = [s for s in ancestors if s.id not in planned.expired]
     last = remaining[-1:] if len(remaining) < len(ancestors) else []

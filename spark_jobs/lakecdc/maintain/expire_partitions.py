@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError, UnsupportedError
 from lakecdc.contract.expiring import ExpirePartitionsOptions
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import remove_files
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.expressions import rows_below
 from lakecdc.iceberg.fence import FloorFence, KnownFloor, PositionFence
-from lakecdc.iceberg.scan import specs_losing_partitions
-from lakecdc.iceberg.table import carrier_of
-from lakecdc.maintain.file_times import file_times, time_partitions
-from lakecdc.maintain.findings import Findings, approved_lines
-from lakecdc.maintain.rewrite import nothing
-from lakecdc.maintain.time_ranges import Cut, Unit, between_files, moment_of, through_files, time_of, unit_of
+from lakecdc.iceberg.table import Field, IcebergTable, Snapshot, carrier_of
+from lakecdc.maintain.findings import Findings, approved_entry
+from lakecdc.maintain.protected import refuse_lost_partitions
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
+from lakecdc.maintain.time_ranges import (
+    Cut,
+    Unit,
+    between_files,
+    file_times,
+    moment_of,
+    through_files,
+    time_of,
+    time_partitions,
+    unit_of,
+)
 from lakecdc.metadata import names
 from lakecdc.metadata.expiry import no_row_can_go, row_cutoff
 from lakecdc.metadata.floor import TIMES, Floor, read_floor, text_of
 from lakecdc.runtime import failpoints
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import Field, IcebergTable, Snapshot
 
 JOB = "expire_partitions"
 _ATTEMPTS = 4
@@ -42,10 +47,8 @@ _SPARK = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestam
 class ExpiryPlan:
     """Rows to remove.
 
-    :param column: the time column.
     :param floor: the table's new floor; None if nothing is removed.
     :param known: the floor's property when the plan was made.
-    :param counts: for the report.
     """
 
     head: Snapshot
@@ -75,29 +78,21 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
     options = spec.options
     assert isinstance(options, ExpirePartitionsOptions)
     cutoff, started = _cutoff(options, datetime.now(UTC), table.name), time.monotonic()
-    _refuse_side_table(table)
+    if names.is_side_table(table.name) and not names.is_lake_table(table.name):
+        raise UnsupportedError("It is one of lakecdc's own tables, whose rows do not expire by age.", table=table.name)
     approved_below = _approved_below(table, options)
     for attempt in range(_ATTEMPTS):
         head = table.refresh().head()
         if head is None:
-            return nothing(table, "the table has no snapshot")
+            return empty(table)
         plan = _plan(table, options, cutoff, head, approved_below)
         if plan.cut.below is None or not plan.counts["rows_removed"]:
             return _nothing_to_remove(table, plan)
-        if specs_losing_partitions(table, head.id):
-            raise UnsupportedError(
-                "It has data files of a partition spec whose column was dropped, so their manifests cannot be kept.",
-                table=table.name,
-                hint="Run compact_data_files first to move their rows to the current spec.",
-            )
+        refuse_lost_partitions(table, head.id)
         if options.dry_run:
-            return nothing(
-                table,
-                "dry run: nothing was changed",
-                head,
-                **plan.counts,
-                **_findings(table, plan, spec).leave(spec, table.name),
-            )
+            findings = Findings()
+            findings.add({**plan.counts, "below": _iso(plan.cut.below), **_what_is_cut(table, options)})
+            return dry_run(table, head, **plan.counts, **findings.leave(spec, table.name))
         failpoints.reach("before_expiry")
         try:
             after, removed = (_delete_rows if plan.counts["row_deletes"] else _remove_files)(table, plan)
@@ -105,8 +100,7 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
-        seconds = round(time.monotonic() - started, 3)
-        return _done(table, plan, after, {**removed, "retries": attempt, "seconds": seconds})
+        return _done(table, plan, after, {**removed, "retries": attempt, "seconds": seconds_since(started)})
     raise AssertionError
 
 
@@ -122,12 +116,16 @@ def _plan(
             hint=f"A table has one floor. Unset its property {names.EXPIRED_BELOW!r} to start over; expired rows may "
             "then return.",
         )
-    unit = _unit(table, column)
+    partition = time_partitions(table, column).get(current_spec_id(table))
+    unit = cast("Unit", partition.transform) if partition and partition.transform != "identity" else "day"
     cutoff = unit_of(cutoff, unit) if unit in ("month", "year") or column.type == "date" else cutoff
     cutoff = cutoff if approved_below is None else min(cutoff, approved_below)
     files = file_times(table, column, head.id, cutoff)
     cut = (through_files if options.allow_row_deletes else between_files)(files, cutoff, unit, options.max_partitions)
-    new_floor = _raised(floor, Floor(column.id, column.name, moment_of(cut.below))) if cut.below is not None else floor
+    new_floor = Floor(column.id, column.name, moment_of(cut.below)) if cut.below is not None else floor
+    if floor is not None and new_floor is not None and new_floor.below <= floor.below:
+        # a floor never moves back
+        new_floor = replace(floor, column=new_floor.column)
     times = [file.lower for file in (*cut.whole, *cut.mixed) if file.lower is not None]
     counts = {
         "cutoff": _iso(cutoff),
@@ -143,19 +141,13 @@ def _plan(
         "row_deletes": options.allow_row_deletes and bool(cut.mixed),
     }
     plan = ExpiryPlan(head, column, cut, new_floor, known, counts)
-    return _with_rows(table, plan) if counts["row_deletes"] else plan
-
-
-def _findings(table: IcebergTable, plan: ExpiryPlan, spec: JobSpec) -> Findings:
-    """Describe the removal for approval."""
-    assert plan.cut.below is not None and isinstance(spec.options, ExpirePartitionsOptions)
-    findings = Findings()
-    findings.add({**plan.counts, "below": _iso(plan.cut.below), **_what_is_cut(table, spec.options)})
-    return findings
+    if counts["row_deletes"]:
+        # some rows of the files are already deleted
+        counts["rows_removed"] = table.read(head.id, where=_old_rows(plan)).count()
+    return plan
 
 
 def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[str, Any]:
-    """Return the facts that must equal those of the approval."""
     column = _column(table, options.time_column)
     return {
         "table_uuid": table.uuid,
@@ -166,35 +158,12 @@ def _what_is_cut(table: IcebergTable, options: ExpirePartitionsOptions) -> dict[
 
 
 def _approved_below(table: IcebergTable, options: ExpirePartitionsOptions) -> int | None:
-    """Return the approved time below which rows may be removed, or None if no approval is required.
-
-    :raises InputError: the approval is missing, or its list was changed or describes something else.
-    """
+    """Return the approved time below which rows may be removed, or None if no approval is required."""
     approved = options.approval_of(table.name)
     if approved is None:
         return None
-    (line,) = approved_lines(approved, table.name)
-    listed = json.loads(line)
-    for name, value in _what_is_cut(table.refresh(), options).items():
-        if listed[name] != value:
-            raise InputError(
-                f"Its {name} is {value!r}, but the approved removal has {listed[name]!r}.",
-                table=table.name,
-                hint="Nothing was removed. Make another dry run and have its list approved.",
-            )
+    listed = approved_entry(approved, table.name, _what_is_cut(table.refresh(), options))
     return time_of(parse_moment(listed["below"], "below"))
-
-
-def _raised(floor: Floor | None, new: Floor) -> Floor:
-    """Return the higher of two floors, because a floor never moves back."""
-    return new if floor is None or new.below > floor.below else replace(floor, column=new.column)
-
-
-def _with_rows(table: IcebergTable, plan: ExpiryPlan) -> ExpiryPlan:
-    """Add the number of rows that a ``DELETE`` removes, because some rows of the files are already deleted."""
-    row = table.read(plan.head.id, "count(*) AS rows", _old_rows(plan)).first()
-    assert row is not None
-    return replace(plan, counts=plan.counts | {"rows_removed": int(row["rows"])})
 
 
 def _remove_files(table: IcebergTable, plan: ExpiryPlan) -> tuple[Snapshot, dict[str, int]]:
@@ -247,8 +216,7 @@ def _done(table: IcebergTable, plan: ExpiryPlan, after: Snapshot, facts: dict[st
         reason = (
             f"{counts['mixed_files']} files stay, because they have rows from before {counts['cutoff']} and newer ones"
         )
-    before, now = str(plan.head.id), str(after.id)
-    return TableReport(table.name, "done", reason, snapshot_before=before, snapshot_after=now, metrics=counts)
+    return TableReport(table.name, "done", reason, **ends(plan.head, after), metrics=counts)
 
 
 def _removed(snapshot: Snapshot) -> dict[str, int]:
@@ -274,11 +242,6 @@ def _cutoff(options: ExpirePartitionsOptions, now: datetime, table: str) -> int:
 
 
 def _column(table: IcebergTable, name: str | None) -> Field:
-    """Return the time column.
-
-    :raises SpecError: no column is named.
-    :raises InputError: the column does not exist or has no times.
-    """
     if not name:
         raise SpecError("No time column is given.", table=table.name, hint="Set time_column.")
     column = next((field for field in table.fields if field.name == name), None)
@@ -295,17 +258,6 @@ def _column(table: IcebergTable, name: str | None) -> Field:
             hint="Name another column, or compute one with clean.compute during ingestion.",
         )
     return column
-
-
-def _refuse_side_table(table: IcebergTable) -> None:
-    if names.is_side_table(table.name) and not names.is_lake_table(table.name):
-        raise UnsupportedError("It is one of lakecdc's own tables, whose rows do not expire by age.", table=table.name)
-
-
-def _unit(table: IcebergTable, column: Field) -> Unit:
-    """Return the unit of a partition in the current spec, or a day."""
-    field = time_partitions(table, column).get(current_spec_id(table))
-    return "day" if field is None or field.transform == "identity" else cast("Unit", field.transform)
 
 
 def _iso(time: int) -> str:

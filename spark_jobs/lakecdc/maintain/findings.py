@@ -10,15 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.protection import Approved
+from lakecdc.contract.spec import JobSpec
 from lakecdc.runtime import documents
-
-if TYPE_CHECKING:
-    from lakecdc.contract.protection import Approved
-    from lakecdc.contract.spec import JobSpec
 
 _IN_MEMORY = 32 * 1024**2
 
@@ -37,7 +35,6 @@ class Findings:
         self._is_empty = True
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Add something that would be removed."""
         line = line_of(entry)
         self._lines.write(line)
         self._digest.update(line)
@@ -46,8 +43,7 @@ class Findings:
     def leave(self, spec: JobSpec, table: str) -> dict[str, Any]:
         """Write the list beside the report.
 
-        :return: ``findings`` for the report, with ``uri`` and ``sha256`` of the list; empty if the list is empty or has
-            no place.
+        :return: ``findings`` for the report; empty if the list is empty or has no place.
         """
         if self._is_empty or spec.documents is None:
             return {}
@@ -58,6 +54,24 @@ class Findings:
         return {"findings": {"uri": uri, "sha256": self._digest.hexdigest()}}
 
 
+def approved_entry(approved: Approved, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the only entry of an approved list.
+
+    :param facts: have to equal those of the entry.
+    :raises InputError: the list was changed, or approves something else.
+    """
+    (line,) = approved_lines(approved, table)
+    listed: dict[str, Any] = json.loads(line)
+    for name, value in facts.items():
+        if listed[name] != value:
+            raise InputError(
+                f"Its {name} is {value!r}, but the approved list has {listed[name]!r}.",
+                table=table,
+                hint="Nothing was removed. Make another dry run and have its list approved.",
+            )
+    return listed
+
+
 def line_of(entry: Mapping[str, Any]) -> bytes:
     """Return the line of an entry, the same in every list."""
     return json.dumps(entry, sort_keys=True).encode() + b"\n"
@@ -66,7 +80,6 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
 def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
     """Yield the lines of an approved list, after all of it was compared with its digest.
 
-    :param table: the list's table.
     :raises InputError: the list cannot be read, or was changed.
     """
     with _spool() as lines:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from lakecdc.contract.rewriting import SpaceFillingCurve
-from lakecdc.metadata.file_facts import FileFacts, linear_depth
+from lakecdc.iceberg.sort_order import SortOrder
+from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, keyed_rows, linear_depth
 from lakecdc.metadata.overlap import (
     Box,
     KeyRange,
@@ -21,29 +22,25 @@ from lakecdc.metadata.overlap import (
     touches,
 )
 
-if TYPE_CHECKING:
-    from lakecdc.iceberg.sort_order import SortOrder
-
 Files = Sequence[FileFacts]
 
 
-class Geometry(Protocol):
-    """Questions about the positions of files; files without a key have no position."""
+class Linear:
+    """Files of a partition as ranges of one order; files without a key have no position."""
 
     def depth(self, files: Files) -> float:
         """Return the overlap depth of a partition, 1 at best."""
-        ...
+        return linear_depth(files)
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """Group files to be sorted together.
-
-        :param known: snapshots sorted by this order.
-        """
-        ...
+        """Group files to be sorted together, except those that one of the ``known`` snapshots sorted."""
+        keyed = [f for f in files if not f.keyless]
+        groups = [[keyed[i] for i in group] for group in overlapping_groups([f.key_range for f in keyed])]
+        return [group for group in groups if not _sorted_together(group, known)]
 
     def ordered(self, files: Files) -> list[FileFacts]:
         """Sort files so that neighbours are adjacent; those without bounds come first."""
-        ...
+        return sorted(files, key=position)
 
     def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
         """Cut files into runs whose merge does not deepen any overlap.
@@ -51,42 +48,6 @@ class Geometry(Protocol):
         :param files: all files of the partition.
         :param outputs: returns the number of files that a run would become.
         """
-        ...
-
-    def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """Return the files that would keep many chosen ones from being merged.
-
-        :param files: all files of the partition.
-        :param enough: number of separated runs that makes rewriting such a file worthwhile.
-        """
-        ...
-
-
-def geometry(order: SortOrder) -> Geometry:
-    """Return the geometry of a sort order."""
-    return Linear() if order.curve == "linear" else OnCurve(order.curve)
-
-
-class Linear:
-    """Files as ranges of one order."""
-
-    def depth(self, files: Files) -> float:
-        """Return the overlap depth, see :class:`Geometry`."""
-        return linear_depth(files)
-
-    def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """Group overlapping files, see :class:`Geometry`."""
-        keyed = [f for f in files if not f.keyless]
-        groups = [[keyed[i] for i in group] for group in overlapping_groups([f.key_range for f in keyed])]
-        return [group for group in groups if not _sorted_together(group, known)]
-
-    def ordered(self, files: Files) -> list[FileFacts]:
-        """Sort files by their ranges, see :class:`Geometry`."""
-        return sorted(files, key=position)
-
-    def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
-        """Cut files where others lie between them, see :class:`Geometry`."""
-        del outputs
         joined = {f.location for f in chosen}
         # rows without a key separate no keys
         keyed, keyless = [f for f in chosen if not f.keyless], [f for f in chosen if f.keyless]
@@ -95,7 +56,7 @@ class Linear:
         return [keyless + [keyed[i] for i in first], *([keyed[i] for i in run] for run in rest)]
 
     def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """Return the files across several runs, see :class:`Geometry`."""
+        """Return the files across ``enough`` separated runs, which would keep many chosen ones from being merged."""
         runs = [[f for f in run if not f.keyless] for run in self.runs(chosen, files, len)]
         if len(runs) < max(enough, 2):
             return []
@@ -109,21 +70,17 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class OnCurve:
+class OnCurve(Linear):
     """Files as boxes in the space of the sort columns."""
 
     curve: SpaceFillingCurve
 
     def depth(self, files: Files) -> float:
-        """Return the overlap depth, see :class:`Geometry`."""
         return box_depth([f.box for f in files if not f.keyless])
 
     def overlapping(self, files: Files, known: Collection[int]) -> list[list[FileFacts]]:
-        """Group overlapping files, see :class:`Geometry`.
-
-        Files never sorted by the curve are sorted together, with those whose boxes touch theirs: disjoint boxes may
-        still all contain the same values of a column.
-        """
+        # files never sorted by the curve are sorted together, with those whose boxes touch theirs: disjoint boxes may
+        # still all contain the same values of a column
         keyed = [f for f in files if not f.keyless]
         groups = [[keyed[i] for i in group] for group in boxes_joined([f.box for f in keyed])]
         fresh: list[FileFacts] = []
@@ -136,7 +93,6 @@ class OnCurve:
         return [group for group in candidates if len(group) > 1 and not _sorted_together(group, known)]
 
     def ordered(self, files: Files) -> list[FileFacts]:
-        """Sort files by their place on the curve, see :class:`Geometry`."""
         from lakecdc.maintain.curves import place_on, rank_bits
 
         known = [f for f in files if f.box and all(r.known for r in f.box)]
@@ -148,7 +104,6 @@ class OnCurve:
         return sorted(files, key=lambda f: (places.get(f.location, -1), f.location))
 
     def runs(self, chosen: Files, files: Files, outputs: Callable[[Files], int]) -> list[list[FileFacts]]:
-        """Cut files where a merge would deepen an overlap, see :class:`Geometry`."""
         keyless, keyed = [f for f in chosen if f.keyless], self.ordered([f for f in chosen if not f.keyless])
         if not keyed:
             return [keyless]
@@ -162,9 +117,18 @@ class OnCurve:
         return [keyless + first, *rest]
 
     def lying_over(self, chosen: Files, files: Files, enough: int) -> list[FileFacts]:
-        """Return nothing: on a curve, files between boxes do not matter."""
-        del chosen, files, enough
+        # on a curve, files between boxes do not matter
         return []
+
+
+def geometry(order: SortOrder) -> Linear:
+    return Linear() if order.curve == "linear" else OnCurve(order.curve)
+
+
+def average_overlap(partitions: Partitions, order: SortOrder) -> float:
+    """Return the overlap depth of partitions, weighted by their rows with a key."""
+    shape = geometry(order)
+    return average_depth([(shape.depth(files), keyed_rows(files)) for files in partitions.values()])
 
 
 def position(file: FileFacts) -> tuple[Any, ...]:
@@ -178,7 +142,6 @@ def _sorted_together(group: Files, known: Collection[int]) -> bool:
 
 
 def _centres(ranges: Sequence[KeyRange], bits: int) -> list[int]:
-    """Rank the centres of ranges among all their ends."""
     ends = sorted({end for r in ranges for end in (r.lower, r.upper)})
     top = (1 << bits) - 1
     middles = [bisect.bisect_left(ends, r.lower) + bisect.bisect_left(ends, r.upper) for r in ranges]
@@ -228,5 +191,4 @@ class _Space:
 
 
 def _depths(boxes: Collection[Box]) -> list[float]:
-    """Return the overlap depth of each column."""
     return [overlap_depth(ranges) for ranges in zip(*boxes, strict=True)]

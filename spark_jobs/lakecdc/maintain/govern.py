@@ -5,24 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.run import failure, work_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
 
 log = logging.getLogger(__name__)
 
 
 def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Run the steps of a spec in order.
-
-    Tables that failed or conflicted in one step are skipped in later ones.
+    """Run the steps of a spec in order; tables that failed or conflicted in one step are skipped in later ones.
 
     :return: reports of each step's tables, which name the step.
     """

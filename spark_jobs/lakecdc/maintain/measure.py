@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import unpartitioned_specs
+from lakecdc.iceberg.sort_order import SortField, SortOrder
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.file_facts import PATH_ID, Content, LiveFile, Partitions, by_partition
 from lakecdc.metadata.overlap import ColumnBounds
 from lakecdc.sql import quoted_column
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.sort_order import SortField, SortOrder
-    from lakecdc.iceberg.table import IcebergTable
-
 
 def measure(table: IcebergTable, snapshot_id: int, order: SortOrder) -> Partitions:
-    """Return facts of every live data file, by partition spec and partition.
-
-    :param snapshot_id: the state to measure.
-    :param order: the order to locate files in.
-    """
+    """Return facts of a snapshot's live data files, located in an order, by partition spec and partition."""
     (files,) = live_files(table, [snapshot_id], order.fields)
     return by_partition(files)
 
@@ -32,12 +27,7 @@ def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequenc
     """Return the live files of several snapshots, with their bounds in some columns.
 
     One query reads them all, because starting one takes longer than reading the manifests of most tables.
-
-    :param fields: the columns.
     """
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
     frames = [_live_entries(table, id, fields).withColumn("nth", F.lit(n)) for n, id in enumerate(snapshot_ids)]
     unpartitioned = unpartitioned_specs(table)
     files: list[list[LiveFile]] = [[] for _ in snapshot_ids]
@@ -47,10 +37,6 @@ def live_files(table: IcebergTable, snapshot_ids: Sequence[int], fields: Sequenc
 
 
 def _live_file(row: Any, unpartitioned: Collection[int]) -> LiveFile:
-    """Convert a row of :func:`_live_entries`.
-
-    :param unpartitioned: specs whose equality deletes apply to every partition (Iceberg specification, scan planning).
-    """
     content = _content(row)
     everywhere = content is Content.EQUALITY_DELETES and row.spec_id in unpartitioned
     return LiveFile(
@@ -77,8 +63,6 @@ def _content(row: Any) -> Content:
 
 
 def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortField]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     entries = table.metadata("entries", snapshot_id).where("status < 2")
     bounds = [_bounds(entries.schema, field) for field in fields]
     partitioned = "partition" in _fields(entries.schema, "data_file")
@@ -93,7 +77,7 @@ def _live_entries(table: IcebergTable, snapshot_id: int, fields: Sequence[SortFi
         "data_file.file_size_in_bytes",
         F.expr("aggregate(map_values(data_file.column_sizes), 0L, (a, b) -> a + b)").alias("data_bytes"),
         "data_file.record_count",
-        F.expr(_referenced(entries.schema)).alias("referenced"),
+        F.expr(referenced_file(entries.schema)).alias("referenced"),
         # members of a struct, because an array would need one common type
         F.struct(F.lit(0), *(F.expr(sql).alias(f"c{n}") for n, sql in enumerate(bounds))).alias("bounds"),
     )
@@ -107,8 +91,8 @@ def _fields(schema: Any, column: str) -> list[str]:
     return list(schema[column].dataType.names)
 
 
-def _referenced(schema: Any) -> str:
-    """Return SQL of the one data file that a position-delete file references, by field or by equal bounds."""
+def referenced_file(schema: Any) -> str:
+    """Return SQL of the one data file that a position-delete file references; older writers do so by equal bounds."""
     lower, upper = (f"data_file.{side}_bounds[{PATH_ID}]" for side in ("lower", "upper"))
     from_bounds = f"if({lower} = {upper}, cast({lower} as string), null)"
     if "referenced_data_file" in _fields(schema, "data_file"):

@@ -14,26 +14,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.manifests import manifests
 from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.iceberg.sort_order import clustering, column_order
-from lakecdc.maintain.geometry import geometry
+from lakecdc.iceberg.sort_order import SortField, SortOrder, clustering, column_order
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.geometry import average_overlap
 from lakecdc.maintain.measure import live_files
 from lakecdc.metadata import health, names
-from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, by_partition, keyed_rows
+from lakecdc.metadata.file_facts import FileFacts, LiveFile, Partitions, average_depth, by_partition
 from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.metadata.last_write import standing
 from lakecdc.metadata.overlap import overlap_depth
 from lakecdc.metadata.totals import from_summary
-
-if TYPE_CHECKING:
-    from lakecdc.contract.report import TableReport
-    from lakecdc.iceberg.sort_order import SortField, SortOrder
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.file_facts import LiveFile
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +46,6 @@ def with_numbers(table: IcebergTable, report: TableReport, job: str, core_second
 
     If the head did not change, both come from its snapshot's summary.
 
-    :param job: its name.
     :param core_seconds: consumed by the job's tasks.
     """
     numbers: dict[str, Any] = {"core_seconds": round(core_seconds, 3)}
@@ -98,7 +93,6 @@ def _health(table: IcebergTable, head: Snapshot) -> dict[str, Any]:
 
 
 def states_of(table: IcebergTable, snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:
-    """Measure snapshots from their summaries and manifests."""
     order, key = clustering(table), table.identifier_columns
     of_key = column_order(table, key).fields if key else ()
     files = live_files(table, [snapshot.id for snapshot in snapshots], [*order.fields, *of_key])
@@ -128,14 +122,8 @@ def _table_health(
         target_file_bytes=target_file_bytes(table.properties, from_summary(snapshot.summary).bytes),
         snapshots=0,
         manifests=[manifest.bytes for manifest in manifests(table, snapshot.id)],
-        overlap_depth=_overlap_depth(files, order) if order.fields else None,
+        overlap_depth=average_overlap(by_partition(files, slice(len(order.fields))), order) if order.fields else None,
     )
-
-
-def _overlap_depth(files: Sequence[LiveFile], order: SortOrder) -> float:
-    shape = geometry(order)
-    laid = by_partition(files, slice(len(order.fields))).values()
-    return average_depth([(shape.depth(files), keyed_rows(files)) for files in laid])
 
 
 def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Iterable[int]) -> float:
@@ -145,7 +133,6 @@ def lookup_files(partitions: Partitions, specs: Mapping[int, Fields], key: Itera
     the look-up has to check all files.
 
     :param partitions: facts of the data files, with bounds of the key.
-    :param specs: partition fields by spec.
     :param key: field ids of its columns.
     """
     ids, one_spec = set(key), len({spec_id for spec_id, _ in partitions}) == 1
@@ -172,12 +159,11 @@ def _number(end: Any) -> Any:
 
 
 def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
-    """Return the average number of numeric ranges around a row, with rows spread evenly over their range.
+    """Return the average number of numeric ranges (low, high, rows) around a row, with rows spread evenly over their
+    range.
 
     Unlike :func:`overlap_depth` this uses distances: with files in random order, which begin and end close together,
     almost every look-up opens all.
-
-    :param ranges: lowest and highest number, and rows.
     """
     lows, highs = sorted(low for low, _, _ in ranges), sorted(high for _, high, _ in ranges)
     ends = sorted({*lows, *highs})

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakecdc.iceberg.definition import current_spec_id, transformed, unpartitioned_specs
 from lakecdc.iceberg.live_deletes import foreign_deletes
-from lakecdc.iceberg.partition_fields import Fields, partition_fields
-from lakecdc.maintain.moving import Destination, group_moving_files
-from lakecdc.maintain.selection import apart
-from lakecdc.metadata.file_facts import Partitions
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.maintain.selection import Unit
+from lakecdc.iceberg.partition_fields import Fields, PartitionField, partition_fields
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.geometry import position
+from lakecdc.maintain.selection import Unit, apart, cut_files, newest_sequence
+from lakecdc.metadata.file_facts import FileFacts, Partitions
+from lakecdc.metadata.file_sizes import output_count
+from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
 
 @dataclass(frozen=True)
 class BySpec:
     """A table's partitions, by what can happen to their files.
 
-    :param current: of the current spec.
     :param movable: of older specs, whose rows may move to the current one.
     :param fixed: of older specs, whose rows have to stay in theirs.
     :param why: the reason that they stay, as part of a sentence.
@@ -35,7 +34,6 @@ class BySpec:
 
     @property
     def older_files(self) -> int:
-        """Return the number of files of older specs."""
         return count(self.movable) + count(self.fixed)
 
     @property
@@ -45,11 +43,9 @@ class BySpec:
 
 
 def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> BySpec:
-    """Group partitions by spec and by whether their rows may move.
+    """Group a snapshot's partitions by spec and by whether their rows may move.
 
     Rows do not move where another writer adds equality deletes, unless these apply to the whole table.
-
-    :param start: the measured snapshot.
     """
     current, older = apart(partitions, {spec_id for spec_id, _ in partitions} - {current_spec_id(table)})
     movable, fixed = apart(older, {spec_id for spec_id, _ in older} - unpartitioned_specs(table))
@@ -61,24 +57,110 @@ def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> ByS
 
 
 def destination(table: IcebergTable, fields: Fields | None = None) -> Destination:
-    """Return where rows move to.
-
-    :param fields: of the partition spec; default: the current one's.
-    """
+    """Return the partition spec that rows move to, by default the current one."""
     spec_fields = partition_fields(table)[current_spec_id(table)] if fields is None else fields
     return Destination(spec_fields, tuple(transformed(table, f.source_id, f.transform) for f in spec_fields))
 
 
 def units_of(table: IcebergTable, partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
-    """Group the files of some partitions into units that move together; see :func:`group_moving_files`."""
     return group_moving_files(partitions, partition_fields(table), to, target, max_bytes) if partitions else []
 
 
 def count(partitions: Partitions) -> int:
-    """Count the files of some partitions."""
     return sum(map(len, partitions.values()))
 
 
 def without(partitions: Partitions, keys: Collection[tuple[int, str]]) -> Partitions:
-    """Return the partitions without some keys."""
     return {key: files for key, files in partitions.items() if key not in keys}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The partition spec to move rows to; ``expressions`` are its partition values as Spark SQL."""
+
+    fields: Fields
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _BucketChange:
+    """Two specs that differ only in one bucket number, where one divides the other."""
+
+    name: str
+    old: int
+    new: int
+    expression: str
+
+
+def group_moving_files(
+    partitions: Partitions, specs: Mapping[int, Fields], to: Destination, target: int, max_bytes: int
+) -> list[Unit]:
+    """Group all files of some partitions into units to rewrite together, longest unchanged first.
+
+    If only the number of buckets changed, an old bucket is split into new ones, or several are merged into one, without
+    touching other buckets, because Iceberg's buckets are remainders of one hash. Other rows are dealt out by their new
+    partition.
+
+    :param max_bytes: bytes to read per unit; a larger file is a unit of its own.
+    """
+    by_spec: dict[int, Partitions] = defaultdict(dict)
+    for (spec_id, partition), files in partitions.items():
+        by_spec[spec_id][spec_id, partition] = files
+    units: list[Unit] = []
+    for spec_id, of_spec in by_spec.items():
+        change = _bucket_change(specs[spec_id], to)
+        units += (
+            _by_bucket(of_spec, change, target, max_bytes) if change else _dealt_out(of_spec, to, target, max_bytes)
+        )
+    return sorted(units, key=lambda unit: newest_sequence(unit.files))
+
+
+def one_bucket(fields: Fields) -> PartitionField | None:
+    """Return the only bucket field of a spec; None if it has none, or several."""
+    buckets = [field for field in fields if field.buckets]
+    return buckets[0] if len(buckets) == 1 else None
+
+
+def _bucket_change(fields: Fields, to: Destination) -> _BucketChange | None:
+    old, new = one_bucket(fields), one_bucket(to.fields)
+    if old is None or new is None or old.source_id != new.source_id or _rest(fields, old) != _rest(to.fields, new):
+        return None
+    many = max(old.buckets or 0, new.buckets or 0)
+    if many % (old.buckets or 1) or many % (new.buckets or 1):
+        return None
+    expression = to.expressions[to.fields.index(new)]
+    return _BucketChange(old.name, old.buckets or 0, new.buckets or 0, expression)
+
+
+def _rest(fields: Fields, bucket: PartitionField) -> set[tuple[int, str]]:
+    return {(field.source_id, field.transform) for field in fields if field != bucket}
+
+
+def _by_bucket(partitions: Partitions, change: _BucketChange, target: int, max_bytes: int) -> list[Unit]:
+    groups: dict[str, list[FileFacts]] = defaultdict(list)
+    for (_, partition), files in partitions.items():
+        values = json.loads(partition)
+        bucket = values.get(change.name)
+        fed = values | {change.name: bucket % min(change.old, change.new)} if bucket is not None else values
+        groups[json.dumps(fed, sort_keys=True)] += files
+    pieces = max(change.new // change.old, 1)
+    piece = f"{change.expression} div {change.old}" if pieces > 1 else None
+    units = []
+    for files in groups.values():
+        for part in cut_files(sorted(files, key=position), max_bytes):
+            each = output_count(sum(f.live_bytes for f in part) / pieces, target, SMALL_FILE_RATIO)
+            units.append(Unit(tuple(part), each * pieces, pieces, piece))
+    return units
+
+
+def _dealt_out(partitions: Partitions, to: Destination, target: int, max_bytes: int) -> list[Unit]:
+    # neighbours, such as the hours of a day, go together
+    files = sorted(
+        (f for of_partition in partitions.values() for f in of_partition), key=lambda f: (f.partition, position(f))
+    )
+    piece = f"xxhash64({', '.join(to.expressions)})" if to.expressions else None
+    units = []
+    for part in cut_files(files, max_bytes):
+        outputs = output_count(sum(f.live_bytes for f in part), target, SMALL_FILE_RATIO)
+        units.append(Unit(tuple(part), outputs, outputs if piece else 1, piece))
+    return units

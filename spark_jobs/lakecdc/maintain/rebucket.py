@@ -9,28 +9,25 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import LakecdcError, UnsupportedError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RebucketOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.live_deletes import foreign_deletes
 from lakecdc.iceberg.partition_fields import change_buckets, partition_fields
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import clustering
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.moving import one_bucket
-from lakecdc.maintain.older_specs import by_spec, count, destination, units_of
-from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
+from lakecdc.maintain.older_specs import by_spec, count, destination, one_bucket, units_of
+from lakecdc.maintain.reports import nothing
+from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.file_facts import Partitions
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +70,9 @@ def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def suitable_buckets(now: int, bytes_: float, options: RebucketOptions, target: int) -> int:
-    """Return the number of buckets that suits their size.
+    """Return the number of buckets that suits a total size in bytes, at most ``target`` bytes per bucket.
 
     Doubling and halving both stop between half of the target and the target, and both start outside of the tolerance.
-
-    :param now: current number.
-    :param bytes_: total size.
-    :param target: maximum bytes per bucket.
     """
     buckets = now
     if bytes_ / now > target * options.tolerance:
@@ -92,7 +85,6 @@ def suitable_buckets(now: int, bytes_: float, options: RebucketOptions, target: 
 
 
 def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> TableReport:
-    """Plan from a snapshot and execute the plan."""
     fields = partition_fields(table)[current_spec_id(table)]
     bucket = one_bucket(fields)
     if bucket is None or bucket.buckets is None:
@@ -113,8 +105,12 @@ def _round(table: IcebergTable, options: RebucketOptions, start: Snapshot) -> Ta
     }
     specs = by_spec(table, start, partitions)
     moving, to = specs.movable, destination(table)
-    if buckets != bucket.buckets or specs.fixed:
-        _refuse_others(table, specs.why or foreign_deletes(table, start))
+    if (buckets != bucket.buckets or specs.fixed) and (reason := specs.why or foreign_deletes(table, start)):
+        raise UnsupportedError(
+            f"Cannot move rows to other buckets: {reason}.",
+            table=table.name,
+            hint="Stop the other writer, run rewrite_delete_files, and expire its snapshots.",
+        )
     if buckets != bucket.buckets and options.dry_run:
         renewed = dataclasses.replace(bucket, transform=f"bucket[{buckets}]")
         moving, to = partitions, destination(table, tuple(renewed if field == bucket else field for field in fields))
@@ -141,17 +137,7 @@ def _bucketed_bytes(table: IcebergTable, partitions: Partitions) -> float:
     return sum(file.live_bytes for files in partitions.values() for file in files) / max(len(others), 1)
 
 
-def _refuse_others(table: IcebergTable, reason: str | None) -> None:
-    if reason:
-        raise UnsupportedError(
-            f"Cannot move rows to other buckets: {reason}.",
-            table=table.name,
-            hint="Stop the other writer, run rewrite_delete_files, and expire its snapshots.",
-        )
-
-
 def _merge_reports(rounds: Sequence[TableReport]) -> TableReport:
-    """Merge the reports of several rounds."""
     first, last = rounds[0], rounds[-1]
     metrics = {name: value for report in rounds for name, value in report.metrics.items()}
     metrics |= {name: sum(r.metrics.get(name, 0) for r in rounds) for name in SUMMED if name in metrics}

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.report import TableReport
@@ -28,10 +30,11 @@ from lakecdc.iceberg.rewrite_tasks import (
 )
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
-from lakecdc.iceberg.table import MAIN
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
-from lakecdc.maintain.failed_files import discarded_on_failure
+from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
 from lakecdc.maintain.selection import Unit, batches
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.maintain.verify_rows import Proof
@@ -40,44 +43,30 @@ from lakecdc.metadata.file_sizes import target_file_bytes
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.progress import ProgressLog
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-
 log = logging.getLogger(__name__)
 
 # plans before the job gives up because their start expired
 _ATTEMPTS = 3
-#: report numbers that are summed over several plans of one run
-SUMMED = (
-    "commits",
-    "groups",
-    "data_files_removed",
-    "data_files_added",
-    "delete_files_removed",
-    "bytes_read",
-    "bytes_written",
-    "rows",
-    "seconds",
+# numbers of what was published
+_PUBLISHED = (
+    *("commits", "data_files_removed", "data_files_added", "delete_files_removed"),
+    *("bytes_read", "bytes_written", "rows"),
 )
+#: report numbers that are summed over several plans of one run
+SUMMED = (*_PUBLISHED, "groups", "seconds")
 
 
 @dataclass(frozen=True)
 class RewritePlan:
     """Data files to rewrite.
 
-    :param job: name of the job.
     :param start: the snapshot that is read.
     :param units: data files to rewrite together; empty if nothing is worthwhile.
-    :param order: sort order of rows in the new files.
     :param target: target bytes per file.
     :param reason: why there is nothing to do.
-    :param counts: what was measured, for the report.
     :param summary: further entries for the snapshot summary.
     :param left: what is not rewritten although it should be, and why.
     :param partitions_by: partition values as Spark SQL, where rows move to other partitions.
-    :param branch: the branch to commit to.
     """
 
     job: str
@@ -93,34 +82,21 @@ class RewritePlan:
     branch: str = MAIN
 
 
-@dataclass
-class Tally:
-    """Numbers of what was published so far."""
-
-    commits: int = 0
-    data_files_removed: int = 0
-    data_files_added: int = 0
-    delete_files_removed: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    rows: int = 0
-    head: Snapshot | None = None
-
-    def metrics(self) -> dict[str, Any]:
-        """Return the numbers for the report."""
-        return {name: value for name, value in vars(self).items() if name != "head"}
-
-
 def target_bytes(table: IcebergTable, options: RewritingOptions, start: Snapshot) -> int:
     """Return the target bytes per file: the option, else the table's property, else by the table's size."""
     size = int(start.summary.get("total-files-size", 0))
     return options.target_file_size_bytes or target_file_bytes(table.properties, size)
 
 
-def nothing(table: IcebergTable, reason: str, start: Snapshot | None = None, **metrics: Any) -> TableReport:
-    """Report that a table needs nothing, and why."""
-    head = str(start.id) if start else None
-    return TableReport(table.name, "nothing", reason, snapshot_before=head, snapshot_after=head, metrics=metrics)
+def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
+    """Return the newest snapshot of a branch from current metadata; None for an empty table.
+
+    :raises InputError: the branch does not exist.
+    """
+    head = table.refresh().head(branch)
+    if branch != MAIN and not table.has_branch(branch):
+        raise InputError(f"The branch {branch!r} does not exist.", table=table.name, hint="Check options.branch.")
+    return head
 
 
 def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], branch: str = MAIN) -> TableReport:
@@ -132,11 +108,9 @@ def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], bran
     """
     expired: Exception | None = None
     for _ in range(_ATTEMPTS):
-        start = table.refresh().head(branch)
-        if start is None and branch != MAIN:
-            raise InputError(f"The branch {branch!r} does not exist.", table=table.name)
+        start = head_of(table, branch)
         if start is None:
-            return nothing(table, "the table has no snapshot")
+            return empty(table)
         try:
             return work(start)
         except Exception as error:
@@ -156,7 +130,8 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
 
     :raises InputError: the table declares Bloom filters that cannot be written.
     """
-    proof, bloom_filters = verify_rows.proof(options, _columns(table)), bloom_filter_columns(table)
+    columns = [*table.column_names, *(verify_rows.LINEAGE if table.format_version >= 3 else ())]
+    proof, bloom_filters = verify_rows.proof(options, columns), bloom_filter_columns(table)
     if not plan.units:
         return nothing(table, joined(plan.reason, plan.left), plan.start, **plan.counts)
     counts = plan.counts | {
@@ -169,9 +144,8 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
         "target_file_size_bytes": plan.target,
     }
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", plan.start, **counts)
-    started, tally = time.monotonic(), Tally()
-    rewrite = Rewrite(table, plan, proof, tally, bloom_filters)
+        return dry_run(table, plan.start, **counts)
+    started, rewrite = time.monotonic(), Rewrite(table, plan, proof, bloom_filters)
     reason: str | None = None
     failed: Exception | None = None
     with start_tag(table, plan.start, plan.job):
@@ -182,13 +156,8 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
             if not isinstance(error, LakecdcError):
                 log.exception("%s: the rewrite failed", table.name)
             failed = error
-    facts: dict[str, Any] = {
-        "snapshot_before": str(plan.start.id),
-        "snapshot_after": str((tally.head or plan.start).id),
-        "metrics": counts
-        | tally.metrics()
-        | {"verified": proof.states, "seconds": round(time.monotonic() - started, 3)},
-    }
+    counts |= rewrite.counts | {"verified": proof.states, "seconds": seconds_since(started)}
+    facts = ends(plan.start, rewrite.head) | {"metrics": counts}
     if failed is not None:
         return TableReport.failure(table.name, failed, **facts)
     return TableReport(table.name, "done", joined(reason, plan.left) or None, **facts)
@@ -197,26 +166,22 @@ def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -
 class Rewrite:
     """One run over the batches of a plan.
 
-    :param proof: checked before each commit.
-    :param tally: updated with each commit, so that it is right even if a later batch fails.
     :param bloom_filters: columns with Bloom filters in the new files.
+    :ivar counts: updated with each commit, like the head, so that they are right even if a later batch fails.
     """
 
-    def __init__(
-        self, table: IcebergTable, plan: RewritePlan, proof: Proof, tally: Tally, bloom_filters: Sequence[str]
-    ) -> None:
-        self.table, self.plan, self.proof, self.tally = table, plan, proof, tally
-        self.bloom_filters = bloom_filters
+    def __init__(self, table: IcebergTable, plan: RewritePlan, proof: Proof, bloom_filters: Sequence[str]) -> None:
+        self.table, self.plan, self.proof, self.bloom_filters = table, plan, proof, bloom_filters
+        self.head, self.counts = plan.start, dict.fromkeys(_PUBLISHED, 0)
         self.session: SparkSession = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
         self.tasks = plan_tasks(table, plan.start.id, locations)
 
     def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
-        """Rewrite batch after batch.
+        """Rewrite batch after batch, and return the number of units not started.
 
         :param max_runtime: seconds after which no further batch is started; 0 is no limit.
-        :return: number of units not started.
         :raises LakecdcError: a batch failed or was refused; earlier ones stay published.
         """
         end = time.monotonic() + max_runtime if max_runtime else None
@@ -241,16 +206,10 @@ class Rewrite:
             self._stop_if_doomed(locations)
             self._prove(tasks, files, observed)
             failpoints.reach("rewrite_before_commit")
-        try:
+        with discarded_on_conflict(discarding):
             self._publish(tasks, files)
-        except ConflictError:
-            # after any other failure the commit may have arrived
-            discarding()
-            raise
 
     def _write(self, batch: Sequence[Unit], tasks: Sequence[Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
-        from pyspark.sql import Observation
-
         observation = Observation()
         with ExitStack() as stack:
             if batch[0].in_sequence:
@@ -301,41 +260,16 @@ class Rewrite:
             {int(file.specId()) for file in removed},
             self.spec_id,
         )
-        self.tally.head = replace_data_files(
-            self.table,
-            RowChanges(
-                files,
-                removed_rows=removed,
-                removed_deletes=deletes,
-                summary={names.JOB: self.plan.job, **self.plan.summary},
-            ),
-            self.plan.start,
-            branch=self.plan.branch,
-            guard=guard,
-        )
-        self._count(removed, deletes, files)
-
-    def _count(self, removed: Sequence[Any], deletes: Sequence[Any], files: Sequence[Any]) -> None:
-        self.tally.commits += 1
-        self.tally.data_files_removed += len(removed)
-        self.tally.data_files_added += len(files)
-        self.tally.delete_files_removed += len(deletes)
-        self.tally.bytes_read += sum(int(file.fileSizeInBytes()) for file in removed)
-        for written in map(staged_file, files):
-            self.tally.bytes_written += written.bytes
-            self.tally.rows += written.rows
+        summary = {names.JOB: self.plan.job, **self.plan.summary}
+        changes = RowChanges(files, removed_rows=removed, removed_deletes=deletes, summary=summary)
+        self.head = replace_data_files(self.table, changes, self.plan.start, branch=self.plan.branch, guard=guard)
+        written = [staged_file(file) for file in files]
+        read = sum(int(file.fileSizeInBytes()) for file in removed)
+        bytes_written, rows = sum(file.bytes for file in written), sum(file.rows for file in written)
+        numbers = (1, len(removed), len(files), len(deletes), read, bytes_written, rows)
+        self.counts = {name: self.counts[name] + n for name, n in zip(_PUBLISHED, numbers, strict=True)}
 
     def _stop_if_doomed(self, locations: Sequence[str]) -> None:
         why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch)
         if why:
             raise ConflictError(f"Stopped the rewrite: {why}.", table=self.table.name, hint="Run again.")
-
-
-def joined(*parts: str | None) -> str:
-    """Join the parts of a reason, without empty ones."""
-    return "; ".join(part for part in parts if part)
-
-
-def _columns(table: IcebergTable) -> list[str]:
-    lineage = ["_row_id", "_last_updated_sequence_number"] if table.format_version >= 3 else []
-    return table.column_names + lineage

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.expiring import RollbackTablesOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.refs import Ref, change_refs, named_snapshot, read_refs, ref_age_ms
-from lakecdc.iceberg.table import MAIN, carrier_of
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
 from lakecdc.metadata.positions import Carrier
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -49,7 +46,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
             await_free(moved)
     head = table.refresh().head()
     if head is None:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     destination = named_snapshot(table, options.to)
     lineage = list(table.ancestors_of(destination))
     remaining = {each.id for each in lineage}
@@ -60,25 +57,23 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     if history and (beside := history.head()):
         moves.append((history, beside, _state_beside(history, table, lineage)))
     moves = [(moved, now, then) for moved, now, then in moves if now.id != then.id]
-    carrier = carrier_of(lineage)
+    carrier, consumers = carrier_of(lineage), read_consumers(table.properties)
     metrics: dict[str, Any] = {
         "snapshots_undone": len(passed),
         "rows_before": head.rows,
         "rows_after": destination.rows,
         "next_ingestion": _next_ingestion(carrier),
-        "consumers_stopped": _stopped_consumers(table, remaining),
+        "consumers_stopped": sorted(name for name, each in consumers.items() if each.snapshot_id not in remaining),
         "tables_moved": [moved.name for moved, _, _ in moves],
     }
     if not moves:
         return nothing(table, "the table is already at that snapshot", head, **metrics)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **metrics)
+        return dry_run(table, head, **metrics)
     metrics["kept_as"] = f"before-rollback-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
     for moved, now, then in moves:
         _set(moved, now, then, metrics["kept_as"], options.keep_for)
-    return TableReport(
-        table.name, "done", snapshot_before=str(head.id), snapshot_after=str(destination.id), metrics=metrics
-    )
+    return TableReport(table.name, "done", **ends(head, destination), metrics=metrics)
 
 
 def _state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[Snapshot]) -> Snapshot:
@@ -126,8 +121,3 @@ def _next_ingestion(carrier: Carrier | None) -> str:
         f"continues from {offsets} of {position.source}{through}; "
         "later changes are applied again if the source has them"
     )
-
-
-def _stopped_consumers(table: IcebergTable, remaining: Collection[int]) -> list[str]:
-    """Return the consumers whose snapshot the table no longer has."""
-    return sorted(name for name, each in read_consumers(table.properties).items() if each.snapshot_id not in remaining)

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.refs import read_refs
-from lakecdc.iceberg.table import MAIN, carrier_of, open_if_there
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.metadata.positions import carried_before, read_side_of
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-
-
-@dataclass(frozen=True)
-class _State:
-    """A snapshot of the history table with exactly the batches that the table has.
-
-    :param behind: number of table snapshots since the last batch; fewer is nearer.
-    """
-
-    snapshot: Snapshot
-    behind: int
 
 
 def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
-    """Open the history table of a table.
+    """Open the history table of a table, if a name is given.
 
-    :param name: of the history table; None if there is none.
-    :raises InputError: the history table does not exist.
+    :raises InputError: it does not exist.
     """
     if name is None:
         return None
@@ -41,26 +24,30 @@ def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
 
 
 def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[Snapshot]) -> Snapshot | None:
-    """Return the snapshot of a history table that matches a snapshot of its table.
+    """Return the snapshot of a history table that matches a snapshot of its table, unless it has expired.
 
     Each batch is first written to the history table, with a note of the table's snapshot before it
     (``lakecdc.ingest.apply.history_table``). It is one of the table's batches if that snapshot lies before the last
     one.
 
     :param lineage: the requested snapshot of the table and its ancestors, newest first.
-    :return: None if there is none, or it has expired.
     :raises InputError: the history table belongs to another table.
     """
     carrier = carrier_of(lineage)
-    places = {place: number for number, each in reversed([*enumerate(lineage)]) for place in _ids(each)}
+    # history tables may refer to a snapshot of their table by any of these ids
+    ids = [(str(each.id), *carried_before(each.summary)) for each in lineage]
+    places = {place: number for number, names in reversed([*enumerate(ids)]) for place in names}
     last = places[str(carrier.snapshot_id)] if carrier else -1
     tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
     # after an earlier rollback, states of later table snapshots are kept only by tags
     states = [state for ref in (MAIN, *tags) if (state := _state(history, table, ref, (places, last)))]
-    return min(states, key=lambda state: state.behind).snapshot if states else None
+    return min(states, key=lambda state: state[0])[1] if states else None
 
 
-def _state(history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]) -> _State | None:
+def _state(
+    history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]
+) -> tuple[int, Snapshot] | None:
+    """Return the snapshot with exactly the table's batches, after the number of table snapshots since the last one."""
     numbers, last = places
     candidate = history.head(ref)
     for snapshot, after in _batches(history, table, ref):
@@ -68,7 +55,7 @@ def _state(history: IcebergTable, table: IcebergTable, ref: str, places: tuple[d
         gone = after is not None and table.snapshot(int(after)) is None
         is_of_the_table = behind > last >= 0 and (after is None or after in numbers or gone)
         if candidate and is_of_the_table:
-            return _State(candidate, behind)
+            return behind, candidate
         candidate = history.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
     return None
 
@@ -82,8 +69,3 @@ def _batches(history: IcebergTable, table: IcebergTable, ref: str) -> Iterator[t
         if note.table != table.uuid:
             raise InputError(f"It is not the history table of {table.name}.", table=history.name)
         yield snapshot, note.after
-
-
-def _ids(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the ids by which history tables may refer to a snapshot of their table."""
-    return str(snapshot.id), *carried_before(snapshot.summary)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from lakecdc.contract.rewriting import CompactDataFilesOptions, SortDataFilesOptions
-from lakecdc.maintain.geometry import Geometry, Linear
+from lakecdc.maintain.geometry import Linear
 from lakecdc.metadata.compaction_reasons import Reasons, reasons
 from lakecdc.metadata.file_facts import FileFacts, Partitions, average_depth, keyed_rows
 from lakecdc.metadata.file_sizes import output_count
 from lakecdc.metadata.overlap import lies_behind
 from lakecdc.metadata.totals import SMALL_FILE_RATIO
 
+T = TypeVar("T")
 _LINEAR = Linear()
 _MOST_SEQUENCES = 50
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Data files, usually of one partition, that are rewritten into one set of files.
+    """Data files, usually of one partition, that are rewritten into ``outputs`` files.
 
-    :param outputs: files to write.
     :param pieces: number of parts that rows are first dealt out to, each with its share of the outputs.
     :param piece: integer as Spark SQL whose remainder by ``pieces`` is a row's part.
     :param in_sequence: the rows are sorted if the files are read one after the other.
@@ -53,20 +53,16 @@ def compaction_units(
     options: CompactDataFilesOptions,
     target: int,
     large: float = math.inf,
-    geometry: Geometry = _LINEAR,
+    geometry: Linear = _LINEAR,
     unfiltered: Collection[str] = (),
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to compact, longest unchanged partitions first.
+    """Choose what to compact, longest unchanged partitions first, and count it for the report.
 
     That is partitions with many small files or enough to fill one, and single files to split or to free of deleted
     rows. No unit's new files overlap keys of files that were disjoint from it before.
 
-    :param partitions: facts of all live data files.
-    :param target: target bytes per file.
     :param large: bytes above which a file is split.
-    :param geometry: relative positions of files.
     :param unfiltered: locations of files to rewrite because they lack Bloom filters.
-    :return: units, and counts for the report.
     """
     units: list[Unit] = []
     outputs = partial(_outputs, target=target, small_file_ratio=options.small_file_ratio)
@@ -76,7 +72,7 @@ def compaction_units(
         all_reasons.append(why)
         chosen = why.wanted(files)
         chosen += geometry.lying_over(chosen, files, options.min_input_files)
-        for part in cut(geometry.ordered(chosen), options.max_group_bytes):
+        for part in cut_files(geometry.ordered(chosen), options.max_group_bytes):
             for run in geometry.runs(part, files, outputs):
                 if outputs(run) < len(run) or any(f.location in why.alone for f in run):
                     units.append(Unit(tuple(run), outputs(run)))
@@ -89,10 +85,7 @@ def newest_sequence(files: Sequence[FileFacts]) -> int:
 
 
 def still_written(partitions: Partitions, quiet_since: int) -> set[tuple[int, str]]:
-    """Return the partitions with files of commits after one.
-
-    :param quiet_since: that commit's sequence number.
-    """
+    """Return the partitions with files of commits after one, given by its sequence number."""
     return {key for key, files in partitions.items() if newest_sequence(files) > quiet_since}
 
 
@@ -103,12 +96,10 @@ def apart(partitions: Partitions, specs: Collection[int]) -> tuple[Partitions, P
 
 
 def moving_units(partitions: Partitions, options: CompactDataFilesOptions, target: int) -> tuple[list[Unit], int]:
-    """Group all files of each spec, to be rewritten whatever their size.
+    """Group all files of each spec whose column was dropped, to be rewritten whatever their size.
 
     If only some files of a manifest were removed, Iceberg would rewrite its other entries without partition values.
 
-    :param partitions: those of specs whose column was dropped.
-    :param target: target bytes per file.
     :return: a unit for each spec, and the number of files left because their spec has too many for one commit.
     """
     units: list[Unit] = []
@@ -128,19 +119,16 @@ def sort_units(
     options: SortDataFilesOptions,
     target: int,
     sorted_by: Iterable[int] = (),
-    geometry: Geometry = _LINEAR,
+    geometry: Linear = _LINEAR,
 ) -> tuple[list[Unit], dict[str, Any]]:
-    """Choose what to sort: overlapping files in partitions that overlap too much.
+    """Choose what to sort: overlapping files in partitions that overlap too much; count it for the report.
 
     Overlapping files that are too many for one commit are cut into pieces of neighbours. Where all overlap, sorting the
     pieces leaves as many layers of disjoint files as there are pieces; pieces of these are narrow, and sorting them
     leaves little overlap.
 
-    :param partitions: facts measured for the sort order.
     :param sorted_by: snapshots sorted by this order; files that one of them wrote need no second sort even if their
         truncated or missing bounds seem to overlap.
-    :param geometry: relative positions of files.
-    :return: units, and counts for the report.
     """
     known, units, depths, chosen, pieces = set(sorted_by), [], [], 0, 0
     for files in partitions.values():
@@ -149,7 +137,7 @@ def sort_units(
         groups = geometry.overlapping(files, known) if depth > options.min_overlap_depth else []
         chosen += bool(groups)
         for group in groups:
-            parts = cut(geometry.ordered(group), options.max_group_bytes)
+            parts = cut_files(geometry.ordered(group), options.max_group_bytes)
             pieces += len(parts) - 1
             units += [Unit(tuple(piece), _outputs(piece, target, SMALL_FILE_RATIO)) for piece in parts]
     counts = {
@@ -162,9 +150,8 @@ def sort_units(
 
 
 def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -> list[Unit]:
-    """Cut units whose files only have to be concatenated; return other units unchanged.
+    """Cut units whose files only have to be concatenated into an ascending order; return other units unchanged.
 
-    :param units: chosen units, for an ascending order.
     :param sorted_in: snapshots whose files have rows sorted by the order.
     :param spec_id: the current partition spec; rows of other files go to several partitions.
     """
@@ -188,11 +175,9 @@ def sequences(units: Sequence[Unit], sorted_in: Collection[int], spec_id: int) -
 
 
 def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
-    """Combine units into one commit each; a unit above the limit is a batch of its own.
+    """Combine units into one commit of limited bytes each; a unit above the limit is a batch of its own.
 
     Units in sequence are separate from others and limited in number, because each is a separate read.
-
-    :param max_bytes: bytes to read per commit.
     """
     combined: list[list[Unit]] = []
     size = 0
@@ -207,14 +192,19 @@ def batches(units: Sequence[Unit], max_bytes: int) -> list[list[Unit]]:
     return combined
 
 
-def cut(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
-    """Cut files into parts of limited size, at least one file each."""
-    parts: list[list[FileFacts]] = []
+def cut(items: Iterable[T], limit: int, size_of: Callable[[T], int]) -> list[list[T]]:
+    """Cut items, in order, into parts of limited size, at least one item each."""
+    parts: list[list[T]] = []
     size = 0
-    for file in files:
-        if not parts or size + file.bytes > max_bytes:
+    for item in items:
+        if not parts or size + size_of(item) > limit:
             parts.append([])
             size = 0
-        parts[-1].append(file)
-        size += file.bytes
+        parts[-1].append(item)
+        size += size_of(item)
     return parts
+
+
+def cut_files(files: Sequence[FileFacts], max_bytes: int) -> list[list[FileFacts]]:
+    """Cut files into parts of limited bytes, at least one file each."""
+    return cut(files, max_bytes, lambda file: file.bytes)

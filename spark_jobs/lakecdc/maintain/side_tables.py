@@ -7,17 +7,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import LakecdcError, SpecError, UnsupportedError
 from lakecdc.contract.expiring import CleanSideTablesOptions
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.scratch import HeadMovedError
-from lakecdc.iceberg.table import IcebergTable, carrier_of, count_rows, delete_rows, exists, open_if_there
+from lakecdc.iceberg.table import (
+    IcebergTable,
+    carrier_of,
+    count_rows,
+    delete_rows,
+    exists,
+    open_if_there,
+    source_position,
+)
 from lakecdc.ingest.api import (
     Parking,
     chapter_links,
@@ -28,16 +37,13 @@ from lakecdc.ingest.api import (
     replaced_chapters,
     settled_rounds,
 )
+from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.metadata.policy import permitted
-from lakecdc.metadata.positions import Carrier, Position, current_position, decode, idle_position
+from lakecdc.metadata.positions import Position, decode, idle_position
 from lakecdc.runtime import failpoints
 from lakecdc.sql import literal, quoted_column
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import Snapshot
 
 JOB = "clean_side_tables"
 _ATTEMPTS = 4
@@ -47,9 +53,7 @@ _ATTEMPTS = 4
 class Cleaning:
     """Cleanup of the tables beside one target.
 
-    :param target: the table that is fed.
     :param tables: all targets of the run.
-    :param counts: for the report.
     :param kept_because: reasons that rows stay, by kind.
     :param removed: number of rows removed, or to remove in a dry run.
     """
@@ -60,16 +64,6 @@ class Cleaning:
     counts: dict[str, Any] = field(default_factory=dict)
     kept_because: dict[str, str] = field(default_factory=dict)
     removed: int = 0
-
-    @property
-    def carrier(self) -> Carrier | None:
-        """Return the newest snapshot of the target with a position."""
-        return carrier_of(self.target.ancestors())
-
-    @property
-    def position(self) -> Position | None:
-        """Return the target's position in its source."""
-        return current_position(self.carrier, self.target.properties)
 
     def positions_before(self) -> list[Position]:
         """Return the positions of all snapshots that the target can be rolled back to."""
@@ -88,11 +82,7 @@ class Cleaning:
         return table
 
     def record(self, kind: str, before: int, removed: int, because: str, how: str = "removed") -> None:
-        """Record the numbers of a kind of row.
-
-        :param because: why the rest stays.
-        :param how: name of the removal in the report.
-        """
+        """Record the numbers of a kind of row, and why the rest stays."""
         self.counts |= {f"{kind}_before": before, f"{kind}_{how}": removed, f"{kind}_after": before - removed}
         self.removed += removed
         if before > removed:
@@ -109,26 +99,24 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, CleanSideTablesOptions)
     if names.is_side_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
-    _refuse_unseen(options, table.name)
-    _refuse_existing(table, options)
+    _refuse_options(table, options)
     started, head = time.monotonic(), table.refresh().head()
-    at = str(head.id) if head else None
     cleaning, error = Cleaning(table, spec.tables, options), None
     try:
         for clean in _KINDS:
             clean(cleaning)
     except LakecdcError as stopped:
         error = stopped
-    metrics = cleaning.counts | {"seconds": round(time.monotonic() - started, 3)}
+    metrics = cleaning.counts | {"seconds": seconds_since(started)}
     if cleaning.kept_because:
         metrics["kept_because"] = cleaning.kept_because
-    facts: dict[str, Any] = {"snapshot_before": at, "snapshot_after": at, "metrics": metrics}
+    facts = ends(head, head) | {"metrics": metrics}
     if error:
         # earlier removals are done
         return TableReport.failure(table.name, error, **facts)
     if cleaning.removed and not options.dry_run:
         return TableReport(table.name, "done", **facts)
-    reason = "dry run: nothing was changed" if options.dry_run else "nothing beside it can go"
+    reason = DRY_RUN if options.dry_run else "nothing beside it can go"
     return TableReport(table.name, "nothing", reason, **facts)
 
 
@@ -143,7 +131,7 @@ def _parked_rounds(cleaning: Cleaning) -> None:
     parked = by_table.get(name, [])
     if not parked:
         return
-    done = settled_rounds(parked, cleaning.position)
+    done = settled_rounds(parked, source_position(cleaning.target))
     failpoints.reach("before_side_table_delete")
     if done and not cleaning.options.dry_run:
         place.remove(name, done)
@@ -169,11 +157,7 @@ def _clean_own(
     settled: Callable[[IcebergTable], tuple[str, dict[str, Any]] | None],
     because: str,
 ) -> None:
-    """Remove rows of a table that only this target uses; retry if ingestion adds some meanwhile.
-
-    :param settled: returns the unneeded rows, as for :func:`count_rows`; None if they are not known.
-    :param because: why the rest stays.
-    """
+    """Remove the settled rows of a table that only this target uses; retry if ingestion adds some meanwhile."""
     table = cleaning.beside(cleaning.target.name + suffix)
     for attempt in range(_ATTEMPTS):
         base = table.refresh().head() if table else None
@@ -183,7 +167,11 @@ def _clean_own(
         count = count_rows(table, *condition) if condition else 0
         if condition and count and not cleaning.options.dry_run:
             try:
-                _delete_as_of(table, base, *condition)
+                with scratch.branch(table, base) as branch:
+                    where, values = condition
+                    table.spark.sql(f"DELETE FROM {scratch.sql_name(table, branch)} WHERE {where}", values)
+                    failpoints.reach("before_side_table_delete")
+                    scratch.publish(table, branch, base, PositionFence(None), {names.JOB: JOB})
             except HeadMovedError:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -197,7 +185,7 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
     """Return the order key below which no event can arrive any more; None if it is not known."""
     target, options = cleaning.target, cleaning.options
     before = cleaning.positions_before()
-    bounds = [oldest_order_to_come(cleaning.position, before)]
+    bounds = [oldest_order_to_come(source_position(target), before)]
     # messages may be in the named quarantine table or in the default one of before
     for name in {quarantine_of(target.name, options.quarantine_table), quarantine_of(target.name)}:
         if (table := cleaning.beside(name)) is not None:
@@ -206,29 +194,14 @@ def _oldest_to_come(cleaning: Cleaning) -> str | None:
     return min(known) if len(known) == len(bounds) else None
 
 
-def _delete_as_of(table: IcebergTable, base: Snapshot, where: str, values: dict[str, Any]) -> None:
-    """Delete rows of a snapshot, unless another one was committed since.
-
-    :raises HeadMovedError: another one was.
-    """
-    with scratch.branch(table, base) as branch:
-        name = scratch.sql_name(table, branch)
-        table.spark.sql(f"DELETE FROM {name} WHERE {where}", values)
-        failpoints.reach("before_side_table_delete")
-        scratch.publish(table, branch, base, PositionFence(None), {names.JOB: JOB})
-
-
 def _files_read(cleaning: Cleaning) -> None:
-    """Remove records of read files from chains that ingestion has replaced because their files are gone.
-
-    All others stay: a file without a record is new.
-    """
+    """Remove records of read files from replaced chains; all others stay, since a file without a record is new."""
 
     def settled(table: IcebergTable) -> tuple[str, dict[str, Any]] | None:
         # later chapters are on no chain replaced by then
         chapters, positions = chapter_links(table), cleaning.positions_before()
         # an idle position does not stop a run that started before it
-        carrier, idle = cleaning.carrier, idle_position(cleaning.target.properties)
+        carrier, idle = carrier_of(cleaning.target.ancestors()), idle_position(cleaning.target.properties)
         try:
             gone = replaced_chapters(chapters, carrier.position if carrier else None, (*positions, idle))
         except KeyError:
@@ -261,10 +234,7 @@ def _quarantined(cleaning: Cleaning) -> None:
 
 
 def _of_missing_targets(cleaning: Cleaning) -> None:
-    """Remove rows of missing targets from shared tables, reported once with the first target that shares them.
-
-    Only a person can tell a dropped table from one that will be created once its messages can be read.
-    """
+    """Remove rows of missing targets from shared tables if forget_tables names them: others may yet be created."""
     target, options = cleaning.target, cleaning.options
     shared: list[tuple[str, str, Callable[[str], str]]] = [
         ("quarantined", "*", lambda name: quarantine_of(name, options.quarantine_table)),
@@ -302,7 +272,14 @@ def _is_there(beside: IcebergTable, name: str) -> bool:
         return True
 
 
-def _refuse_existing(table: IcebergTable, options: CleanSideTablesOptions) -> None:
+def _refuse_options(table: IcebergTable, options: CleanSideTablesOptions) -> None:
+    for dismissal in options.dismiss:
+        if dismissal.table == table.name and parse_moment(dismissal.seen_before, "seen_before") > datetime.now(UTC):
+            raise SpecError(
+                f"dismiss.seen_before {dismissal.seen_before} is in the future.",
+                table=table.name,
+                hint="Use a past time.",
+            )
     for name in options.forget_tables:
         if _is_there(table, name):
             raise SpecError(
@@ -312,19 +289,5 @@ def _refuse_existing(table: IcebergTable, options: CleanSideTablesOptions) -> No
             )
 
 
-def _refuse_unseen(options: CleanSideTablesOptions, table: str) -> None:
-    now = datetime.now(UTC)
-    for dismissal in options.dismiss:
-        if dismissal.table == table and parse_moment(dismissal.seen_before, "seen_before") > now:
-            raise SpecError(
-                f"dismiss.seen_before {dismissal.seen_before} is in the future.",
-                table=table,
-                hint="Use a past time.",
-            )
-
-
 # remembered deletes come before dismissals: a running replay may still apply what is dismissed
-_KINDS: tuple[Callable[[Cleaning], None], ...] = (
-    *(_parked_rounds, _remembered_deletes, _quarantined, _files_read),
-    _of_missing_targets,
-)
+_KINDS = (_parked_rounds, _remembered_deletes, _quarantined, _files_read, _of_missing_targets)

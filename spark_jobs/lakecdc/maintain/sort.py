@@ -6,10 +6,10 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import SortDataFilesOptions, check_curve
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.sort_order import (
     SortOrder,
@@ -19,17 +19,14 @@ from lakecdc.iceberg.sort_order import (
     record_sorted,
     sorted_snapshots,
 )
-from lakecdc.iceberg.table import MAIN
-from lakecdc.maintain.geometry import geometry
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
+from lakecdc.maintain.geometry import average_overlap, geometry
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, nothing, target_bytes
+from lakecdc.maintain.reports import nothing
+from lakecdc.maintain.rewrite import SUMMED, RewritePlan, execute, from_head, target_bytes
 from lakecdc.maintain.selection import apart, sort_units
 from lakecdc.metadata import names
-from lakecdc.metadata.file_facts import UNSORTED, Partitions, average_depth, in_order, keyed_rows
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.metadata.file_facts import UNSORTED, in_order
 
 JOB = "sort_data_files"
 # a pass that lowers the overlap by less than a tenth is not worth its writes
@@ -59,11 +56,7 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def _sort_order(table: IcebergTable, options: SortDataFilesOptions) -> SortOrder:
-    """Return the sort order of the options, completed from the table.
-
-    :raises InputError: a column does not exist.
-    :raises SpecError: a curve does not fit the columns.
-    """
+    """Return the sort order of the options, completed from the table."""
     if options.columns:
         return column_order(table, options.columns, options.curve or "linear")
     order = clustering(table)
@@ -86,7 +79,7 @@ def _passes(table: IcebergTable, options: SortDataFilesOptions, order: SortOrder
         passes.append(report)
         if not report.metrics.get("commits"):
             return passes
-        after = _depth(measure(table, int(report.snapshot_after or 0), order), order)
+        after = average_overlap(measure(table, int(report.snapshot_after or 0), order), order)
         report.metrics["overlap_depth_after"] = after
         falls = after < _FALLS * report.metrics["overlap_depth_before"]
         if report.outcome != "done" or report.reason or not report.metrics["groups_cut"] or not falls:
@@ -101,7 +94,6 @@ def _reached(passes: Sequence[TableReport]) -> float | None:
 
 
 def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
-    """Merge the reports of several passes."""
     first, last = passes[0], passes[-1]
     worked = [p for p in passes if p.metrics.get("commits")]
     if not worked:
@@ -116,10 +108,7 @@ def _merge_reports(passes: Sequence[TableReport]) -> TableReport:
 def _sort(
     table: IcebergTable, options: SortDataFilesOptions, order: SortOrder, again: bool, start: Snapshot
 ) -> TableReport:
-    """Plan and execute one pass.
-
-    :param again: whether it continues an earlier pass.
-    """
+    """Plan and execute one pass, which may continue an earlier one."""
     target = target_bytes(table, options, start)
     partitions, left = apart(measure(table, start.id, order), specs_by_dropped_columns(table))
     units, counts = sort_units(partitions, options, target, sorted_snapshots(table, order), geometry(order))
@@ -131,8 +120,3 @@ def _sort(
     summary = {names.SORTED_BY: order.describe()}
     plan = RewritePlan(JOB, start, units, order, target, reason, counts, summary, branch=options.branch)
     return execute(table, plan, options)
-
-
-def _depth(partitions: Partitions, order: SortOrder) -> float:
-    depths = [(geometry(order).depth(f), keyed_rows(f)) for f in partitions.values()]
-    return average_depth(depths)

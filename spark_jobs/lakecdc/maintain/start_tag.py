@@ -6,19 +6,15 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.lease import LeaseHeldError, await_free, give_back, keep_renewed, new_lease, put
-from lakecdc.iceberg.refs import read_refs, ref_age_ms
+from lakecdc.iceberg.refs import Ref, read_refs, ref_age_ms
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.metadata.lease import Lease
 from lakecdc.metadata.names import JOB_TAG_PREFIX
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.refs import Ref
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.metadata.lease import Lease
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +32,6 @@ def start_tag(
     the history since its start. Stale tags of dead jobs are removed first.
 
     :param snapshot: read by the job; the tag protects its files, not the snapshots between it and the head.
-    :param job: name of the job, part of the tag's name.
     :param max_age_seconds: lifetime of the tag if the job does not remove it.
     :param leased: whether such jobs exclude each other. A lease that this run already holds is reused.
     :return: the tag's name.
@@ -62,7 +57,6 @@ def start_tag(
 def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: int) -> Iterator[int]:
     """Reserve a number that no other run has inside the context, because two runs cannot create the same tag.
 
-    :param snapshot: read by the run; see :func:`start_tag`.
     :param series: of the numbers, part of the tag's name.
     :param above: the number is higher than this and than those of all runs of the series.
     """
@@ -84,10 +78,7 @@ def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: in
 
 
 def remove_stale_tags(table: IcebergTable) -> list[str]:
-    """Remove the tags of jobs that died without removing them.
-
-    :return: the names of the removed tags.
-    """
+    """Remove the tags of jobs that died without removing them, and return their names."""
     refs = read_refs(table.refresh())
     stale = stale_tags(refs, table.snapshot)
     for tag in stale:
@@ -96,10 +87,7 @@ def remove_stale_tags(table: IcebergTable) -> list[str]:
 
 
 def stale_tags(refs: Mapping[str, Ref], snapshot_of: Callable[[int], Snapshot | None]) -> list[str]:
-    """Return the names of the tags of jobs that died without removing them.
-
-    :param snapshot_of: returns the snapshot of an id, if it exists.
-    """
+    """Return the names of the tags of jobs that died without removing them."""
     return [tag for tag, ref in job_tags(refs).items() if ref.is_over(snapshot_of(ref.snapshot_id))]
 
 

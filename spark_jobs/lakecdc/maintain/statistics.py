@@ -6,25 +6,23 @@ import itertools
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import ComputeStatisticsOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.definition import current_spec_id, unpartitioned_specs
 from lakecdc.iceberg.sort_order import clustering
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.iceberg.table_statistics import (
     column_statistics,
     compute_columns,
     compute_partitions,
     partition_statistics,
 )
-from lakecdc.maintain.rewrite import from_head, nothing
+from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
+from lakecdc.maintain.rewrite import from_head
 from lakecdc.maintain.start_tag import start_tag
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 JOB = "compute_statistics"
 _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
@@ -52,18 +50,16 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
     if not stale:
         return nothing(table, f"no more than {limit:.0f} rows have changed since", head, **metrics)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", head, **metrics)
+        return dry_run(table, head, **metrics)
     started = time.monotonic()
     with start_tag(table, head, JOB, leased=False):
         if "columns" in stale:
             compute_columns(table, head.id, columns)
         if "partitions" in stale:
             compute_partitions(table, head.id)
-    metrics |= {
-        "distinct_values": column_statistics(table).get(head.id, {}),
-        "seconds": round(time.monotonic() - started, 3),
-    }
-    return TableReport(table.name, "done", snapshot_before=str(head.id), snapshot_after=str(head.id), metrics=metrics)
+    distinct = column_statistics(table).get(head.id, {})
+    metrics |= {"distinct_values": distinct, "seconds": seconds_since(started)}
+    return TableReport(table.name, "done", **ends(head, head), metrics=metrics)
 
 
 def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
@@ -72,7 +68,6 @@ def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
     Snapshots that only rewrite the same rows do not count.
 
     :param ancestors: of the head, newest first.
-    :param known: snapshots with statistics.
     """
     known_ids, listing = set(known), list(ancestors)
     if not any(s.id in known_ids for s in listing):

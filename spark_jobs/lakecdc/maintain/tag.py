@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.expiring import RefChange, TagSnapshotsOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.refs import Ref, change_refs, moments, named_snapshot, read_refs, ref_age_ms
-from lakecdc.maintain.rewrite import nothing
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.reports import dry_run, empty, ends, nothing
 from lakecdc.metadata.periodic_tags import AS_WANTED, periodic_tags
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -28,7 +25,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, TagSnapshotsOptions)
     ancestors = list(table.refresh().ancestors())
     if not ancestors:
-        return nothing(table, "the table has no snapshot")
+        return empty(table)
     refs, now = read_refs(table), datetime.now(UTC)
     refs_after: dict[str, Ref | None] = {
         tag: None if snapshot is None else Ref(snapshot, "tag")
@@ -47,11 +44,9 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     if not refs_after:
         return nothing(table, AS_WANTED, ancestors[0], **metrics)
     if options.dry_run:
-        return nothing(table, "dry run: nothing was changed", ancestors[0], **metrics)
+        return dry_run(table, ancestors[0], **metrics)
     change_refs(table, refs_after, forward)
-    head = table.head()
-    after = str(head.id) if head else None
-    return TableReport(table.name, "done", snapshot_before=str(ancestors[0].id), snapshot_after=after, metrics=metrics)
+    return TableReport(table.name, "done", **ends(ancestors[0], table.head()), metrics=metrics)
 
 
 def _resulting_ref(

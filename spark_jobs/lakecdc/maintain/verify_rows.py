@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import VerifiedOptions
 from lakecdc.iceberg.rewrite_tasks import INHERITED_LINEAGE
 from lakecdc.sql import exact_json, holds, quoted_column
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
-
 #: a sample hashes the first column and every eighth one
 _SAMPLE_STEP = 8
-_LINEAGE = ("_row_id", "_last_updated_sequence_number")
+LINEAGE = ("_row_id", "_last_updated_sequence_number")
 # xxhash64 in three pieces whose sums fit into 64 bits for any number of rows in a commit
 _PIECES = ("shiftright({0}, 42)", "shiftright({0}, 21) & 2097151", "{0} & 2097151")
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Order-independent hash of a set of rows.
-
-    :param rows: number of rows.
-    :param sums: sums of three pieces of each row's 64-bit hash.
-    """
+    """Order-independent hash of a set of rows: their number, and sums of three pieces of each row's 64-bit hash."""
 
     rows: int
     sums: tuple[int, ...]
@@ -43,7 +39,6 @@ class Proof:
 
     :param columns: the hashed columns; empty if only the number of rows is compared.
     :param states: its description in the report.
-    :param keep_failed: whether the files stay if they differ.
     """
 
     columns: tuple[str, ...]
@@ -52,8 +47,6 @@ class Proof:
 
     def measures(self) -> list[Column]:
         """Return the aggregates of a :class:`Fingerprint`, for a pass over rows with these columns."""
-        from pyspark.sql import functions as F
-
         aggregates = [F.count(F.lit(1)).alias("rows")]
         if self.columns:
             for number, piece in enumerate(_PIECES):
@@ -62,8 +55,6 @@ class Proof:
 
     def hashed(self, rows: DataFrame) -> DataFrame:
         """Add the hash of each row as ``_lakecdc_hash``."""
-        from pyspark.sql import functions as F
-
         if not self.columns:
             return rows
         # xxhash64 skips nulls, so their places are hashed too: (null, 1) is not (1, null)
@@ -72,10 +63,7 @@ class Proof:
 
 
 def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
-    """Choose the proof for the options.
-
-    :param columns: all columns that are read and written.
-    """
+    """Choose the proof for the options, over all columns that are read and written or some of them."""
     if options.verify in ("auto", "full"):
         return Proof(tuple(columns), "all rows, all columns", options.keep_failed_files)
     if options.verify == "sample":
@@ -86,19 +74,13 @@ def proof(options: VerifiedOptions, columns: Sequence[str]) -> Proof:
 
 
 def fingerprint(values: Any) -> Fingerprint:
-    """Build a fingerprint from measured values.
-
-    :param values: mapping or row of the aggregates of :meth:`Proof.measures`.
-    """
+    """Build a fingerprint from a mapping or row of the aggregates of :meth:`Proof.measures`."""
     sums = values if isinstance(values, dict) else values.asDict()
     return Fingerprint(int(sums["rows"]), tuple(int(sums.get(f"sum{n}") or 0) for n in range(len(_PIECES))))
 
 
 def read_back(rows: DataFrame, proof: Proof) -> Fingerprint:
-    """Compute the fingerprint of files in a separate pass.
-
-    :param rows: the files as a reader returns them.
-    """
+    """Compute the fingerprint of files in a separate pass."""
     measured = proof.hashed(_without_inherited_lineage(rows)).agg(*proof.measures())
     return fingerprint(measured.collect()[0])
 
@@ -120,16 +102,12 @@ def check(table: str, expected: Fingerprint, actual: Fingerprint) -> None:
 
 
 def _hashable(schema: StructType, column: str) -> Column:
-    from pyspark.sql import functions as F
-
     value = F.col(quoted_column(column))
     return exact_json(value) if holds(schema[column].dataType, "variant") else value
 
 
 def _without_inherited_lineage(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    for column in _LINEAGE:
+    for column in LINEAGE:
         if column in rows.columns:
             rows = rows.withColumn(column, F.when(F.col(column) < INHERITED_LINEAGE, F.col(column)))
     return rows

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc import changes
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg.definition import source_types
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.api import Batch, Column, Rows, SourceFacts
-from lakecdc.moments.stretch import UNTIMED, micros, untimed
+from lakecdc.moments.stretch import UNTIMED, Stretch, micros, untimed
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.moments.stretch import Stretch
 
 
 def batch_of(stretch: Stretch) -> tuple[Batch, int]:
@@ -58,11 +53,7 @@ def _batch(stretch: Stretch, events: DataFrame) -> Batch:
 
 
 def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ...]) -> DataFrame:
-    """Convert rows of a history table to a change frame, without TRUNCATEs.
-
-    :param table: the table of this history.
-    :param columns: of the table; null where the history table does not have them.
-    """
+    """Convert rows of a table's history table to a change frame, without TRUNCATEs; missing columns are null."""
     named = {c.name: c for c in columns}
     key = [named[name] for name in table.identifier_columns]
     kind = f"struct<{', '.join(f'{quoted_column(c.name)}: {c.type}' for c in key)}>"
@@ -93,12 +84,7 @@ def emptying(events: DataFrame, last: str | None) -> DataFrame:
 
 
 def touched_keys(everything: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the keys of some events, and those that their rows came from or moved to.
-
-    :param everything: all events, see :func:`changes_of`.
-    :param new: the events.
-    :return: the column ``touched``.
-    """
+    """Return the keys of some events, and those that their rows came from or moved to, as the column ``touched``."""
     touched = new.select(F.col("key").alias("touched")).distinct().localCheckpoint()
     moves = everything.where("old_key IS NOT NULL").select("key", "old_key").distinct().localCheckpoint()
     count = touched.count()

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.past import RestoreMomentOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
+from lakecdc.ingest.api import Batch
+from lakecdc.maintain.reports import DRY_RUN, ends
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
 from lakecdc.moments.restored import Shown, note_of, restore, restored_before, rows_of
 from lakecdc.moments.stretch import Stretch, stretch_to
 from lakecdc.moments.table import MomentTable
 from lakecdc.runtime.run import each_table, failure
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.api import Batch
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
@@ -55,13 +54,7 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table's part in a restored moment.
-
-    :param batch: the events missing from the base.
-    :param events: their number.
-    :param into: the table to write to; None for a branch.
-    :param before: the note of the moment already there; None if there is none.
-    """
+    """A table's part in a restored moment: the events missing from the base, and the moment already there."""
 
     stretch: Stretch
     batch: Batch
@@ -80,10 +73,9 @@ def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, sp
         **({"into": plan.into.name} if plan.into else {"branch": shown.branch, "tag": shown.tag}),
     }
     # main stays as it is
-    at = str(head.id) if head else None
-    report = TableReport(table.name, "nothing", snapshot_before=at, snapshot_after=at, metrics=metrics)
+    report = TableReport(table.name, "nothing", **ends(head, head), metrics=metrics)
     if spec.options.dry_run:
-        return replace(report, reason="dry run: nothing was changed")
+        return replace(report, reason=DRY_RUN)
     if plan.before == note:
         return replace(report, reason="the moment has been restored already")
     if plan.into is None:

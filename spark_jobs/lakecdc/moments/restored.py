@@ -6,16 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.refs import Ref, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
-from lakecdc.iceberg.table import Branch, carrier_of
+from lakecdc.iceberg.table import Branch, IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import (
     Batch,
     PastBranch,
@@ -26,26 +30,18 @@ from lakecdc.ingest.api import (
     table_columns,
 )
 from lakecdc.metadata import names
-from lakecdc.moments.stretch import micros
+from lakecdc.metadata.names import quarantine_of
+from lakecdc.moments.events import batch_of
+from lakecdc.moments.stretch import Stretch, micros, stretch_to
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import Snapshot
-    from lakecdc.moments.stretch import Stretch
 
 JOB = "restore_moment"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Branch that shows a moment.
-
-    :param branch: its name.
-    :param keep_for: seconds to keep it.
-    """
+    """Branch that shows a moment for some seconds."""
 
     branch: str
     keep_for: float
@@ -57,11 +53,9 @@ class Shown:
 
 
 def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot:
-    """Create branch and tag.
+    """Create branch and tag, and return their snapshot.
 
     :param batch: the events missing from the base.
-    :param note: describes the moment in the summary.
-    :return: the snapshot of both.
     :raises InputError: an event omits a value that is recorded nowhere.
     :raises ConflictError: expiry removed the base meanwhile.
     """
@@ -90,7 +84,6 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
 def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     """Read the rows of the moment with the table's columns; valid inside the context.
 
-    :param batch: the events missing from the base.
     :raises InputError: an event omits a value that is recorded nowhere.
     """
     batch = clean_for_table(stretch.table, batch)
@@ -130,10 +123,7 @@ def restored_before(stretch: Stretch, shown: Shown) -> str | None:
 
 
 def note_of(stretch: Stretch, events: int) -> str:
-    """Describe a restored moment for the summary, equally for equal rows.
-
-    :param events: number of events missing from the base.
-    """
+    """Describe a restored moment for the summary, equally for equal rows."""
     facts = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
     return json.dumps(facts, sort_keys=True)
 
@@ -166,3 +156,33 @@ def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Show
     carrier = carrier_of(table.ancestors_of(stretch.base))
     fence = PositionFence(carrier.text if carrier else None)
     return commit_to_branch(table, changes, fence, name, show, shown.branch)
+
+
+def read(
+    spark: SparkSession, table: str, *, moment: str | datetime, history_table: str, quarantine_table: str | None = None
+) -> DataFrame:
+    """Read a table as its source had it at a moment.
+
+    A temporary branch protects what is read from expiry; nothing else is written.
+
+    :param table: catalog, namespace and name, such as ``lake.shop.orders``.
+    :param moment: at the source, with a time zone; includes what the source had committed by then.
+    :param history_table: of the table, in the same catalog, such as ``lake.shop.orders_history``.
+    :param quarantine_table: namespace and name, if ingestion uses one.
+    :return: the table's current columns, checkpointed by Spark.
+    :raises InputError: the moment cannot be restored with certainty; the message says why.
+    """
+    catalog, _, name = table.partition(".")
+    of_history, _, history = history_table.partition(".")
+    if of_history != catalog:
+        raise InputError(
+            f"The history table {history_table} is not in the table's catalog.",
+            table=name,
+            hint=f"Name it with its catalog, as {catalog}.namespace.name.",
+        )
+    text = moment.isoformat() if isinstance(moment, datetime) else moment
+    at = parse_moment(text, "moment").astimezone(UTC)
+    stretch = stretch_to(IcebergTable(spark, catalog, name), history, at, quarantine_of(name, quarantine_table))
+    batch, _ = batch_of(stretch)
+    with rows_of(stretch, batch) as rows:
+        return rows.localCheckpoint()

@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
-from lakecdc.iceberg.table import carrier_of, count_rows
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, count_rows
 from lakecdc.ingest.api import Parking, open_quarantine, settled_rounds, unread_partitions
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position, read_side_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-
 _LOST = "The events of that time are not known."
+_LATER = "Restore a later moment, or read one of these snapshots."
+_AROUND = "Restore a moment from before or after that, or read one of these snapshots."
 #: SQL of an event without a source time; Debezium writes 0 for that
 UNTIMED = f"({TIME_COLUMN} IS NULL OR {TIME_COLUMN} = timestamp_micros(0))"
 
@@ -37,9 +36,7 @@ class Stretch:
 
     :param moment: in UTC.
     :param base: the newest snapshot without an event from after the moment.
-    :param position: its position.
-    :param since: the snapshot of the history table with the events of ``base``.
-    :param until: the newest one.
+    :param since: the snapshot of the history table with the events of ``base``; ``until`` is the newest one.
     :param truncated: order key of the last TRUNCATE that emptied the table; None if there was none.
     """
 
@@ -54,10 +51,8 @@ class Stretch:
 
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
-    """Check a moment of a table; write nothing.
+    """Check a moment of a table, in UTC; write nothing.
 
-    :param history_name: of its history table; None if it has none.
-    :param moment: at the source, in UTC.
     :param quarantine: name of the table's quarantine.
     :raises InputError: the moment cannot be restored with certainty; the message says why.
     """
@@ -87,16 +82,11 @@ def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, 
 
 def micros(moment: datetime) -> Column:
     """Convert a moment to a Spark value."""
-    from pyspark.sql import functions as F
-
     return F.timestamp_micros(F.lit(_micros(moment)))
 
 
 class _Past:
-    """Snapshots of a table and its history table since the last one without events from after a moment.
-
-    :ivar base: see :class:`Stretch`, as are ``position`` and ``since``.
-    """
+    """Snapshots of a table and its history table since the last one without events from after a moment."""
 
     def __init__(self, table: IcebergTable, history: IcebergTable, moment: datetime) -> None:
         self._table, self._history, self._moment, self._untimed = table, history.refresh(), moment, 0
@@ -109,10 +99,7 @@ class _Past:
         else:
             if self._untimed:
                 raise untimed(table, history, moment, self._untimed)
-            raise self._refusal(
-                "The table begins later, or its earlier snapshots have expired.",
-                "Restore a later moment, or read one of these snapshots.",
-            )
+            raise self._refusal("The table begins later, or its earlier snapshots have expired.", _LATER)
         self.since, self._carrier = state, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
         unchanged = [snapshot]
@@ -128,8 +115,7 @@ class _Past:
         state = state_beside(self._history, self._table, list(self._table.ancestors_of(snapshot)))
         if state is None:
             raise self._refusal(
-                f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.",
-                "Restore a later moment, or read one of these snapshots.",
+                f"The history table {self._history.name} does not go back to snapshot {snapshot.id}.", _LATER
             )
         return None if self._is_too_new(state) else state
 
@@ -143,10 +129,6 @@ class _Past:
         return bool(self._untimed) or not later.isEmpty()
 
     def check(self) -> None:
-        """Refuse anything that may hide an event from before the moment.
-
-        :raises InputError: names it.
-        """
         # up to the batch that read past the moment; later batches matter only for late events
         passed = next((n for n, each in enumerate(self._later, 1) if _is_past(each, self._moment)), len(self._later))
         stretch = self._later[:passed]
@@ -157,49 +139,35 @@ class _Past:
         if any(each in stretch for each in loads):
             raise self._refusal(
                 f"It was fully reloaded after {self.position.read_through}, up to which its source is known. {_LOST}",
-                "Restore a moment from before or after that, or read one of these snapshots.",
+                _AROUND,
             )
         floor = read_floor(self._history.properties, self._history.name)
         if floor is not None and floor.below > _read_through(self.position):
             raise self._refusal(
                 f"Events from before {floor.below.isoformat()} have been removed from the history table "
                 f"{self._history.name}. {_LOST}",
-                "Restore a later moment, or read one of these snapshots.",
+                _LATER,
             )
 
     def _refuse_position(self, position: Position) -> None:
         if position.read_through is None or "loaded" in position.offsets:
             raise self._refusal(
-                "A full load was not complete then, and it had read rows newer than its log position.",
-                "Restore a later moment, or read one of these snapshots.",
+                "A full load was not complete then, and it had read rows newer than its log position.", _LATER
             )
         if _source(position) != _source(self.position):
-            raise self._refusal(
-                f"Another source has fed it since {self.position.read_through}. {_LOST}",
-                "Restore a moment from before or after that, or read one of these snapshots.",
-            )
+            raise self._refusal(f"Another source has fed it since {self.position.read_through}. {_LOST}", _AROUND)
 
     def _refuse_foreign(self, stretch: Sequence[Snapshot]) -> None:
-        """Refuse commits by other writers.
-
-        :param stretch: oldest first.
-        """
         own_down_to = None
         for snapshot in reversed(stretch):
             if str(snapshot.id) == own_down_to:
                 own_down_to = None
             own_down_to = snapshot.summary.get(names.BRANCHED_FROM, own_down_to)
             if own_down_to is None and not _is_ours(snapshot):
-                raise self._refusal(
-                    f"Another writer than ingestion modified it in snapshot {snapshot.id}.",
-                    "Restore a moment from before or after that, or read one of these snapshots.",
-                )
+                raise self._refusal(f"Another writer than ingestion modified it in snapshot {snapshot.id}.", _AROUND)
 
     def _loads(self) -> list[Snapshot]:
-        """Return the snapshots since the base that the history table records as full loads of all rows.
-
-        :raises InputError: the history table lacks a batch, or has rows of other writers.
-        """
+        """Return the snapshots since the base that the history table records as full loads of all rows."""
         notes = self._notes()
         loads: list[Snapshot] = []
         before = self._carrier
@@ -252,14 +220,12 @@ def _refusal(table: IcebergTable, moment: datetime, what: str, hint: str) -> Inp
 
 
 def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *, is_quiet: bool) -> None:
-    """Refuse a moment unless every partition of the source is known to have been read past it.
-
-    :param is_quiet: the last run found nothing new in any partition.
-    """
+    """Refuse a moment unless every partition of the source is known to have been read past it."""
     text, hint = moment.isoformat(), "Let ingestion go on beyond the moment, then run again."
     if position.read_through is None or _read_through(position) <= moment:
         through = position.read_through or "no moment yet"
-        parked = _parked(table, position)
+        rounds = Parking(table.spark, table.catalog).load([table.name])[0].get(table.name, [])
+        parked = len(rounds) - len(settled_rounds(rounds, position))
         raise InputError(
             f"Its source has been read only through {through}, not past {text}"
             f"{f', and {parked} rounds of its log are parked' if parked else ''}.",
@@ -277,22 +243,11 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
         )
 
 
-def _parked(table: IcebergTable, position: Position) -> int:
-    """Count the rounds of its source's log that the table has not applied yet."""
-    parked, _ = Parking(table.spark, table.catalog).load([table.name])
-    rounds = parked.get(table.name, [])
-    return len(rounds) - len(settled_rounds(rounds, position))
-
-
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
-    table_of_messages = open_quarantine(table.spark, table.catalog, name)
+    messages = open_quarantine(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
-    count = (
-        count_rows(table_of_messages, where, {"target": table.name, "moment": _micros(moment)})
-        if table_of_messages
-        else 0
-    )
-    if count:
+    values = {"target": table.name, "moment": _micros(moment)}
+    if messages and (count := count_rows(messages, where, values)):
         raise InputError(
             f"{count} of its quarantined messages may be from before {moment.isoformat()}.",
             table=table.name,
@@ -301,7 +256,6 @@ def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> Non
 
 
 def _nearest(table: IcebergTable, moment: datetime) -> str:
-    """Name the snapshots nearest to a moment."""
     before = after = None
     for snapshot in table.ancestors():
         position = _position(snapshot)
@@ -311,10 +265,8 @@ def _nearest(table: IcebergTable, moment: datetime) -> str:
             before = before or f"snapshot {snapshot.id}, read through {position.read_through}"
         else:
             after = f"snapshot {snapshot.id}, read through {position.read_through}"
-    near = [text for text in (before, after) if text]
-    return (
-        f"Nearest to it: {'; '.join(near)}." if near else "None of its snapshots records how far its source was read."
-    )
+    near = "; ".join(filter(None, (before, after)))
+    return f"Nearest to it: {near}." if near else "None of its snapshots records how far its source was read."
 
 
 def _position(snapshot: Snapshot) -> Position | None:
@@ -340,7 +292,6 @@ def _is_ours(snapshot: Snapshot) -> bool:
 
 
 def _adds_no_event(snapshot: Snapshot) -> bool:
-    """Check whether a snapshot has exactly the events of its parent."""
     return snapshot.is_maintenance and names.MOMENT not in snapshot.summary
 
 

@@ -2,43 +2,77 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import carrier_of, open_if_there
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there, source_position
 from lakecdc.ingest.api import Commit, Staged, cluster_rows, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
+from lakecdc.metadata.positions import Position
 from lakecdc.moments.restored import JOB
+from lakecdc.moments.stretch import Stretch
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import stage_frame
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.moments.stretch import Stretch
-
-
-class MomentTable:
-    """A table that contains a moment of another one.
+class DerivedTable:
+    """A table that a job derives from another one of its catalog; it may not exist yet.
 
     :param source: the other one.
-    :param name: ``namespace.name``; the table may not exist yet.
-    :raises InputError: a table with this name has other content.
     """
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         self._source, self.name = source, name
         self._table = open_if_there(source.spark, source.catalog, name)
         self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
-        written = _last_written(self._table) if self._table is not None else None
-        self.note = written.summary.get(names.MOMENT) if written else None
+        self._position = source_position(self._table) if self._table is not None else None
+
+    def prepared(self, definition: TableDefinition) -> IcebergTable:
+        """Return the table: a new one, or the present one with all columns."""
+        if self._table is None:
+            return create_table(self._source.spark, self._source.catalog, self.name, definition)
+        evolve(self._table, [(name, kind) for name, kind, _ in definition.columns])
+        return self._table.refresh()
+
+    def fence(self) -> PositionFence:
+        return PositionFence(self._carrier.text if self._carrier else None)
+
+    def publish(
+        self, table: IcebergTable, rows: DataFrame, position: Position, note: Mapping[str, str], replaces: bool = False
+    ) -> tuple[Snapshot, dict[str, int]]:
+        """Append rows, or replace all, in one commit; return its snapshot and numbers for the report.
+
+        :raises ConflictError: another run committed first.
+        """
+
+        def stage(staged: Staged) -> None:
+            staged.data_files += stage_frame(table, rows)
+
+        applied = publish(table, stage, Commit(position, self.fence(), replaces=replaces, note=note))
+        numbers = {"rows_written": applied.rows, "bytes_written": applied.bytes, "files_written": applied.data_files}
+        return applied.snapshot, numbers
+
+
+class MomentTable(DerivedTable):
+    """A table that contains a moment of another one.
+
+    :raises InputError: a table with this name has other content.
+    """
+
+    def __init__(self, source: IcebergTable, name: str) -> None:
+        super().__init__(source, name)
+        # a moment counts as maintenance on the branch that shows it
+        ancestors = self._table.ancestors() if self._table is not None else ()
+        written = (s for s in ancestors if names.MOMENT in s.summary or not s.is_maintenance)
+        self.note = next((each.summary.get(names.MOMENT) for each in written), None)
         if self._table is not None and not self._is_ours(self._table):
             raise InputError(
                 f"The table {name} already exists and does not contain a moment of this table.",
@@ -54,59 +88,22 @@ class MomentTable:
         return self.note is not None and fed_by == (SOURCE, self._source.uuid)
 
     def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
-        """Replace the rows with those of a moment.
+        """Replace the rows with those of a moment, described by a note in the summary; return numbers for the report.
 
-        :param note: describes the moment in the summary.
-        :return: numbers for the report.
         :raises ConflictError: another run committed first.
         """
-        table = self._prepared()
+        source, key = self._source, self._source.identifier_columns
+        definition = TableDefinition(
+            [(name, kind, name in key) for name, kind in spark_types(source).items()],
+            partition_by=partitioning(source),
+            properties={"format-version": str(source.format_version)},
+            identifier=key,
+        )
+        table = self.prepared(definition)
         there = {name: F.col(quoted_column(name)) for name in rows.columns}
-        key, spec_id = self._source.identifier_columns, current_spec_id(table)
-        ordered = cluster_rows(table, rows.select(*columns_of(table, there)), key, spec_id, 0, spread=True)
-
-        def stage(staged: Staged) -> None:
-            staged.data_files += stage_frame(table, ordered)
-
-        applied = publish(
-            table,
-            stage,
-            Commit(
-                position_of(self._source.name, self._source.uuid, stretch.base.id, stretch.moment.isoformat()),
-                PositionFence(self._carrier.text if self._carrier else None),
-                replaces=self._carrier is not None,
-                note={names.JOB: JOB, names.MOMENT: note},
-            ),
-        )
-        return {
-            "snapshot": str(applied.snapshot.id),
-            "rows_written": applied.rows,
-            "bytes_written": applied.bytes,
-            "files_written": applied.data_files,
-        }
-
-    def _prepared(self) -> IcebergTable:
-        """Return the table with the source's current columns."""
-        source, types = self._source, spark_types(self._source)
-        if self._table is not None:
-            evolve(self._table, [*types.items()])
-            return self._table
-        key = source.identifier_columns
-        return create_table(
-            source.spark,
-            source.catalog,
-            self.name,
-            TableDefinition(
-                [(name, kind, name in key) for name, kind in types.items()],
-                partition_by=partitioning(source),
-                properties={"format-version": str(source.format_version)},
-                identifier=key,
-            ),
-        )
-
-
-def _last_written(table: IcebergTable) -> Snapshot | None:
-    """Return the newest snapshot that is not maintenance."""
-    # a moment counts as maintenance on the branch that shows it
-    changes = (each for each in table.ancestors() if names.MOMENT in each.summary or not each.is_maintenance)
-    return next(changes, None)
+        selected = rows.select(*columns_of(table, there))
+        ordered = cluster_rows(table, selected, key, current_spec_id(table), 0, spread=True)
+        position = position_of(source.name, source.uuid, stretch.base.id, stretch.moment.isoformat())
+        entries = {names.JOB: JOB, names.MOMENT: note}
+        snapshot, numbers = self.publish(table, ordered, position, entries, replaces=self._carrier is not None)
+        return {"snapshot": str(snapshot.id), **numbers}

@@ -10,14 +10,9 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
 
-from lakecdc.iceberg.table import carrier_of
-from lakecdc.metadata.positions import current_position
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.reconcile.compare import Comparison, Difference, Differences
+from lakecdc.iceberg.table import IcebergTable, source_position
+from lakecdc.reconcile.compare import Comparison, Difference, Differences
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +36,7 @@ class Recheck:
 
 
 def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Recheck:
-    """Reread rows that differ until each is a mismatch, in flight, or the time is over.
-
-    :param first: result of the first comparison, a moment ago.
-    :param max_wait: seconds.
-    """
+    """Reread rows that just differed until each is a mismatch, in flight, or ``max_wait`` seconds are over."""
     table, source = comparison.pair.table, comparison.pair.source
     waiting, looks = dict(first.rows), 1
     mismatches: list[Difference] = []
@@ -69,15 +60,11 @@ def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
     """Wait until a table was fed past a moment of its source; return False if it is known not to be."""
     log.info("%s: waiting until it has been fed past %s", table.name, moment.isoformat())
     while True:
-        through = _read_through(table.refresh())
+        position = source_position(table.refresh())
+        through = datetime.fromisoformat(position.read_through) if position and position.read_through else None
         if through is not None and through >= moment:
             return True
         left = deadline - monotonic()
         if left <= 0:
             return through is None
         sleep(min(_POLL_SECONDS, left))
-
-
-def _read_through(table: IcebergTable) -> datetime | None:
-    position = current_position(carrier_of(table.ancestors()), table.properties)
-    return datetime.fromisoformat(position.read_through) if position and position.read_through else None

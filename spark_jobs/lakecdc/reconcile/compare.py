@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.exact_values import exact_value
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
+from lakecdc.reconcile.pair import Pair
+from lakecdc.reconcile.ranges import KeyRanges
 from lakecdc.sql import exact_json, holds, quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.reconcile.pair import Pair
-    from lakecdc.reconcile.ranges import KeyRanges
 
 #: ``missing`` from the table, ``unexpected`` in it, with ``different`` values, or more than once on one side
 Kind = Literal["missing", "unexpected", "different", "duplicate"]
@@ -37,7 +34,6 @@ class Difference:
     """A row that differs.
 
     :param key: hash of its key.
-    :param key_text: its key, JSON.
     :param number: of its key (see :class:`KeyRanges`); None if it is null.
     :param columns: those that differ, if the row exists once on both sides.
     :param source: hash of the source's values, 0 if it has none.
@@ -56,18 +52,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Result of comparing rows.
-
-    :param rows: those that differ, by the hash of their key; empty if they are too many.
-    :param counts: number of differing rows, by kind.
-    """
+    """Result of comparing rows, by the hash of their key; empty if they are too many, and only counted."""
 
     rows: Mapping[int, Difference] = field(default_factory=dict)
     counts: Mapping[Kind, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """Return the number of differing rows."""
         return sum(self.counts.values())
 
 
@@ -81,11 +72,7 @@ class Comparison:
     def digests(
         self, snapshot: int | None, places: Collection[int]
     ) -> tuple[dict[int, tuple[Fingerprint, Fingerprint]], int]:
-        """Hash some ranges of both sides at once, and count the source rows that cannot be read.
-
-        :param snapshot: of the table.
-        :param places: the ranges.
-        """
+        """Hash some ranges of both sides at once, and count the source rows that cannot be read."""
         condition, proof = self.ranges.some(sorted(places)), Proof(tuple(self.pair.types), "all columns")
         with self.pair.source_rows(condition) as (source, unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
@@ -98,27 +85,20 @@ class Comparison:
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
     def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
-        """Return the rows that differ in some ranges, without their columns.
-
-        :param most: rows; if more differ, they are only counted.
-        """
+        """Return the rows that differ in some ranges, without their columns; only count more than ``most``."""
         condition = self.ranges.some(sorted(places))
         with self.pair.source_rows(condition) as (source, _unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)
             return self._differing(rows, most=most)
 
     def differences_of(self, snapshot: int | None, known: Collection[Difference]) -> Differences:
-        """Return those of the known rows that still differ."""
         condition = self.ranges.keys([each.number for each in known])
         with self.pair.source_rows(condition) as (source, _unreadable):
             both = self._both(source, self.pair.table_rows(snapshot, condition))
             return self._differing(self.only(both, known, self._key()), columns=True)
 
     def only(self, rows: DataFrame, known: Collection[Difference], key: Sequence[Column]) -> DataFrame:
-        """Select the rows with the keys of known differences.
-
-        :param key: values of the key columns in ``rows``.
-        """
+        """Select the rows with the keys of known differences; ``key`` has the values of the key columns in ``rows``."""
         keys = local_relation(self.pair.table.spark, [(each.key,) for each in known], f"{_KEY} bigint")
         typed = [value.cast(self.pair.types[name]) for name, value in zip(self.pair.key, key, strict=True)]
         return rows.join(F.broadcast(keys), _key_hash(typed) == keys[_KEY], "left_semi")
@@ -130,7 +110,6 @@ class Comparison:
         )
 
     def _within(self, rows: DataFrame, places: Collection[int]) -> DataFrame:
-        """Select the rows in some ranges."""
         # a filter makes Spark compute each row's range twice, because it is pushed below the union
         return rows if len(places) == len(self.ranges) else rows.where(F.col(_RANGE).isin([*places]))
 
@@ -138,11 +117,7 @@ class Comparison:
         return [F.col(quoted_column(name)) for name in self.pair.key]
 
     def _differing(self, rows: DataFrame, *, most: int | None = None, columns: bool = False) -> Differences:
-        """Select the rows that differ.
-
-        :param most: rows; if more differ, they are only counted.
-        :param columns: also return their differing columns, for which all values are shuffled instead of hashes.
-        """
+        """Select the rows that differ; with ``columns`` all values are shuffled instead of hashes."""
         types, key = self.pair.types, [quoted_column(name) for name in self.pair.key]
         hashed = Proof(tuple(types), "all columns").hashed(_canonical(rows, types))
         compared = [name for name in types if name not in self.pair.key] if columns else []
@@ -202,7 +177,6 @@ def _values(columns: Sequence[str]) -> list[Column]:
 
 
 def _unequal(columns: Sequence[str]) -> Column:
-    """Return the names of the columns that differ."""
     if not columns:
         return F.lit(None).cast("array<string>")
     there, here = F.col(_ROW[_SOURCE]), F.col(_ROW[_TABLE])
@@ -212,11 +186,10 @@ def _unequal(columns: Sequence[str]) -> Column:
 
 def _canonical(rows: DataFrame, columns: Iterable[str]) -> DataFrame:
     """Give equal nested values one form: JSON, with map entries in order."""
-    nested = [name for name in columns if holds(rows.schema[name].dataType, *_NESTED)]
-    return rows.withColumns({name: _nested(rows, name) for name in nested}) if nested else rows
-
-
-def _nested(rows: DataFrame, name: str) -> Column:
-    value = F.col(quoted_column(name))
-    exact = exact_value(value, rows.schema[name].dataType)
-    return F.when(value.isNotNull(), exact_json(F.struct(exact.alias("value"))))
+    nested = {}
+    for name in columns:
+        if holds(rows.schema[name].dataType, *_NESTED):
+            value = F.col(quoted_column(name))
+            exact = exact_value(value, rows.schema[name].dataType)
+            nested[name] = F.when(value.isNotNull(), exact_json(F.struct(exact.alias("value"))))
+    return rows.withColumns(nested) if nested else rows

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.feeding import ReconcileOptions
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
 from lakecdc.ingest.api import Source, expand_targets, open_source
+from lakecdc.maintain.reports import ends
 from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences
 from lakecdc.reconcile.pair import pair
@@ -19,12 +24,6 @@ from lakecdc.reconcile.ranges import KeyRanges, cut
 from lakecdc.reconcile.repair import Repaired, repair
 from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 #: maximum number of rows in a report
 MAX_REPORTED = 100
@@ -103,8 +102,7 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     outcome, reason = _verdict(counts, metrics, too_many)
     if options.repair and options.dry_run and result.mismatches:
         reason += f"; a run without dry_run would reload {len(result.mismatches)} of them"
-    before = str(snapshot) if snapshot else None
-    report = TableReport(table.name, outcome, reason, snapshot_before=before, snapshot_after=before, metrics=metrics)
+    report = TableReport(table.name, outcome, reason, **ends(head, head), metrics=metrics)
     if loaded := repaired.loaded:
         report = replace(report, snapshot_after=loaded.snapshot_after)
         if loaded.failure_class:
@@ -114,7 +112,6 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
 
 
 def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: int) -> tuple[Any, str]:
-    """Return the outcome and its reason."""
     parts = [f"{counts[kind]} {kind}" for kind in KINDS if counts.get(kind)]
     if metrics["unreadable"]:
         parts.append(f"{metrics['unreadable']} that ingestion could not write")
@@ -141,7 +138,6 @@ def _verdict(counts: Mapping[Any, int], metrics: Mapping[str, Any], too_many: in
 
 
 def _by_range(rows: Sequence[Difference], ranges: KeyRanges, values: bool) -> list[dict[str, Any]]:
-    """Count the rows that differ, per range."""
     counts: dict[int, Counter[str]] = {}
     for each in rows:
         counts.setdefault(each.range, Counter())[each.kind] += 1

@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.api import Batch, KeyCondition, Rows, clean_for_table, key_number, own_columns
+from lakecdc.ingest.api import (
+    Batch,
+    KeyCondition,
+    Rows,
+    SourceTable,
+    clean_for_table,
+    key_number,
+    own_columns,
+)
 from lakecdc.metadata.positions import Position
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.api import SourceTable
 
 
 @dataclass(frozen=True)
 class Pair:
     """Both sides of a comparison.
 
-    :param key: the table's key columns.
     :param types: of the columns on both sides, key first: types that hold the values of both.
     :param alone: columns on one side only.
     """
@@ -59,11 +61,7 @@ class Pair:
         return replace(condition, column=self._at_source(condition.column)) if condition else None
 
     def table_rows(self, snapshot: int | None, condition: KeyCondition | None = None) -> DataFrame:
-        """Read the table's rows.
-
-        :param snapshot: None for a table without one.
-        :param condition: may be exceeded; None for all rows.
-        """
+        """Read the table's rows; a condition may be exceeded."""
         rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true")
         return rows.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
 
@@ -71,7 +69,7 @@ class Pair:
     def source_rows(self, condition: KeyCondition | None = None) -> Iterator[tuple[DataFrame, int]]:
         """Read the source's rows as ingestion would write them, and count those it could not; valid inside the context.
 
-        :param condition: with the table's column names; may be exceeded; None for all rows.
+        :param condition: with the table's column names; may be exceeded.
         """
         with self.source.rows(self.at_source(condition)) as read:
             batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))

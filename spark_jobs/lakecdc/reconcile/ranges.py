@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from lakecdc.ingest.api import KeyCondition, KeyRange, key_number, key_value_text
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # enough for 256 ranges of roughly equal size
 _SAMPLED_ROWS = 500_000
@@ -31,7 +29,6 @@ class KeyRanges:
     condition: KeyCondition | None
 
     def __len__(self) -> int:
-        """Return the number of ranges."""
         return len(self.bounds) + 1
 
     def range_of_row(self) -> str:
@@ -43,7 +40,7 @@ class KeyRanges:
             return str(low)
         middle = (low + high) // 2
         above, below = self._search(middle + 1, high), self._search(low, middle)
-        return f"IF({self.number} >= {_long(self.bounds[middle])}, {above}, {below})"
+        return f"IF({self.number} >= CAST('{self.bounds[middle]}' AS bigint), {above}, {below})"
 
     def ends(self, place: int) -> KeyRange:
         """Return the numbers at which a range begins and ends."""
@@ -57,10 +54,7 @@ class KeyRanges:
         return low, high
 
     def sample(self, share: float, seed: int) -> list[int]:
-        """Choose some of the ranges, at least one, in order.
-
-        :param seed: of the choice.
-        """
+        """Choose some of the ranges, at least one, in order."""
         count = max(1, round(len(self) * share))
         return sorted(random.Random(seed).sample(range(len(self)), count))
 
@@ -79,12 +73,10 @@ class KeyRanges:
 
 
 def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | None, most: int) -> KeyRanges:
-    """Cut the keys of a table into ranges of roughly equal size.
+    """Cut the keys of a table into at most ``most`` ranges of roughly equal size.
 
-    :param rows: of the table.
-    :param count: their approximate number; large tables are sampled.
+    :param count: approximate number of rows; large tables are sampled.
     :param column: its leading key column, if the source has it in the same order.
-    :param most: number of ranges.
     """
     number = key_number(column.column, column.kind) if column else None
     if number is None:
@@ -96,7 +88,3 @@ def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | 
     quantiles = rows.selectExpr(f"percentile_approx({number}, array({shares}))").first() if shares else None
     bounds = tuple(sorted({int(bound) for bound in (quantiles[0] if quantiles else None) or ()}))
     return KeyRanges(number, bounds, column)
-
-
-def _long(number: int) -> str:
-    return f"CAST('{number}' AS bigint)"

@@ -14,26 +14,21 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError, LakecdcError
 from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
+from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.ingest.api import LoadedTable, feed_tables
+from lakecdc.ingest.api import Batch, KeyCondition, LoadedTable, feed_tables
+from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from lakecdc.reconcile.again import Recheck, recheck
+from lakecdc.reconcile.compare import Comparison, Difference
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.report import TableReport
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.api import Batch, KeyCondition
-    from lakecdc.metadata.positions import Position
-    from lakecdc.reconcile.compare import Comparison, Difference
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +54,6 @@ class Repaired:
 def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
     """Reload the rows that differ, and recheck them.
 
-    :param before: result of the recheck before the repair.
     :raises ConflictError: ingestion runs for longer than ``max_wait``.
     """
     assert isinstance(spec.options, ReconcileOptions)
@@ -95,10 +89,7 @@ def _loaded(
 
 
 def _start_position(position: Position | None, recorded: Mapping[str, Position]) -> Position:
-    """Return the position of a table that can take single rows.
-
-    :param recorded: end positions of batches of an interrupted run.
-    """
+    """Return the position of a table that can take single rows."""
     if position is None:
         raise InputError(
             "Cannot reload single rows: the table does not record how far it was fed.",
@@ -122,7 +113,6 @@ class _Rows:
     _batches: list[Batch] = field(default_factory=list)
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Read the rows, or refuse the table."""
         table = self.comparison.pair.table.refresh()
         try:
             position = _start_position(positions[table.name], recorded)
@@ -132,7 +122,6 @@ class _Rows:
             self.refused = {table.name: error}
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Yield one round with all rows."""
         yield self._batches
 
     def _condition(self) -> KeyCondition | None:
@@ -149,10 +138,7 @@ class _Rows:
         return there.unionByName(gone.select(*values).localCheckpoint())
 
     def _keys_without_source(self, like: DataFrame) -> DataFrame:
-        """Return the table's keys that the source had in no read, with their order keys in the table.
-
-        :param like: has the keys in the source's types.
-        """
+        """Return the table's keys, in the types of ``like``, that the source had in no read, with their order keys."""
         pair, condition = self.comparison.pair, self._condition()
         columns, head = [F.col(quoted_column(name)) for name in pair.key], pair.table.head()
         rows = pair.table.read(head.id if head else None, where=condition.in_spark() if condition else "true")

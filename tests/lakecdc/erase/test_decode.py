@@ -13,8 +13,7 @@ import pytest
 from pyroaring import BitMap64
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.erase.decode import KeySearch, count_rows, search_avro
-from lakecdc.erase.decode_statistics import summarized_snapshots
+from lakecdc.erase.decode import KeySearch, count_rows, search_avro, summarized_snapshots
 from lakecdc.iceberg.puffin import PuffinBuilder
 
 BOUNDS = {"type": "map", "values": "bytes"}

@@ -36,7 +36,7 @@ from lakecdc.maintain.expire import expire_snapshots
 from lakecdc.maintain.expire_partitions import expire_partitions
 from lakecdc.maintain.manifests import rewrite_manifests
 from lakecdc.maintain.measure import measure
-from lakecdc.maintain.moving import one_bucket
+from lakecdc.maintain.older_specs import one_bucket
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.orphans.locations import FOLDER
 from lakecdc.maintain.rebucket import rebucket

@@ -13,8 +13,7 @@ from lakecdc.contract.rewriting import RewriteManifestsOptions
 from lakecdc.iceberg import manifests
 from lakecdc.iceberg.jvm import iterate
 from lakecdc.iceberg.manifests import StagedManifests, stage_manifests
-from lakecdc.maintain.manifests import rewrite_manifests
-from lakecdc.maintain.verify_entries import comparable_entries
+from lakecdc.maintain.manifests import comparable_entries, rewrite_manifests
 from lakecdc.maintain.verify_rows import Proof, read_back
 from lakecdc.metadata import names
 from lakecdc.metadata.manifests import Manifest, planned_manifests, refusal, worthwhile_specs

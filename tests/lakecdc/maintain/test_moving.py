@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from lakecdc.iceberg.partition_fields import Fields, PartitionField
-from lakecdc.maintain.moving import Destination, group_moving_files
+from lakecdc.maintain.older_specs import Destination, group_moving_files
 from lakecdc.maintain.selection import Unit
 from lakecdc.metadata.file_facts import FileFacts, Partitions
 

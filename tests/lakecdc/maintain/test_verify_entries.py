@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakecdc.maintain.verify_entries import count_difference, entry_difference
+from lakecdc.maintain.manifests import count_difference, entry_difference
 from lakecdc.metadata.manifests import Manifest
 
 ENTRY = {"file_path": "a.parquet", "content_offset": None, "sequence_number": 3, "partition": '{"d":1}'}

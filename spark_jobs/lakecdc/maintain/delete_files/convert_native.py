@@ -9,35 +9,41 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.file_io import reaches
+from lakecdc.iceberg.file_io import reaches, source, storage_properties
+from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
-from lakecdc.maintain.delete_files.deleted_keys import deleted_keys
-from lakecdc.maintain.delete_files.key_lookup import DataFile, KeyColumn, Lookup, UnreadError, packed
-from lakecdc.maintain.delete_files.known_positions import PositionDeletes, delete_files, read
+from lakecdc.maintain.delete_files.key_lookup import KeyColumn, Lookup, UnreadError, packed, read_keys, unpacked
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, collect_results, described, without_unchanged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyroaring import BitMap64
 
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.file_tasks import FileTask
     from lakecdc.iceberg.live_deletes import EqualityDelete
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.maintain.delete_files.plan import Group
     from lakecdc.writer.deletes import Target, Writer
 
 _PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
-_FILE = (
+_DATA_FILE = (
     "number int, location string, scope int, sequence_number long, "
     "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 )
+_DELETE_FILE = "number int, location string, reach int, deleted_at long"
+_KEYS = "keys binary, unread array<int>"
+_FORMATS, _DELETES = ("PUFFIN", "PARQUET"), ("location", "format", "offset", "length")
+#: maximum number of pairs of data file and delete file, each opened by a task
+MAX_PAIRS = 20_000
 
 
 def can_match(table: IcebergTable, group: Group) -> bool:
@@ -60,10 +66,7 @@ def convert(
     known = delete_files(task for task in group.tasks if reaches(task.location))
     # largest first, so that no large file starts last
     ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
-    rows = [
-        (t.number, t.location, t.scope, t.sequence_number, [vars(deletes) for deletes in known[t.number]])
-        for t in ranked
-    ]
+    rows = [(t.number, t.location, t.scope, t.sequence_number, known[t.number]) for t in ranked]
     left = frozenset(task.number for task in group.tasks if task.number not in known)
     if not rows:
         return [], left
@@ -75,7 +78,7 @@ def convert(
         ]
         task = ConvertTask(tuple(keys), target, writer)
         written, unread = collect_results(
-            dealt(table.spark, rows, _FILE).mapInArrow(counted(table.spark, task), RESULT)
+            dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), RESULT)
         )
     return written, left | unread
 
@@ -101,7 +104,6 @@ class ConvertTask:
     writer: Writer
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Process the batches of a Python task."""
         settle()
         unread: list[int] = []
         files = (
@@ -113,15 +115,99 @@ class ConvertTask:
     def _positions(self, row: Mapping[str, Any], unread: list[int]) -> Iterator[FilePositions]:
         from pyroaring import BitMap64
 
-        file = DataFile(row["number"], row["location"], row["scope"], row["sequence_number"])
-        hit = BitMap64()
+        number, hit = row["number"], BitMap64()
         try:
             for lookup in self.lookups:
-                for positions in lookup.hits(file, self.target.properties):
+                for positions in lookup.hits(row, self.target.properties):
                     hit |= bitmap(positions.to_numpy())
         except UnreadError:
-            unread.append(file.number)
+            unread.append(number)
             return
-        if hit or file.number in self.target.merge:
-            known = (PositionDeletes(**deletes) for deletes in row["known"])
-            yield FilePositions(file.number, read(known, file.location, self.target.properties), hit)
+        if hit or number in self.target.merge:
+            yield FilePositions(number, _known_positions(row["known"], row["location"], self.target.properties), hit)
+
+
+def deleted_keys(
+    table: IcebergTable, columns: tuple[KeyColumn, ...], deletes: Sequence[EqualityDelete]
+) -> tuple[list[pa.Table], list[EqualityDelete]]:
+    """Read equality-delete files of one key as far as Arrow reads them with certainty.
+
+    :return: tables of d0…, reach and deleted_at, as in ``match_join``; and the deletes left to Iceberg's reader: not
+        Parquet, without field ids, or without a key column as the table has it.
+    """
+    numbered = list(enumerate(deletes))
+    near = [(number, d.location, d.scope, d.sequence_number) for number, d in numbered if reaches(d.location)]
+    left = {number for number, delete in numbered if not reaches(delete.location)}
+    keys = []
+    if near:
+        task = KeysTask(columns, storage_properties(table))
+        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), _KEYS).collect():
+            keys.append(unpacked(row["keys"]))
+            left.update(row["unread"])
+    return keys, [delete for number, delete in numbered if number in left]
+
+
+@dataclass(frozen=True)
+class KeysTask:
+    """A task that reads delete files and returns all their keys.
+
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
+    """
+
+    columns: tuple[KeyColumn, ...]
+    properties: Mapping[str, str] = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        settle()
+        tables, unread = [], []
+        for file in (row for batch in batches for row in batch.to_pylist()):
+            try:
+                tables.append(read_keys(file["location"], self.columns, self.properties, file))
+            except UnreadError:
+                unread.append(file["number"])
+        keys = packed(tables, self.columns)
+        yield pa.RecordBatch.from_pydict(
+            {"keys": pa.array([keys], pa.binary()), "unread": pa.array([unread], pa.list_(pa.int32()))}
+        )
+
+
+def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
+    """Return the position deletes and deletion vectors of each data file, by its number.
+
+    :return: without data files that have deletes of another format or out of a task's reach, and, if there are too many
+        pairs, without any that have deletes.
+    """
+    listing = list(tasks)
+    by_number: dict[int, list[dict[str, Any]]] = {task.number: [] for task in listing if not task.others}
+    if sum(task.others for task in listing) > MAX_PAIRS:
+        return by_number
+    for number, others in others_of(listing).items():
+        if all(other.format in _FORMATS and reaches(other.location) for other in others):
+            by_number[number] = [{name: getattr(other, name) for name in _DELETES} for other in others]
+    return by_number
+
+
+def _known_positions(
+    delete_files: Iterable[Mapping[str, Any]], data_file: str, properties: Mapping[str, str]
+) -> BitMap64:
+    """Read a data file's positions in vectors and delete files of possibly many data files (specification)."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyroaring import BitMap64
+
+    from lakecdc.iceberg.puffin import decode_vector
+
+    positions = BitMap64()
+    for deletes in delete_files:
+        with source(properties, deletes["location"]).open() as stream:
+            if deletes["format"] == "PUFFIN":
+                stream.seek(deletes["offset"])
+                positions |= decode_vector(stream.read(deletes["length"]))
+                continue
+            file = pq.ParquetFile(stream)
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
+                positions |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
+    return positions

@@ -5,44 +5,40 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError, VerificationError
+from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, UnsupportedError, VerificationError
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.definition import has_several_specs
-from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
-from lakecdc.iceberg.table import MAIN
-from lakecdc.maintain.delete_files.convert import convert
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.delete_files.leftovers import refusal
-from lakecdc.maintain.delete_files.match import choose_engine, merged_tasks
+from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
-from lakecdc.maintain.failed_files import discarded_on_failure
-from lakecdc.maintain.phases import Phases
+from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.reports import ends, nothing, seconds_since
+from lakecdc.maintain.rewrite import head_of
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.debt import NOTHING
 from lakecdc.metadata.readers import readable_by
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
-from lakecdc.writer.deletes import Target, count_only, writer_of
-
-if TYPE_CHECKING:
-    from lakecdc.contract.errors import LakecdcError
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.writer.deletes import Writer
+from lakecdc.writer.deletes import Target, Writer, count_only, writer_of
 
 log = logging.getLogger(__name__)
 
@@ -54,28 +50,20 @@ _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
 
 @dataclass
 class Result:
-    """Result of a run so far, over all its attempts.
-
-    :param proofs: one per committed group.
-    """
+    """Result of a run so far, over all its attempts, with a proof per commit."""
 
     engines: set[str] = field(default_factory=set)
     proofs: list[Proof] = field(default_factory=list)
     data_files: int = 0
     positions: int = 0
-    added: int = 0
     superseded: int = 0
-    commits: int = 0
     conflicts: int = 0
     groups_left: int = 0
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A group's commit, written and proven.
-
-    :param superseded: number of removed position-delete files and deletion vectors.
-    """
+    """A group's commit, written and proven; ``superseded`` counts removed position-delete files and vectors."""
 
     changes: RowChanges
     referenced: list[str]
@@ -87,7 +75,6 @@ class Prepared:
 def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
 
-    :param spec: options as :class:`RewriteDeleteFilesOptions`.
     :return: done, nothing, or conflict if other commits invalidated every attempt; earlier commits stay. An error after
         a commit is reported with it instead of raised.
     :raises InputError: the branch does not exist.
@@ -98,28 +85,14 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     assert isinstance(options, RewriteDeleteFilesOptions)
     before = head_of(table, options.branch)
     if before is None or has_none(before):
-        return TableReport(table.name, "nothing", NOTHING, **_snapshots(before, before))
+        return nothing(table, NOTHING, before)
     require_packages(table.name)
     refuse_table(table)
     return Rewrite(table, options, before).run()
 
 
-def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
-    """Return the newest snapshot of a branch from current metadata; None for an empty table.
-
-    :raises InputError: the branch does not exist.
-    """
-    head = table.refresh().head(branch)
-    if branch != MAIN and not table.has_branch(branch):
-        raise InputError(f"The branch {branch!r} does not exist.", table=table.name, hint="Check options.branch.")
-    return head
-
-
 def require_packages(table: str) -> None:
-    """Refuse to start if the tasks' Python packages are missing.
-
-    :raises InputError: names them.
-    """
+    """Refuse to start if the tasks' Python packages are missing."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(
@@ -130,14 +103,12 @@ def require_packages(table: str) -> None:
 
 
 class Rewrite:
-    """One run over one table.
-
-    :param before: the head at the start of the run.
-    """
+    """One run over one table."""
 
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
         self._table, self._options, self._before = table, options, before
-        self._result, self._phases, self._begun = Result(), Phases(), time.monotonic()
+        self._result, self._begun = Result(), time.monotonic()
+        self._seconds: dict[str, float] = {}
         self._plan: Plan | None = None
         self._own: set[int] = set()
 
@@ -155,10 +126,19 @@ class Rewrite:
                 if self._result.conflicts == ATTEMPTS or isinstance(error, LeaseHeldError):
                     return self._report(error)
             except (InputError, UnsupportedError, VerificationError) as error:
-                if not self._result.commits:
+                if not self._result.proofs:
                     raise
                 # earlier groups are published, which belongs in the report
                 return self._report(error)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Time the body of the ``with``; the same name may come again."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - begun
 
     def _attempt(self) -> None:
         start = head_of(self._table, self._options.branch)
@@ -178,9 +158,9 @@ class Rewrite:
             self._result.groups_left = 0
 
     def _planned(self, start: Snapshot) -> Plan:
-        with self._phases.phase("plan"):
+        with self._phase("plan"):
             planned = plan(self._table, start, self._options)
-        if planned.leftovers and not planned.groups and not self._result.commits:
+        if planned.leftovers and not planned.groups and not self._result.proofs:
             raise refusal(self._table, planned.leftovers)
         # the first plan describes the initial state
         self._plan = self._plan or planned
@@ -196,35 +176,36 @@ class Rewrite:
         with discarded_on_failure([f"{folder}/"], discarding, keep_failed=self._options.keep_failed_files):
             prepared = self._prepare(group, folder, start)
         reach(f"{JOB}.before_commit")
-        try:
-            with self._phases.phase("commit"):
-                committed = replace_deletes(
-                    self._table,
-                    prepared.changes,
-                    start_snapshot_id=start.id,
-                    referenced_data_files=prepared.referenced,
-                    branch=self._options.branch,
-                    guard=self._guard(group, start),
-                )
-        except ConflictError:
-            # after any other error the commit may have arrived, so the files are left to orphan removal
-            discarding()
-            raise
-        self._own.add(committed.id)
-        self._count(group, prepared)
-
-    def _guard(self, group: Group, start: Snapshot) -> MovedRowsGuard | None:
-        """Return a guard against moved rows, or None if no rows can have moved into the deletes' scopes."""
+        # rows can only have moved into the deletes' scopes if there are several specs
         specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
-        return MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
+        moved = MovedRowsGuard(self._table, start, specs) if specs and has_several_specs(self._table) else None
+        with discarded_on_conflict(discarding), self._phase("commit"):
+            committed = replace_deletes(
+                self._table,
+                prepared.changes,
+                start_snapshot_id=start.id,
+                referenced_data_files=prepared.referenced,
+                branch=self._options.branch,
+                guard=moved,
+            )
+        self._own.add(committed.id)
+        result = self._result
+        result.data_files += len(prepared.written)
+        result.positions += sum(w.added for w in prepared.written)
+        result.superseded += prepared.superseded
+        result.proofs.append(prepared.proof)
 
     def _prepare(self, group: Group, folder: str, start: Snapshot) -> Prepared:
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
-            with self._phases.phase("match_and_write"):
+            with self._phase("match_and_write"):
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
             referenced = [task.location for task in group.tasks if task.number in new]
-            self._stop_if_doomed(start, referenced)
+            branch = self._options.branch
+            why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, vectors_only=True)
+            if why:
+                # no proof if the commit would be refused anyway
+                raise ConflictError(f"Stopped the conversion: {why}.", table=self._table.name, hint="Run again.")
             going = {delete.key: delete.java for delete in group.positions}
             replacements, added, others = [], [], others_of(group.tasks)
             for task in group.tasks:
@@ -238,18 +219,11 @@ class Rewrite:
                     added.append(delete_file(self._table, task.java, new[task.number]))
                 deletes = [task.other(i) for i in stay]
                 replacements.append(Replacement(task, deletes + added[-1:] if task.number in new else deletes))
-            with self._phases.phase("verify"):
+            with self._phase("verify"):
                 proof = proving.finish(replacements)
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
         return Prepared(changes, referenced, written, len(going), proof)
-
-    def _stop_if_doomed(self, start: Snapshot, referenced: list[str]) -> None:
-        """Skip the proof if the commit would be refused anyway."""
-        table, branch = self._table, self._options.branch
-        why = refusal_in_sight(table, start, referenced, branch=branch, own=self._own, vectors_only=True)
-        if why:
-            raise ConflictError(f"Stopped the conversion: {why}.", table=table.name, hint="Run again.")
 
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:
@@ -264,25 +238,16 @@ class Rewrite:
     def _dry_run(self) -> TableReport:
         planned = self._planned(self._before)
         for group in planned.groups:
-            with self._phases.phase("match"):
+            with self._phase("match"):
                 would = self._converted(group, "", count_only)
             self._result.positions += sum(w.added for w in would)
             self._result.data_files += len(would)
         self._result.groups_left = len(planned.groups)
         return self._report()
 
-    def _count(self, group: Group, prepared: Prepared) -> None:
-        result = self._result
-        result.commits += 1
-        result.data_files += len(prepared.written)
-        result.positions += sum(w.added for w in prepared.written)
-        result.added += len(prepared.written)
-        result.superseded += prepared.superseded
-        result.proofs.append(prepared.proof)
-
     def _report(self, error: LakecdcError | None = None) -> TableReport:
         after = self._table.refresh().head(self._options.branch)
-        facts: dict[str, Any] = {**_snapshots(self._before, after), "metrics": self._metrics(after)}
+        facts = ends(self._before, after) | {"metrics": self._metrics(after)}
         if error is not None:
             return TableReport.failure(self._table.name, error, **facts)
         if self._plan is None or not self._plan.groups:
@@ -300,6 +265,8 @@ class Rewrite:
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
         result, planned = self._result, self._plan or Plan(self._before)
+        added = 0 if self._options.dry_run else result.data_files
+        rounded = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
         return {
             "equality_delete_files_before": self._equality_delete_files(self._before),
             "equality_delete_files_after": self._equality_delete_files(after),
@@ -310,10 +277,10 @@ class Rewrite:
             "data_files_reached": sum(len(group.tasks) for group in planned.groups),
             "data_files_touched": result.data_files,
             "positions": result.positions,
-            "delete_files_added": 0 if vectors(self._table) else result.added,
-            "deletion_vectors_added": result.added if vectors(self._table) else 0,
+            "delete_files_added": 0 if vectors(self._table) else added,
+            "deletion_vectors_added": added if vectors(self._table) else 0,
             "delete_files_superseded": result.superseded,
-            "commits": result.commits,
+            "commits": len(result.proofs),
             "conflicts": result.conflicts,
             "groups_left": result.groups_left,
             "equality_delete_files_unsupported": sum(each.equality_delete_files for each in planned.leftovers),
@@ -321,7 +288,7 @@ class Rewrite:
             "engine": "+".join(sorted(result.engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
-            "seconds": {**self._phases.seconds, "total": round(time.monotonic() - self._begun, 3)},
+            "seconds": {**rounded, "total": seconds_since(self._begun)},
         }
 
     def _equality_delete_files(self, snapshot: Snapshot | None) -> int:
@@ -333,7 +300,6 @@ class Rewrite:
         return 0 if has_no_equality_deletes(snapshot) else len(equality_deletes(self._table, snapshot.id))
 
     def _readers(self, snapshot: Snapshot | None) -> list[str]:
-        """Return the engines that can read the table's snapshot."""
         summary = snapshot.summary if snapshot else {}
         kinds = [int(summary.get(f"total-{kind}-deletes", 0)) for kind in ("equality", "position")]
         return readable_by(self._table.format_version, *kinds)
@@ -352,12 +318,4 @@ class Rewrite:
 
 
 def vectors(table: IcebergTable) -> bool:
-    """Check whether the table's position deletes are deletion vectors."""
     return table.format_version >= 3
-
-
-def _snapshots(before: Snapshot | None, after: Snapshot | None) -> dict[str, Any]:
-    return {
-        "snapshot_before": str(before.id) if before else None,
-        "snapshot_after": str(after.id) if after else None,
-    }

@@ -22,25 +22,8 @@ class UnreadError(Exception):
 
 
 @dataclass(frozen=True)
-class DataFile:
-    """A data file as a task needs it.
-
-    :param number: its :attr:`FileTask.number`.
-    :param scope: number of its (spec, partition).
-    """
-
-    number: int
-    location: str
-    scope: int
-    sequence_number: int
-
-
-@dataclass(frozen=True)
 class KeyColumn:
-    """One column of the key.
-
-    :param type: Iceberg's name of its type.
-    """
+    """One column of the key, with Iceberg's name of its type."""
 
     field_id: int
     type: str
@@ -76,42 +59,47 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The deleted keys of one set of columns.
-
-    :param keys: broadcast of the result of :func:`packed`.
-    """
+    """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`."""
 
     columns: tuple[KeyColumn, ...]
     keys: Any = field(repr=False)
 
-    def hits(self, file: DataFile, properties: Mapping[str, str]) -> Iterator[pa.Array]:
+    def hits(self, file: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[pa.Array]:
         """Yield the positions of a data file's rows with a deleted key, per row group.
 
-        :param properties: pyiceberg settings of the table's FileIO.
+        :param file: its ``location``, ``scope`` (number of its spec and partition) and ``sequence_number``.
         :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
-        return _hits(file.location, keys, self.columns, properties) if keys.num_rows else iter(())
+        if not keys.num_rows:
+            return
+        with source(properties, file["location"]).open() as stream:
+            parquet = _parquet(stream, file["location"])
+            leaves, begin = _leaves(parquet, self.columns), 0
+            for group in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(group)
+                likely = _likely(rows, leaves, keys)
+                if likely.num_rows:
+                    rows_read = parquet.reader.read_row_group(group, column_indices=leaves, use_threads=False)
+                    yield _matching(rows_read, likely, self.columns, begin)
+                begin += rows.num_rows
 
     @cached_property
     def _all(self) -> pa.Table:
         return unpacked(self.keys.value)
 
-    def _applying(self, file: DataFile) -> pa.Table:
+    def _applying(self, file: Mapping[str, Any]) -> pa.Table:
         """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
         import pyarrow.compute as pc
 
         keys = self._all
-        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file.scope))
-        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file.sequence_number)))
+        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
+        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
 
 
 def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
-    """Serialize deleted keys, each once per reach with its newest sequence number.
-
-    :param keys: tables of d0…, reach, deleted_at; see ``match_join``.
-    """
+    """Serialize deleted keys (d0…, reach, deleted_at), each once per reach with its newest sequence number."""
     import pyarrow as pa
 
     names = [f"d{index}" for index in range(len(columns))]
@@ -127,17 +115,14 @@ def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
 
 
 def unpacked(keys: bytes) -> pa.Table:
-    """Deserialize the result of :func:`packed`."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(keys).read_all()
 
 
 def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
-    """Read the keys of an equality-delete file.
+    """Read the keys of an equality-delete file as d0…, with the ``reach`` and ``deleted_at`` that ``file`` has.
 
-    :param file: its ``reach`` and ``deleted_at``.
-    :return: d0…, reach and deleted_at.
     :raises UnreadError: the file has to be read by another engine.
     """
     import pyarrow as pa
@@ -148,22 +133,6 @@ def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[s
     keys = {f"d{index}": values for index, values in enumerate(_values(rows, columns))}
     facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
     return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
-
-
-def _hits(
-    location: str, keys: pa.Table, columns: Sequence[KeyColumn], properties: Mapping[str, str]
-) -> Iterator[pa.Array]:
-    with source(properties, location).open() as stream:
-        file = _parquet(stream, location)
-        leaves = _leaves(file, columns)
-        begin = 0
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group)
-            likely = _likely(rows, leaves, keys)
-            if likely.num_rows:
-                rows_read = file.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                yield _matching(rows_read, likely, columns, begin)
-            begin += rows.num_rows
 
 
 def _parquet(stream: Any, location: str) -> pq.ParquetFile:
@@ -177,10 +146,7 @@ def _parquet(stream: Any, location: str) -> pq.ParquetFile:
 
 
 def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
-    """Return the file's leaf columns with the key's field ids.
-
-    :raises UnreadError: not all of them are top-level columns of types that are read exactly.
-    """
+    """Return the file's leaf columns with the key's field ids, if all are top-level and read exactly."""
     by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
     paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
     leaves = []

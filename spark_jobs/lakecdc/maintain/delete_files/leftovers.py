@@ -11,22 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from lakecdc.contract.errors import UnsupportedError
-from lakecdc.iceberg.file_tasks import pairs_with, planned_without
-from lakecdc.iceberg.live_deletes import EqualityDelete
-from lakecdc.iceberg.scan import dropped_beyond_readers, field_types, specs_losing_partitions
-from lakecdc.maintain.delete_files.rowless import rowless
+from lakecdc.iceberg.file_tasks import FileTask, pairs_with, planned_without
+from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete
+from lakecdc.iceberg.scan import TaskBuilder, dropped_beyond_readers, field_types, read_staged, specs_losing_partitions
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.debt import doubt
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.file_tasks import FileTask
-    from lakecdc.iceberg.live_deletes import PositionDelete
-    from lakecdc.iceberg.table import IcebergTable
 
 #: scopes named in a report per reason
 _NAMED = 10
+D = TypeVar("D", "EqualityDelete", "PositionDelete")
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,6 @@ class Leftover:
     """Delete files that stay for one reason.
 
     :param field_ids: of the keys of the equality deletes among them.
-    :param spec_ids: their partition specs.
-    :param equality_delete_files: number of equality-delete files among them.
     :param position_delete_files: number of position-delete files or deletion vectors that should have been merged.
     :param scopes: number of partitions these apply to; the whole table counts as one.
     :param named_scopes: the first of them.
@@ -62,22 +57,13 @@ class Leftover:
     named_scopes: tuple[str, ...]
 
     def remark(self) -> str:
-        """Describe the leftover and its reason."""
         kinds = {"equality-delete": self.equality_delete_files, "position-delete": self.position_delete_files}
         counts = " and ".join(f"{number} {kind} files" for kind, number in kinds.items() if number)
         return f"{counts} in {self.scopes} scopes stay as they are: {self.reason.text}"
 
     def facts(self) -> dict[str, Any]:
-        """Return the leftover for the report."""
-        return {
-            "reason": self.reason.text,
-            "field_ids": list(self.field_ids),
-            "spec_ids": list(self.spec_ids),
-            "equality_delete_files": self.equality_delete_files,
-            "position_delete_files": self.position_delete_files,
-            "scopes": self.scopes,
-            "named_scopes": list(self.named_scopes),
-        }
+        facts = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return facts | {"reason": self.reason.text}
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,6 @@ class Choice:
 
 
 def refusal(table: IcebergTable, leftovers: Sequence[Leftover]) -> UnsupportedError:
-    """Create the error for a table in which nothing can be converted."""
     reasons = list(dict.fromkeys(leftover.reason for leftover in leftovers))
     return UnsupportedError(
         " ".join(reason.text for reason in reasons),
@@ -119,11 +104,8 @@ def choose(
     positions: Sequence[PositionDelete],
     tasks: Sequence[FileTask],
 ) -> Choice:
-    """Decide which deletes are converted and which stay.
+    """Decide which equality deletes are converted, which position deletes are merged, and which stay.
 
-    :param snapshot_id: the snapshot to work on.
-    :param deletes: all its equality deletes.
-    :param positions: position deletes to merge.
     :param tasks: every data file that one of them applies to.
     """
     lost = specs_losing_partitions(table, snapshot_id)
@@ -261,3 +243,31 @@ def _name(table: IcebergTable, delete: Any) -> str:
         return "the whole table"
     spec = table.java.specs().get(delete.spec_id)
     return str(spec.partitionToPath(delete.java.partition())) or "no partition"
+
+
+def rowless(
+    table: IcebergTable, deletes: Iterable[EqualityDelete], positions: Iterable[PositionDelete], lost: Collection[int]
+) -> tuple[list[EqualityDelete], list[PositionDelete]]:
+    """Return the delete files without rows, according to both the manifests and the files.
+
+    :param lost: partition specs whose manifests must not be rewritten, so that their deletes stay.
+    """
+    empty, empty_positions = _counted(deletes, lost), _counted(positions, lost)
+    if not (empty or empty_positions):
+        return [], []
+    # readers already compare a vector with its count
+    both: list[EqualityDelete | PositionDelete] = [*empty, *empty_positions]
+    files = [d for d in both if str(d.java.format().toString()) != "PUFFIN"]
+    if files and _holds_rows(table, files):
+        return [], []
+    return empty, empty_positions
+
+
+def _counted(deletes: Iterable[D], lost: Collection[int]) -> list[D]:
+    return [d for d in deletes if not d.records and not (lost and d.spec_id in lost)]
+
+
+def _holds_rows(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> bool:
+    builder = TaskBuilder(table)
+    with staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]) as staged:
+        return not read_staged(table, staged).select("_file").isEmpty()

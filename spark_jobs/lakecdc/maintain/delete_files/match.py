@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg import file_tasks
-from lakecdc.iceberg.file_tasks import others_of
-from lakecdc.iceberg.scan import column_names
-from lakecdc.maintain.delete_files import convert_native, match_exact, match_join
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
+from lakecdc.iceberg.scan import column_names, read_staged
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.delete_files import convert_native, match_join
+from lakecdc.maintain.delete_files.plan import Group
 from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.maintain.delete_files.plan import Group
+from lakecdc.writer.deletes import Target, Writer, write
 
 Engine = Literal["exact", "join", "native"]
-
-_ENGINES = {"exact": match_exact, "join": match_join}
 
 
 def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
@@ -69,13 +69,30 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
     with ExitStack() as stack:
         frames = []
         if group.pairs:
-            hit = stack.enter_context(_ENGINES[engine].equality_hits(table, group))
+            if engine == "exact":
+                # tasks with only the equality deletes, so that every marked row is marked by them
+                tasks = [task for task in group.tasks if task.equality_deletes]
+                hit = stack.enter_context(_marked(table, tasks, "equality"))
+            else:
+                hit = stack.enter_context(match_join.equality_hits(table, group))
             frames.append(hit.withColumn("known", F.lit(False)))
-        tasks = [task for task in group.tasks if task.others]
-        if tasks:
-            known = stack.enter_context(match_exact.positions_known(table, tasks))
+        if tasks := [task for task in group.tasks if task.others]:
+            known = stack.enter_context(_marked(table, tasks, "others"))
             frames.append(known.withColumn("known", F.lit(True)))
         yield reduce(DataFrame.unionByName, frames)
+
+
+@contextmanager
+def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Iterator[DataFrame]:
+    """Return the rows that Iceberg's own reader marks as deleted: ``file_number`` int, ``position`` long.
+
+    Iceberg handles nulls, promoted types, dropped columns, scopes and sequence numbers. Each task holds all delete rows
+    of its file in memory.
+    """
+    with staged_tasks(table, java_tasks(tasks, form)) as staged:
+        rows = read_staged(table, staged).where("_deleted").select("_file", "_pos")
+        numbers = F.broadcast(match_join.file_numbers(table, tasks))
+        yield rows.join(numbers, "_file").selectExpr("file_number", "_pos AS position")
 
 
 def merged_tasks(group: Group) -> frozenset[int]:
@@ -83,3 +100,20 @@ def merged_tasks(group: Group) -> frozenset[int]:
     going = {delete.key for delete in group.positions}
     applying = others_of(group.tasks) if going else {}
     return frozenset(number for number, others in applying.items() if any(other.key in going for other in others))
+
+
+def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:
+    """Find the deleted positions of a group's data files and write them.
+
+    :param engine: the native one leaves files that it cannot read to the join.
+    :return: one entry per data file with newly deleted positions or merged deletes.
+    """
+    written: list[WrittenDeletes] = []
+    if engine == "native":
+        written, left = convert_native.convert(table, group, target, writer)
+        if not left:
+            return written
+        group, engine = replace(group, tasks=tuple(t for t in group.tasks if t.number in left)), "join"
+    tasks = min(len(group.tasks), 4 * table.spark.sparkContext.defaultParallelism)
+    with deleted_positions(table, group, engine) as positions:
+        return written + write(positions, target, writer, tasks)

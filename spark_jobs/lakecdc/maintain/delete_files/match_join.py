@@ -21,7 +21,6 @@ from lakecdc.iceberg.file_tasks import java_tasks
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.local_relation import local_relation
-from lakecdc.maintain.delete_files.match_exact import file_numbers
 from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
@@ -38,10 +37,7 @@ BROADCAST_DELETE_RECORDS = 1_000_000
 
 @contextmanager
 def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
-    """Return the positions that the group's equality deletes match.
-
-    :return: ``file_number`` int, ``position`` long.
-    """
+    """Return the positions that the group's equality deletes match: ``file_number`` int, ``position`` long."""
     with ExitStack() as stack:
         hits = []
         for field_ids, deletes in by_key(group.deletes):
@@ -58,25 +54,35 @@ def hits_of(
     deletes: Sequence[EqualityDelete],
     tasks: Sequence[FileTask],
 ) -> DataFrame:
-    """Return the positions that deletes of one key match.
-
-    :param stack: keeps the frame's resources alive.
-    :param tasks: data files that are older than one of the deletes of their scope.
-    """
+    """Return the positions that deletes of one key match in older data files of their scope."""
     columns = column_names(table, field_ids)
     assert columns is not None, "choose_engine refuses dropped key columns"
     data = stack.enter_context(staged_tasks(table, java_tasks(tasks, "none")))
     rows = _read(table, data, columns, F.col("_pos").alias("position"))
-    keys = deleted_keys(table, stack, columns, deletes)
-    same = _same(table, columns)
+    deleted = [f"d{index}" for index in range(len(columns))]
+    keys = keys_of_files(table, stack, columns, deletes)
+    keys = keys.groupBy(*deleted, "reach").agg(F.max("deleted_at").alias("deleted_at"))
+    same, files = _same(table, columns), F.broadcast(file_numbers(table, tasks))
+    reached = F.col("reach").isNull() | (F.col("reach") == F.col("scope"))
+    applies = reached & (F.col("sequence_number") < F.col("deleted_at"))
     records = sum(delete.records for delete in deletes)
     if records <= BROADCAST_DELETE_RECORDS:
-        hits = _by_broadcast(table, rows, keys, same, tasks)
+        # join the keys first, so that only the few matching rows need their file and scope
+        hits = rows.join(F.broadcast(keys), same).join(files, "_file").where(applies)
     else:
         # read once for the filter and the join, and never held in memory
-        keys = stack.enter_context(_persisted(keys))
-        hits = _by_shuffle(table, rows, keys, same, tasks, records)
+        keys = keys.persist(StorageLevel.DISK_ONLY)
+        stack.callback(keys.unpersist)
+        row_hash = F.xxhash64(*[f"k{index}" for index in range(len(columns))])
+        likely = rows.where(might_contain(keys, F.xxhash64(*deleted), records, row_hash))
+        hits = likely.join(files, "_file").drop("_file").join(keys, same & applies, "left_semi")
     return hits.select("file_number", "position")
+
+
+def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
+    """Return the files of tasks, as named by ``_file``, with number, data sequence number and scope."""
+    rows = [(task.location, task.number, task.sequence_number, task.scope) for task in tasks]
+    return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")
 
 
 def by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], list[EqualityDelete]]]:
@@ -96,19 +102,10 @@ def reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> lis
     return [t for t in tasks if t.equality_deletes and t.sequence_number < max(everywhere, newest.get(t.scope, 0))]
 
 
-def deleted_keys(
-    table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
-) -> DataFrame:
-    """Return the deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (newest sequence number)."""
-    keys = keys_of_files(table, stack, columns, deletes)
-    names = [f"d{index}" for index in range(len(columns))]
-    return keys.groupBy(*names, "reach").agg(F.max("deleted_at").alias("deleted_at"))
-
-
 def keys_of_files(
     table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
 ) -> DataFrame:
-    """Return the deleted keys with duplicates, see :func:`deleted_keys`."""
+    """Return the deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (a sequence number)."""
     builder = TaskBuilder(table)
     staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
     facts = [(delete.location, delete.scope, delete.sequence_number) for delete in deletes]
@@ -129,35 +126,3 @@ def _same(table: IcebergTable, columns: Sequence[str]) -> Column:
     return reduce(
         lambda left, right: left & right, [key == d if plain else key.eqNullSafe(d) for key, d, plain in pairs]
     )
-
-
-def _by_broadcast(
-    table: IcebergTable, rows: DataFrame, keys: DataFrame, same: Column, tasks: Sequence[FileTask]
-) -> DataFrame:
-    """Join the keys first, so that only the few matching rows need their file and scope."""
-    hit = rows.join(F.broadcast(keys), same)
-    return hit.join(F.broadcast(file_numbers(table, tasks)), "_file").where(_in_scope_and_older())
-
-
-def _by_shuffle(
-    table: IcebergTable, rows: DataFrame, keys: DataFrame, same: Column, tasks: Sequence[FileTask], records: int
-) -> DataFrame:
-    width = len(keys.columns) - 2
-    deleted = F.xxhash64(*[f"d{index}" for index in range(width)])
-    likely = rows.where(might_contain(keys, deleted, records, F.xxhash64(*[f"k{index}" for index in range(width)])))
-    placed = likely.join(F.broadcast(file_numbers(table, tasks)), "_file").drop("_file")
-    return placed.join(keys, same & _in_scope_and_older(), "left_semi")
-
-
-def _in_scope_and_older() -> Column:
-    reached = F.col("reach").isNull() | (F.col("reach") == F.col("scope"))
-    return reached & (F.col("sequence_number") < F.col("deleted_at"))
-
-
-@contextmanager
-def _persisted(keys: DataFrame) -> Iterator[DataFrame]:
-    stored = keys.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield stored
-    finally:
-        stored.unpersist()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.file_tasks import FileTask, pairs_with, planned_tasks
 from lakecdc.iceberg.live_deletes import EqualityDelete, PositionDelete, Scopes, live_deletes
 from lakecdc.iceberg.scan import unreadable_types
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.delete_files.survey import PositionSurvey, has_no_equality_deletes, survey
-
-if TYPE_CHECKING:
-    from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.selection import cut
 
 #: data files per commit; a scope is never split, so one large scope may exceed it
 GROUP_DATA_FILES = 1000
@@ -33,7 +32,6 @@ class Group:
     :param deletes: every equality delete of these scopes, including those that apply to nothing.
     :param positions: position deletes of these scopes to remove.
     :param tasks: every data file that one of them applies to.
-    :param scopes: number of scopes.
     :param rowless: equality deletes without rows, of any scope, that are removed in the same commit.
     """
 
@@ -45,12 +43,10 @@ class Group:
 
     @property
     def delete_records(self) -> int:
-        """Return the number of rows in the group's equality-delete files."""
         return sum(delete.records for delete in self.deletes)
 
     @property
     def data_records(self) -> int:
-        """Return the number of rows in the data files that the group's deletes apply to."""
         return sum(task.records for task in self.tasks)
 
     @property
@@ -63,8 +59,6 @@ class Group:
 class Plan:
     """The work at one snapshot.
 
-    :param start: the snapshot.
-    :param positions: its position deletes to remove.
     :param groups: in processing order: most deletes per row to read first.
     :param leftovers: what stays unchanged.
     """
@@ -76,7 +70,6 @@ class Plan:
 
     @property
     def deletes(self) -> list[EqualityDelete]:
-        """Return all equality deletes to remove."""
         return [delete for group in self.groups for delete in (*group.deletes, *group.rowless)]
 
     @property
@@ -86,7 +79,6 @@ class Plan:
 
     @property
     def scopes(self) -> int:
-        """Return the number of scopes with deletes to rewrite."""
         return sum(group.scopes for group in self.groups)
 
 
@@ -96,15 +88,10 @@ def has_none(start: Snapshot) -> bool:
 
 
 def plan(
-    table: IcebergTable,
-    start: Snapshot,
-    options: RewriteDeleteFilesOptions,
-    group_data_files: int = GROUP_DATA_FILES,
+    table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOptions, group_data_files: int = GROUP_DATA_FILES
 ) -> Plan:
     """Find the deletes of a snapshot to rewrite, and the data files they apply to.
 
-    :param start: snapshot to work on.
-    :param group_data_files: target number of data files per group.
     :raises VerificationError: the plan would separate deletes from data files.
     """
     surveyed = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
@@ -120,7 +107,8 @@ def plan(
     check_complete(table, units, choice)
     if choice.rowless or choice.rowless_positions:
         units.insert(0, Group((), tuple(choice.rowless_positions), (), 0, tuple(choice.rowless)))
-    return Plan(start, surveyed, tuple(_pack(units, group_data_files)), choice.leftovers)
+    groups = tuple(map(_merged, cut(units, group_data_files, lambda unit: len(unit.tasks))))
+    return Plan(start, surveyed, groups, choice.leftovers)
 
 
 def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) -> None:
@@ -149,10 +137,7 @@ def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) 
 
 
 def refuse_table(table: IcebergTable) -> None:
-    """Refuse a table whose delete files cannot be rewritten with certainty.
-
-    :raises UnsupportedError: names the reason.
-    """
+    """Refuse a table whose delete files cannot be rewritten with certainty."""
     if table.format_version > 3:
         raise UnsupportedError(f"The format version {table.format_version} is not supported.", table=table.name)
     if table.is_encrypted:
@@ -190,17 +175,6 @@ def _worth(unit: Group) -> float:
     # a delete file costs every reader a request, weighted like a hundred keys
     gain = unit.delete_records + 100 * len(unit.positions)
     return gain / max(unit.data_records, 1)
-
-
-def _pack(units: Iterable[Group], data_files: int) -> Iterator[Group]:
-    waiting: list[Group] = []
-    for unit in units:
-        if waiting and sum(len(group.tasks) for group in waiting) + len(unit.tasks) > data_files:
-            yield _merged(waiting)
-            waiting = []
-        waiting.append(unit)
-    if waiting:
-        yield _merged(waiting)
 
 
 def _merged(units: list[Group]) -> Group:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.metadata.file_facts import PATH_ID
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.live_deletes import DeleteKey
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.iceberg.live_deletes import DeleteKey
+from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.maintain.measure import referenced_file
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,6 @@ class PositionSurvey:
 
     @property
     def obsolete(self) -> frozenset[DeleteKey]:
-        """Return all of them."""
         return self.merge | self.dangling | self.rowless
 
 
@@ -108,13 +103,5 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
         F.col("data_file.file_format").alias("format"),
         F.col("data_file.record_count").alias("records"),
         scope.alias("scope"),
-        _data_file().alias("data_file"),
-    )
-
-
-def _data_file() -> Column:
-    """Return the one data file that a position-delete file names; older writers do so only by equal path bounds."""
-    low, high = (F.col(f"data_file.{side}_bounds")[PATH_ID] for side in ("lower", "upper"))
-    return F.coalesce(
-        F.col("data_file.referenced_data_file"), F.when(low == high, F.decode(low, "UTF-8")).otherwise(F.lit(None))
+        F.expr(referenced_file(entries.schema)).alias("data_file"),
     )

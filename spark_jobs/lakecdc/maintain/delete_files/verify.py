@@ -7,28 +7,27 @@ once with every committed delete file and once with the new ones in place of tho
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
+
+from pyspark.sql import DataFrame
 
 from lakecdc.contract.errors import VerificationError
+from lakecdc.contract.rewriting import Verify
 from lakecdc.iceberg.delete_cache import stop_sharing_deletes
 from lakecdc.iceberg.file_tasks import FileTask, java_tasks
 from lakecdc.iceberg.jvm import java_list, listed
-from lakecdc.iceberg.live_deletes import java_deletes
+from lakecdc.iceberg.live_deletes import EqualityDelete, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import in_session
-from lakecdc.maintain.delete_files.row_digest import NO_ROWS, Digest, digest, digests_by_file
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.rewriting import Verify
-    from lakecdc.iceberg.live_deletes import EqualityDelete
-    from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain import verify_rows
+from lakecdc.maintain.selection import cut
+from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, fingerprint, read_back
 
 #: sample of data files: this share of those touched, but at least the minimum
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
@@ -39,15 +38,12 @@ FULL_DELETE_RECORDS = 2_000_000
 #: delete rows per partial read above that, and the maximum number of such reads in a proof
 PART_RECORDS, PART_READS = 1_000_000, 100
 R = TypeVar("R")
+_PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A data file and the delete files that will apply to it.
-
-    :param task: the data file as planned.
-    :param deletes: Java ``DeleteFile`` objects: those that stay and the new one.
-    """
+    """A data file as planned, and the Java ``DeleteFile`` objects that will apply to it."""
 
     task: FileTask
     deletes: Sequence[Any]
@@ -55,12 +51,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Proof:
-    """Scope of a proof.
-
-    :param mode: full, sample or off.
-    :param files: number of data files read.
-    :param of: number of data files that the deletes apply to.
-    """
+    """Scope of a proof: how many data files it read ``of`` those that the deletes apply to."""
 
     mode: Verify
     files: int
@@ -73,7 +64,6 @@ class Proving:
     :param tasks: every data file that the deletes apply to.
     :param mode: as requested; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
         where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof names the mode used.
-    :param deletes: the equality deletes to remove.
     """
 
     def __init__(
@@ -83,11 +73,11 @@ class Proving:
             mode = "full" if sum(task.records for task in tasks) <= AUTO_DATA_RECORDS else "sample"
         fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
         in_parts = not fits or not all(task.paired for task in tasks)
-        self._parts = list(_parts(deletes)) if in_parts else []
+        self._parts = cut(deletes, PART_RECORDS, lambda delete: delete.records) if in_parts else []
         self._mode: Verify = "sample" if in_parts and mode != "off" else mode
         self._table, self._tasks, self._chosen = table, tasks, self._choose(tasks)
         self._pool = ThreadPoolExecutor(1, "lakecdc-proof")
-        self._before: Future[Digest] | None = None
+        self._before: Future[Fingerprint] | None = None
 
     def __enter__(self) -> Self:
         # partial reads use memory that the conversion may need
@@ -99,9 +89,8 @@ class Proving:
         self._pool.shutdown()
 
     def finish(self, replacements: Sequence[Replacement]) -> Proof:
-        """Prove that no row appears or disappears.
+        """Prove that no row appears or disappears, given every task that loses more than equality deletes.
 
-        :param replacements: of tasks with changes besides the removed equality deletes.
         :raises VerificationError: names the first file that differs.
         """
         if self._chosen:
@@ -119,7 +108,7 @@ class Proving:
             size = max(1, PART_READS // (len(self._parts) + 1))
         return random.sample(list(tasks), min(size, len(tasks)))
 
-    def _digest_before(self) -> Digest:
+    def _digest_before(self) -> Fingerprint:
         return self._read(self._tasks_before(), digest)
 
     def _tasks_after(self, changed: Mapping[int, Sequence[Any]]) -> Any:
@@ -147,14 +136,14 @@ class Proving:
         """Measure the live rows, or the deleted rows in a partial proof, because each part shows only some of them."""
         with staged_tasks(self._table, tasks) as staged:
             rows = read_staged(_uncached(self._table) if self._parts else self._table, staged)
-            places = rows.where("_deleted").select("_file", "_pos").distinct() if self._parts else rows
-            return measure(places)
+            places = (rows.where("_deleted") if self._parts else rows).select("_file", "_pos")
+            return measure(places.distinct() if self._parts else places)
 
-    def _refuse(self, before: Mapping[str, Digest], after: Mapping[str, Digest]) -> NoReturn:
+    def _refuse(self, before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> NoReturn:
         locations = [task.location for task in self._chosen]
         differing = (name for name in locations if before.get(name, NO_ROWS) != after.get(name, NO_ROWS))
         location = next(differing, locations[0])
-        old, new = before.get(location, NO_ROWS)[0], after.get(location, NO_ROWS)[0]
+        old, new = before.get(location, NO_ROWS).rows, after.get(location, NO_ROWS).rows
         raise VerificationError(
             f"The new delete files would change the rows of the table: {location} has {old} "
             f"{'deleted' if self._parts else 'live'} rows, and would have {new}{' others' if old == new else ''}.",
@@ -172,12 +161,12 @@ def _uncached(table: IcebergTable) -> IcebergTable:
     return uncached
 
 
-def _parts(deletes: Sequence[EqualityDelete]) -> Iterator[list[EqualityDelete]]:
-    part: list[EqualityDelete] = []
-    for delete in deletes:
-        if part and sum(d.records for d in part) + delete.records > PART_RECORDS:
-            yield part
-            part = []
-        part.append(delete)
-    if part:
-        yield part
+def digest(places: DataFrame) -> Fingerprint:
+    """Compute the digest of rows by file and position, in one pass."""
+    return read_back(places, _PLACES)
+
+
+def digests_by_file(places: DataFrame) -> dict[str, Fingerprint]:
+    """Compute the digest of each file; grouping by file names dominates the cost."""
+    grouped = _PLACES.hashed(places).groupBy("_file").agg(*_PLACES.measures())
+    return {row["_file"]: fingerprint(row) for row in grouped.collect()}

@@ -7,18 +7,16 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.neighbours import Neighbour
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.orphans.locations import key, place
-from lakecdc.maintain.shared_files import refuse_shared_files
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.neighbours import Neighbour
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.protected import refuse_shared_files
 
 _NEWEST_VERSION = 3
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
@@ -30,11 +28,7 @@ _MOST_BESIDE = 50
 
 
 def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
-    """Refuse a table whose files others may use, or whose metadata cannot all be read.
-
-    :param folders: of its files.
-    :raises UnsupportedError: names the reason.
-    """
+    """Refuse a table whose files others may use, or whose metadata cannot all be read."""
     refuse_shared_files(table)
     if table.format_version > _NEWEST_VERSION:
         raise UnsupportedError(
@@ -52,10 +46,7 @@ def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
 
 
 def refuse_shared(table: IcebergTable, folders: Sequence[str], neighbours: Iterable[Neighbour]) -> None:
-    """Refuse a table whose folders overlap those of another table of the catalog.
-
-    :raises UnsupportedError: names the other table.
-    """
+    """Refuse a table whose folders overlap those of another table of the catalog."""
     ours = [place(folder) for folder in folders]
     for other in neighbours:
         # some catalogs store names in lower case

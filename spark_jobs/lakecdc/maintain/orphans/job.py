@@ -5,31 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.expiring import RemoveOrphanFilesOptions
 from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.report import TableReport
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.neighbours import Neighbour, tables_of_catalog
+from lakecdc.iceberg.stored_files import StoredFile
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
-from lakecdc.maintain.orphans.disposal import Disposal
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
-from lakecdc.maintain.orphans.ledger import Batch, Ledger, Taken, new_run
+from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
-from lakecdc.maintain.orphans.name_set import LineSet, NameSet, line_hash, name_hash
-from lakecdc.maintain.orphans.reachable import Reachable
+from lakecdc.maintain.orphans.reachable import LineSet, NameSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import apply_policy
+from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
+from lakecdc.metadata.expiry import iso
 from lakecdc.runtime import failpoints
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.iceberg.stored_files import StoredFile
-    from lakecdc.iceberg.table import IcebergTable
 
 #: files taken away between two reads of the table's metadata
 BATCH_FILES = 1000
@@ -37,10 +34,7 @@ BATCH_FILES = 1000
 
 @dataclass
 class RemoveOrphanFiles:
-    """The job over the tables of a spec.
-
-    :param clock: seconds since 1970.
-    """
+    """The job over the tables of a spec; ``clock`` returns seconds since 1970."""
 
     clock: Callable[[], float] = time.time
     _neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
@@ -64,10 +58,8 @@ class RemoveOrphanFiles:
             metrics = work.remove() if options.action == "remove" else work.purge()
         outcome, reason = _outcome(options, metrics)
         head = table.head()
-        at = str(head.id) if head else None
-        metrics |= work.findings.leave(spec, table.name)
-        metrics["seconds"] = round(time.monotonic() - started, 3)
-        return TableReport(table.name, outcome, reason, snapshot_before=at, snapshot_after=at, metrics=metrics)
+        metrics |= work.findings.leave(spec, table.name) | {"seconds": seconds_since(started)}
+        return TableReport(table.name, outcome, reason, **ends(head, head), metrics=metrics)
 
     def _tables_of(self, table: IcebergTable) -> list[Neighbour]:
         # a table created during the run has no old files
@@ -77,11 +69,7 @@ class RemoveOrphanFiles:
 
 
 class _Work:
-    """One table's run.
-
-    :param recheck: refuses if the table's policy no longer allows the job, because a search may take hours.
-    :ivar findings: what a dry run would take away or delete.
-    """
+    """One table's run; ``recheck`` refuses if the policy no longer allows the job, because a search may take hours."""
 
     def __init__(
         self, table: IcebergTable, options: RemoveOrphanFilesOptions, now_ms: int, recheck: Callable[[], object]
@@ -115,9 +103,9 @@ class _Work:
         if beside:
             result = search(question, self._storage)
         self._recheck()
-        oldest = None if result.oldest_ms is None else _iso(result.oldest_ms)
+        oldest = None if result.oldest_ms is None else iso(result.oldest_ms)
         metrics = {**result.metrics(), "orphan_oldest": oldest}
-        metrics |= {"metadata_files_beside": beside, "older_than": _iso(before_ms)}
+        metrics |= {"metadata_files_beside": beside, "older_than": iso(before_ms)}
         return metrics | self._purge() | self._take(result)
 
     def purge(self) -> dict[str, Any]:
@@ -136,9 +124,9 @@ class _Work:
             metrics["files_to_restore"] += len(batch.files)
             runs.add(batch.run)
             if not self._options.dry_run:
-                self._disposal.bring_back(batch, batch.files, self._disposal.tallies.restored)
+                self._disposal.bring_back(batch, batch.files, "restored")
         self._sweep(runs)
-        return metrics | {"runs": sorted(runs)} | self._disposal.tallies.metrics()
+        return metrics | {"runs": sorted(runs)} | self._disposal.counts
 
     def _take(self, result: SearchResult) -> dict[str, Any]:
         run = new_run(self._now_ms)
@@ -158,7 +146,7 @@ class _Work:
                 self._reachable.refresh()
                 if batch is not None:
                     self._disposal.spare(batch, self._reachable)
-        tallies = self._disposal.tallies.metrics()
+        tallies: dict[str, Any] = dict(self._disposal.counts)
         how = "sentenced" if in_object_store(self._table.location) else "moved"
         if self._approved is not None:
             tallies["files_not_approved"] = self._not_approved
@@ -193,7 +181,7 @@ class _Work:
                 self._reachable.refresh()
                 self._disposal.delete(batch, self._reachable)
         self._sweep(runs)
-        return {"files_due": due, "files_waiting": waiting, **self._disposal.tallies.metrics()}
+        return {"files_due": due, "files_waiting": waiting, **self._disposal.counts}
 
     def _batches(self) -> Iterator[Batch]:
         batch = None
@@ -217,23 +205,16 @@ def partition_fields(metadata: Mapping[str, Any]) -> set[str]:
 
 
 def _entry(file: StoredFile | Taken, deleted_of: str | None = None) -> dict[str, Any]:
-    """Return a file's entry in the list of a dry run.
-
-    :param deleted_of: id of the run that took the file, which would now be deleted for good.
-    """
+    """Return a file's entry in a dry run's list, with the run that took the file if it would be deleted for good."""
     entry = {"location": file.location, "bytes": file.bytes, "modified_ms": file.modified_ms}
     return entry if deleted_of is None else {**entry, "deleted_of": deleted_of}
 
 
 def _outcome(options: RemoveOrphanFilesOptions, metrics: dict[str, Any]) -> tuple[Outcome, str | None]:
     if options.dry_run:
-        return "nothing", "dry run: nothing was changed"
+        return "nothing", DRY_RUN
     if failed := metrics["files_failed"]:
         return "done", f"{failed} files could not be moved or deleted; the log names them"
     if any(metrics[f"files_{what}"] for what in ("taken", "restored", "deleted", "spared")):
         return "done", None
     return "nothing", f"no file to {options.action}"
-
-
-def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

@@ -26,11 +26,10 @@ _TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
 @dataclass(frozen=True)
 class Place:
-    """Normalized location of a folder.
+    """Normalized location of a folder, without a trailing slash.
 
     :param store: the object store; empty for every file system, because one may have several schemes and names.
     :param bucket: bucket or container; empty for every file system.
-    :param path: without a trailing slash.
     """
 
     store: str

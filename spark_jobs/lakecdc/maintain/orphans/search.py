@@ -33,7 +33,6 @@ class SearchResult:
     """Result of a search below a table's folders.
 
     :param metadata_files: versions of table metadata, which are never touched.
-    :param oldest_ms: modification time of the oldest orphan; None if there is none.
     :param writers: writers of orphans in marked folders, with the number of files and bytes.
     """
 
@@ -54,10 +53,7 @@ class SearchResult:
     _orphans: IO[str] = field(default_factory=_spool)
 
     def add_orphan(self, file: StoredFile, name: str) -> None:
-        """Add an unreferenced file.
-
-        :param name: relative to the table's folder.
-        """
+        """Add an unreferenced file, with its name relative to the table's folder."""
         self._orphans.write(json.dumps([file.location, file.bytes, file.modified_ms]) + "\n")
         self.counts["orphan_files"] += 1
         self.counts["orphan_bytes"] += file.bytes
@@ -89,7 +85,6 @@ class SearchResult:
 class Question:
     """Parameters of a search.
 
-    :param folders: folders to search.
     :param explained: checks whether a location must stay.
     :param before_ms: files modified at this time or later are ignored; milliseconds since 1970.
     :param partition_fields: names of partition fields, whose folders may begin like hidden ones.

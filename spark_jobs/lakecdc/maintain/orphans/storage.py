@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import queue
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import Any
 
+from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.file_io import storage_properties
-from lakecdc.iceberg.stored_files import FileIoStorage
-from lakecdc.maintain.orphans.locations import in_s3
-from lakecdc.maintain.orphans.s3 import S3Storage
+from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.maintain.orphans.locations import in_s3, split
 
-if TYPE_CHECKING:
-    from lakecdc.iceberg.stored_files import StoredFile
-    from lakecdc.iceberg.table import IcebergTable
+_THREADS = 16
+#: number of ranges of a listing, more than threads because folders differ in size
+_RANGES = 64
+#: number of sub-folder pages to read for cuts
+_MOST_PAGES = 32
+_KEYS_PER_DELETE = 1000
 
 
 class TableStorage:
@@ -35,10 +43,7 @@ class TableStorage:
         return (self._s3.find(s3) if s3 else {}) | self._file_io.find(others)
 
     def delete(self, locations: Collection[str]) -> int:
-        """Delete files, ignoring missing ones.
-
-        :return: number of files that could not be deleted.
-        """
+        """Delete files, ignoring missing ones, and return the number that could not be deleted."""
         s3, others = _divided(locations)
         return (self._s3.delete(s3) if s3 else 0) + (self._file_io.delete(others) if others else 0)
 
@@ -53,3 +58,153 @@ class TableStorage:
 
 def _divided(locations: Collection[str]) -> tuple[list[str], list[str]]:
     return [each for each in locations if in_s3(each)], [each for each in locations if not in_s3(each)]
+
+
+class S3Storage:
+    """Files in S3, by pyiceberg's storage properties; without an access key boto3 finds credentials itself."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._client = _client(properties)
+
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        """Yield every object below a folder, in any order."""
+        scheme, bucket, prefix = _parts(folder.rstrip("/") + "/")
+        try:
+            cuts = self._cuts(bucket, prefix)
+        except Exception as error:
+            raise _unlisted(folder, error) from error
+        ranges = list(zip(["", *cuts], [*cuts, None], strict=True))
+        pages: queue.Queue[list[StoredFile] | BaseException | None] = queue.Queue(2 * _THREADS)
+        stop = threading.Event()
+
+        def put(item: list[StoredFile] | BaseException | None) -> None:
+            while not stop.is_set():
+                try:
+                    return pages.put(item, timeout=0.2)
+                except queue.Full:
+                    continue
+
+        def work(after: str, before: str | None) -> None:
+            try:
+                for page in self._pages(bucket, prefix, after, before):
+                    if stop.is_set():
+                        return
+                    put([_stored(f"{scheme}://{bucket}/", entry) for entry in page])
+                put(None)
+            except BaseException as error:
+                put(error)
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            try:
+                for bounds in ranges:
+                    pool.submit(work, *bounds)
+                yield from _drained(pages, len(ranges), folder)
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+
+    def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return {file.location: file for file in pool.map(self._head, locations) if file}
+
+    def delete(self, locations: Collection[str]) -> int:
+        failed = 0
+        keys = [_parts(location)[1:] for location in locations]
+        for bucket in {bucket for bucket, _ in keys}:
+            of_bucket = iter([{"Key": key} for of, key in keys if of == bucket])
+            while chunk := list(islice(of_bucket, _KEYS_PER_DELETE)):
+                answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": chunk, "Quiet": True})
+                failed += len(answer.get("Errors", []))
+        return failed
+
+    def _head(self, location: str) -> StoredFile | None:
+        from botocore.exceptions import ClientError
+
+        _, bucket, key = _parts(location)
+        try:
+            answer = self._client.head_object(Bucket=bucket, Key=key)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                return None
+            raise
+        return StoredFile(location, int(answer["ContentLength"]), _milliseconds(answer["LastModified"]))
+
+    def _cuts(self, bucket: str, prefix: str) -> list[str]:
+        """Return keys that cut a folder into ranges to list in parallel; any key would do, even a missing one."""
+        level, cuts, read = [prefix], list[str](), 0
+        while level and read < _MOST_PAGES and len(cuts) < _RANGES:
+            prefixes: list[str] = []
+            for parent in level[: _MOST_PAGES - read]:
+                answer = self._client.list_objects_v2(Bucket=bucket, Prefix=parent, Delimiter="/")
+                prefixes += [each["Prefix"] for each in answer.get("CommonPrefixes", [])]
+                read += 1
+            cuts, level = cuts + prefixes, prefixes
+        cuts.sort()
+        step = max(1, len(cuts) // _RANGES)
+        return cuts[::step]
+
+    def _pages(self, bucket: str, prefix: str, after: str, before: str | None) -> Iterator[Sequence[Mapping[str, Any]]]:
+        paginator = self._client.get_paginator("list_objects_v2")
+        for answer in paginator.paginate(Bucket=bucket, Prefix=prefix, StartAfter=after):
+            page = answer.get("Contents", [])
+            # keys with a trailing slash are folder markers of consoles
+            yield [each for each in page if not each["Key"].endswith("/") and (before is None or each["Key"] < before)]
+            if before is not None and page and page[-1]["Key"] >= before:
+                return
+
+
+def _drained(pages: queue.Queue[Any], ranges: int, folder: str) -> Iterator[StoredFile]:
+    while ranges:
+        item = pages.get()
+        if item is None:
+            ranges -= 1
+        elif isinstance(item, BaseException):
+            raise _unlisted(folder, item) from item
+        else:
+            yield from item
+
+
+def _unlisted(folder: str, error: BaseException) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"Cannot list {folder}: {error}.",
+        hint="Check the catalog's s3 settings, or the credentials that boto3 finds where the driver runs.",
+    )
+
+
+def _stored(bucket: str, entry: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(bucket + entry["Key"], int(entry["Size"]), _milliseconds(entry["LastModified"]))
+
+
+def _milliseconds(moment: Any) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    """Split a location into scheme, bucket and key, which is never encoded."""
+    scheme, bucket, path = split(location)
+    return scheme, bucket, path.removeprefix("/")
+
+
+def _client(properties: Mapping[str, str]) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise InputError(
+            "Cannot list files in S3 without boto3.", hint="Install boto3 where the driver runs."
+        ) from error
+    virtual = properties.get("s3.force-virtual-addressing", "").lower()
+    style = {"true": "virtual", "false": "path"}.get(virtual, "auto")
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=properties.get("s3.endpoint"),
+        region_name=properties.get("s3.region") or properties.get("client.region"),
+        aws_access_key_id=properties.get("s3.access-key-id"),
+        aws_secret_access_key=properties.get("s3.secret-access-key"),
+        aws_session_token=properties.get("s3.session-token"),
+        config=Config(
+            s3={"addressing_style": style},
+            retries={"mode": "standard", "max_attempts": 6},
+            max_pool_connections=_THREADS,
+        ),
+    )

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
 from lakecdc.iceberg.delete_cache import DELETES_SHARED
-from lakecdc.maintain.delete_files import convert as conversion
-from lakecdc.maintain.delete_files import job, match, match_join, plan, row_digest, verify
-from lakecdc.maintain.delete_files.row_digest import Digest
+from lakecdc.maintain.delete_files import job, match, match_join, plan, verify
+from lakecdc.maintain.verify_rows import Fingerprint
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.test_concurrency import written_files
@@ -40,12 +39,14 @@ def table_with_deletes(lake: Lake, version: int) -> str:
 
 
 def damage(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFrame]) -> None:
+    deleted_positions = match.deleted_positions
+
     @contextmanager
     def damaged(*args: Any) -> Iterator[DataFrame]:
-        with match.deleted_positions(*args) as positions:
+        with deleted_positions(*args) as positions:
             yield change(positions)
 
-    monkeypatch.setattr(conversion, "deleted_positions", damaged)
+    monkeypatch.setattr(match, "deleted_positions", damaged)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +110,12 @@ def test_sample_says_how_much_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatc
 def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, cached = table_with_deletes(lake, 2), []
+    name, cached, compute = table_with_deletes(lake, 2), [], verify.digest
     lake.spark.conf.unset(DELETES_SHARED)
 
-    def digest(rows: DataFrame) -> Digest:
+    def digest(rows: DataFrame) -> Fingerprint:
         cached.append([s.conf.get(DELETES_SHARED, "true") for s in (rows.sparkSession, lake.spark)])
-        return row_digest.digest(rows)
+        return compute(rows)
 
     monkeypatch.setattr(verify, "digest", digest)
     monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 4)

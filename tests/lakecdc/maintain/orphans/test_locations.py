@@ -14,7 +14,7 @@ from lakecdc.maintain.orphans.locations import (
     place,
     relative,
 )
-from lakecdc.maintain.orphans.name_set import NameSet, name_hash
+from lakecdc.maintain.orphans.reachable import NameSet, name_hash
 
 
 @pytest.mark.parametrize(

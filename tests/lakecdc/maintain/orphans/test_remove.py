@@ -13,7 +13,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.stored_files import move
-from lakecdc.maintain.orphans import disposal
+from lakecdc.maintain.orphans import ledger
 from lakecdc.maintain.orphans.locations import FOLDER
 from tests.lakecdc.maintain.orphans.support import DAY, Attic, age, contents, files, plant
 from tests.versions import V3
@@ -144,7 +144,7 @@ def test_a_run_that_dies_is_undone(attic: Attic, monkeypatch: pytest.MonkeyPatch
         return move(table, source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(disposal, "move", die)
+        patch.setattr(ledger, "move", die)
         with pytest.raises(KeyboardInterrupt):
             attic.run(name)
     assert len(contents(attic.path(name))) == len(before) - 3

@@ -15,7 +15,7 @@ from tests.on_demand import on_demand
 
 MEMORY = """
 import resource, sys
-from lakecdc.maintain.orphans.name_set import NameSet, name_hash
+from lakecdc.maintain.orphans.reachable import NameSet, name_hash
 from tests.lakecdc.maintain.orphans.test_search import looked_through, location
 
 count = int(sys.argv[1])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.maintain.orphans.s3 import S3Storage
+from lakecdc.maintain.orphans.storage import S3Storage
 from local_services.s3 import S3Server
 from tests.on_demand import on_demand
 
