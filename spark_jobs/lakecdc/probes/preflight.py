@@ -91,9 +91,9 @@ def _check_postgres(spec: JobSpec, source: PostgresSource, positions: Mapping[st
         if spec.job == RECONCILE:
             return SourceState()
         # needs Spark's Python, which a login does not
-        from lakecdc.ingest.sources.postgres import preflight
+        from lakecdc.ingest.sources.postgres import checks
 
-        return preflight.check(session, where, spec, source, positions)
+        return checks.check(session, where, spec, source, positions)
 
 
 def _check_mysql(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> SourceState:
@@ -103,9 +103,9 @@ def _check_mysql(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Pos
     with closing(mysql.connect(where)) as session:
         if spec.job == RECONCILE:
             return SourceState()
-        from lakecdc.ingest.sources.mysql import preflight
+        from lakecdc.ingest.sources.mysql import checks
 
-        return preflight.check(session, where, spec, positions)
+        return checks.check(session, where, spec, positions)
 
 
 def _check_catalog(catalog: Catalog) -> None:

@@ -63,16 +63,16 @@ def source_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, i
 
 
 def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    from lakecdc.ingest.sources.database import check_identity
     from lakecdc.ingest.sources.postgres.connect import address, connect
     from lakecdc.ingest.sources.postgres.slots import identity
-    from lakecdc.ingest.sources.postgres.start_checks import check_position
     from lakecdc.model.positions import LsnPosition, lsn
 
     where = address(source)
     with connect(where) as session:
         cluster = identity(session)
         for table, position in positions.items():
-            check_position(table, position, cluster, where.place)
+            check_identity(table, position, source.type, cluster, where.place)
         (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
     # on a quiet source a table's position may be past the flushed end
     return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}

@@ -20,15 +20,15 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
-from lakecdc.ingest.sources.database import LoadMark, all_fitting, deal, plan_load
-from lakecdc.ingest.sources.mysql import check_driver, snapshot
+from lakecdc.ingest.sources.database import LoadMark, all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.mysql import server as servers
+from lakecdc.ingest.sources.mysql import snapshot
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
+from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
-from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
 from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Table:
         :raises LakecdcError: the table cannot be continued from its position.
         """
         database = self.database
-        check_identity(target.name, position, database.server, database.where.place)
+        check_identity(target.name, position, TYPE, database.server.identity, database.where.place)
         at = BinlogPosition.of(position.offsets)
         check_place(session, database.server, target.name, at, partial(file_created, database.where))
         table = read_table(session, self.table.target, database.source, database.server.mariadb)
@@ -170,5 +170,5 @@ def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
     :raises LakecdcError: the driver's package is missing, or the server cannot be reached.
     """
     assert isinstance(spec.source, MysqlSource)
-    check_driver()
+    check_driver("pymysql")
     return Mysql(spark, spec.source)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
@@ -18,18 +18,17 @@ from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.source_columns import key_numbers
-from lakecdc.ingest.sources.database import all_fitting, deal
-from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
+from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal
+from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
+from lakecdc.ingest.sources.postgres.checks import TYPE, check_same_table
 from lakecdc.ingest.sources.postgres.connect import address, asking, connect
 from lakecdc.ingest.sources.postgres.feed import Feed
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks, Snapshot
-from lakecdc.ingest.sources.postgres.start_checks import check_position, check_same_table
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import LsnPosition
 
 if TYPE_CHECKING:
-    import psycopg
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.current_rows.key_ranges import KeyCondition
     from lakecdc.metadata.positions import Position
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 
 class Postgres:
@@ -103,7 +100,8 @@ class Table:
         """Read rows to reload, see :class:`lakecdc.ingest.current_rows.LoadedTable`."""
         database, spec = self.database, self.table.target
         with asking(database.where):
-            check_position(target.name, position, slots.identity(database.session), database.where.place)
+            cluster = slots.identity(database.session)
+            check_identity(target.name, position, TYPE, cluster, database.where.place)
             # the comparison may have taken long: read the current columns
             now = database.open(spec, target)
             check_same_table(now.table, position)
@@ -138,10 +136,7 @@ class Table:
     def now(self) -> datetime:
         """Return the server's clock, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         with asking(self.database.where):
-            row = self.database.session.execute("SELECT clock_timestamp()").fetchone()
-        assert row is not None
-        moment: datetime = row[0]
-        return moment
+            return slots.now(self.database.session)
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
@@ -150,7 +145,7 @@ def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
     :raises LakecdcError: the driver's package is missing, or the database cannot be reached.
     """
     assert isinstance(spec.source, PostgresSource)
-    check_driver()
+    check_driver("psycopg[binary]")
     return Postgres(spark, spec.source)
 
 

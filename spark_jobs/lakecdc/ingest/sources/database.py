@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.feeding import IngestOptions
+from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.change import Load, ReadShare, Rows, alike
@@ -21,6 +24,7 @@ from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.engine.unpack import rows_of_cells
 from lakecdc.ingest.formats.text_columns import JUDGED, MISFITS, ReadTask
 from lakecdc.model.columns import arrow_type
+from lakecdc.model.positions import log_position
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -230,6 +234,54 @@ def defaults(
             )
         found[one.name] = values[0].as_py()
     return found
+
+
+def check_driver(requirement: str) -> None:
+    """Refuse to go on without the driver.
+
+    :param requirement: its Python package, such as ``psycopg[binary]``.
+    :raises InputError: the package is missing.
+    """
+    package = requirement.partition("[")[0]
+    if importlib.util.find_spec(package) is None:
+        raise InputError(
+            f"The Python package {package} is missing, on the driver at least.",
+            hint=f'Install "{requirement}" where driver and executors run, or ship it in an environment archive.',
+        )
+
+
+def check_identity(table: str, position: Position, source: str, identity: str, place: str) -> None:
+    """Refuse a position that another source has given.
+
+    :param source: type of the source.
+    :param place: ``host:port`` for messages.
+    :raises InputError: saying what differs.
+    """
+    if position.source != source:
+        raise InputError(f"The table was fed from a source of type {position.source}.", table=table)
+    if position.identity != identity:
+        raise InputError(
+            f"Its position {log_position(position)} belongs to the log of {position.identity}, but the server at "
+            f"{place} is {identity}: another server, a restored one, or a standby that was promoted. Positions mean "
+            "nothing in another server's log.",
+            table=table,
+            hint='Correct the address in source, or run once with "reload": ["*"] in options to load the tables anew.',
+        )
+
+
+def no_such_table(what: str, target: Target, label: str, tables: Iterable[str], remedy: str) -> InputError:
+    """Return the error of a source table that is not there.
+
+    :param what: the sentence that says so.
+    :param tables: those that are.
+    """
+    near = nearest(label, tables)
+    return InputError(what, table=target.table, hint=f"{near} {remedy}" if near else remedy)
+
+
+def fingerprint(known: object) -> str:
+    """Return a short text that changes with what a load depends on."""
+    return hashlib.sha1(repr(known).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:

@@ -65,7 +65,7 @@ class Backlog(Generic[F]):
             self._taken[name] = stale
         places = [at.number if at else 0, *(p.through for p in here)]
         # a table that was rolled back lacks what came before them
-        gap = next((i for i, p in enumerate(here) if p.since not in (None, places[i])), len(here))
+        gap = next((i for i, p in enumerate(here) if p.since != places[i]), len(here))
         if here and gap == 0:
             self._behind_a_gap[name] = here[-1].through
         return here[:gap]
@@ -90,8 +90,8 @@ class Backlog(Generic[F]):
             if end.at.number <= feed.reach:
                 continue
             relation, after = feed.relation, position(feed)
-            summary = found.summary_of(relation).to_json()
-            parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, since=feed.reach)
+            summary = found.summary.of_table(relation).to_json()
+            parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, feed.reach)
             try:
                 if name in self._behind_a_gap:
                     # the log is read anew, and would be parked a second time

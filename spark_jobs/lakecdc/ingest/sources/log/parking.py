@@ -19,20 +19,16 @@ from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import delete_rows
 from lakecdc.iceberg.table import IcebergTable, exists
+from lakecdc.ingest.sources.log.rounds import EVENTS
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import parked_of
-from lakecdc.model.positions import log_position, lsn_text
+from lakecdc.model.positions import log_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.metadata.positions import Position
 
-#: Spark SQL schema of parked events
-EVENTS = (
-    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
-    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
-)
 _DECODED = [column.split(" ") for column in EVENTS.split(", ")]
 _SCHEMA = f"target string, through bigint, {EVENTS}"
 
@@ -47,7 +43,7 @@ class Parked:
     :param relation: number of the source table in the round.
     :param summary: the part of the round's summary that concerns the table, as JSON.
     :param offsets: of the position that the table has once it has taken the round.
-    :param since: place where the table's part begins; None if an earlier release has parked it.
+    :param since: place where the table's part begins.
     """
 
     through: int
@@ -56,22 +52,16 @@ class Parked:
     relation: int
     summary: Mapping[str, Any]
     offsets: Mapping[str, Any]
-    since: int | None = None
+    since: int
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
-        document = {**vars(self), "moment": self.moment.isoformat(), "oid": self.relation}
-        del document["relation"]
-        return document
+        return {**vars(self), "moment": self.moment.isoformat()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Parked:
         """Decode a JSON object."""
-        moment = datetime.fromisoformat(document["moment"])
-        through, relation, summary = document["through"], document["oid"], document["summary"]
-        # an earlier release has parked logs of Postgres alone
-        offsets = document.get("offsets") or {"lsn": lsn_text(through), "oid": relation}
-        return cls(through, moment, document["identity"], relation, summary, offsets, document.get("since"))
+        return cls(**{**document, "moment": datetime.fromisoformat(document["moment"])})
 
 
 class Parking:
@@ -105,7 +95,7 @@ class Parking:
     def park(self, target: str, parked: Parked, events: DataFrame | None) -> None:
         """Keep a part of a round, in one commit; if nothing happened in it, that it is over.
 
-        :param events: rows of :data:`EVENTS`; None if there are none.
+        :param events: rows of :data:`rounds.EVENTS`; None if there are none.
         """
         name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
@@ -117,7 +107,7 @@ class Parking:
         rows.coalesce(1).writeTo(self._table(name).sql_name).append()
 
     def events(self, target: str, parked: Parked) -> DataFrame:
-        """Return the events of a parked round, rows of :data:`EVENTS`."""
+        """Return the events of a parked round, rows of :data:`rounds.EVENTS`."""
         its = (F.col("target") == target) & (F.col("through") == parked.through)
         rows = self._rows(parked_of(target)).where(its & (F.col("relation") == parked.relation))
         return rows.where(F.col("kind") != "end").select(*[column for column, _ in _DECODED])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -35,11 +35,11 @@ class LoadPart:
     """The rows that one commit of a full load brings.
 
     :param at: place from which on the log is applied to them.
-    :param load: how far the load has come then; None if it is complete.
+    :param load: progress of the load; None if it is complete.
     :param loaded: place up to which the rows may be newer than the log; 0 if it is that of the table's position.
     :param rows: None if the load has ended and only its end is noted.
     :param again: the target may hold some of them already.
-    :param kept: frames that the rows are made of, to be released with the round.
+    :param kept: cached frames that the rows are made of, released with the round.
     :param facts: for the report.
     """
 
@@ -54,10 +54,9 @@ class LoadPart:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """A table's part of a round, under the names that its columns have at the end of the round.
+    """A table's part of a round, under the column names at the end of the round.
 
     :param key: names of the key's columns.
-    :param layout: how its events tell its rows.
     :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
     :param facts: for the report.
     """
@@ -75,12 +74,17 @@ class LogServer(ABC, Generic[F, R]):
 
     :cvar type: of the source, as positions name it.
     :cvar twin_hint: what to do where two targets have the same source table.
+    :ivar place: ``host:port`` for messages.
     :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
     """
 
     type: ClassVar[str]
     twin_hint: ClassVar[str]
+    place: str
     max_lag_bytes: int = 0
+
+    def __init__(self) -> None:
+        self._opened = ExitStack()
 
     @abstractmethod
     def open(self) -> str:
@@ -91,14 +95,7 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:
-        """Explain what the server refuses meanwhile."""
-
-    @abstractmethod
-    def check_position(self, table: str, position: Position) -> None:
-        """Refuse a position that another source has given.
-
-        :raises InputError: saying what differs.
-        """
+        """Explain the server's errors as ours."""
 
     @abstractmethod
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
@@ -117,10 +114,12 @@ class LogServer(ABC, Generic[F, R]):
         """
 
     @abstractmethod
-    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, F], refuse: Refuse) -> Mapping[str, int]:
+    def prepare(
+        self, positions: Mapping[str, Position | None], feeds: Mapping[str, F], refuse: Refuse
+    ) -> Mapping[str, int]:
         """Check that the log reaches back to the tables' positions, and begin the snapshot of those that have none.
 
-        :param targets: those of the run, refused ones included.
+        :param positions: of the run's targets, refused ones included.
         :return: places that hold the log for source tables that the run does not feed.
         :raises LakecdcError: the server keeps the log for others, or no longer has it.
         """
@@ -145,7 +144,7 @@ class LogServer(ABC, Generic[F, R]):
     def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[R]:
         """Read a round for some tables, from the first place that one of them has not reached.
 
-        :param repeated: a batch is repeated that has ended there, whatever had ended it then.
+        :param repeated: repeat an interrupted batch that ended there, whatever ended it then.
         """
 
     @abstractmethod
@@ -176,6 +175,6 @@ class LogServer(ABC, Generic[F, R]):
         """
         return {}
 
-    @abstractmethod
     def close(self) -> None:
         """Disconnect."""
+        self._opened.close()

@@ -11,10 +11,9 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.log import LogFold, LogRows
 from lakecdc.ingest.misfits import with_misfits
-from lakecdc.ingest.sources.database import reloads
+from lakecdc.ingest.sources.database import check_identity, reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
-from lakecdc.ingest.sources.log.load import rounds_of_parts
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
@@ -70,7 +69,7 @@ class LogSource(Generic[F, R]):
         server = self.server
         for name, position in positions.items():
             if position is not None:
-                server.check_position(name, position)
+                check_identity(name, position, server.type, self._identity, server.place)
         known = [position for position in map(log_position, positions.values()) if position]
         self._epoch = max((position.epoch for position in known), default=1)
         targets = [target for target in self.spec.targets if target.table in positions]
@@ -78,7 +77,7 @@ class LogSource(Generic[F, R]):
         for number, target in enumerate(targets):
             name = target.table
             self._admit(number, target, positions[name], parked.get(name, []), lost.get(name))
-        self._backlog.left_out |= server.prepare(targets, self.feeds, self._refuse)
+        self._backlog.left_out |= server.prepare(positions, self.feeds, self._refuse)
 
     def _admit(
         self, number: int, target: Target, position: Position | None, parked: list[Parked], lost: LakecdcError | None
@@ -176,12 +175,22 @@ class LogSource(Generic[F, R]):
     def _loads(self) -> Iterator[list[Batch]]:
         """Yield rounds with a part of every table that has parts left."""
         feeds = {name: feed for name, feed in self.feeds.items() if feed.loading}
-        loads = {name: self._load(feed) for name, feed in feeds.items()}
-
-        def refuse(name: str, error: LakecdcError) -> None:
-            self._refuse(name, error, feeds[name].position)
-
-        return rounds_of_parts(loads, lambda name: feeds[name].failed, refuse, self.server.asking)
+        left = {name: self._load(feed) for name, feed in feeds.items()}
+        while left:
+            batches = []
+            for name in [*left]:
+                batch = None
+                try:
+                    with self.server.asking():
+                        batch = None if feeds[name].failed else next(left[name], None)
+                except LakecdcError as error:
+                    self._refuse(name, error, feeds[name].position)
+                if batch is None:
+                    del left[name]
+                else:
+                    batches.append(batch)
+            if batches:
+                yield batches
 
     def _load(self, feed: F) -> Iterator[Batch]:
         target, dry_run = feed.table.target, self.spec.options.dry_run

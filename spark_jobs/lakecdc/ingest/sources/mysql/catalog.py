@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
+from lakecdc.ingest.formats.text_columns import TextColumn
+from lakecdc.ingest.sources.database import (
+    check_named_columns,
+    check_names,
+    column_type,
+    defaults,
+    full_load_needed,
+    no_such_table,
+)
+from lakecdc.ingest.sources.log import feed
 from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
-from lakecdc.ingest.sources.mysql.types import BASES, DATED, NUMERIC, MysqlType
+from lakecdc.ingest.sources.mysql.types import BASES, BYTES, DATED, NUMERIC, MysqlType, convert
 from lakecdc.ingest.sources.mysql.values import python_encoding
 
 if TYPE_CHECKING:
@@ -79,24 +87,13 @@ class SourceColumn:
 
 
 @dataclass(frozen=True)
-class SourceTable:
+class SourceTable(feed.SourceTable[SourceColumn]):
     """A source table and the target it feeds.
 
-    :param key: the key columns, from the target or from the source; empty if there are none.
     :param leading: column that begins an index, the primary key's if there is one; full loads are cut by it.
     """
 
-    target: Target
-    schema: str
-    name: str
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
     leading: str | None
-
-    @property
-    def label(self) -> str:
-        """``database.table`` for messages."""
-        return f"{self.schema}.{self.name}"
 
 
 def source_name(target: Target, source: MysqlSource) -> tuple[str, str]:
@@ -122,12 +119,9 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
     found = query(session, _TABLE, place)
     if not found:
         remedy = 'Set "source_table" of its target to "database.table".'
-        near = nearest(".".join(place), list_tables(session))
-        raise InputError(
-            f"The source has no table {'.'.join(place)}, or the user may not see it.",
-            table=target.table,
-            hint=f"{near} {remedy}" if near else remedy,
-        )
+        label = ".".join(place)
+        what = f"The source has no table {label}, or the user may not see it."
+        raise no_such_table(what, target, label, list_tables(session), remedy)
     schema, name, kind, engine = found[0]
     if kind != "BASE TABLE":
         raise InputError(
@@ -271,3 +265,49 @@ def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None
     if base == "binary":
         return f"x'{'00' * size}'"
     return "0" if base in NUMERIC else "''"
+
+
+def with_fills(
+    session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
+) -> tuple[Column, ...]:
+    """Return the columns with what rows older than them show, which the log does not carry.
+
+    :param columns: the target's.
+    :param added: columns that the log saw being added.
+    :raises InputError: such a column has no constant default, so that only the source knows its values, or has gone.
+    """
+    known = {column.name: column for column in table.columns}
+    new = {name.lower() for name in added}
+    gone = [name for name in added if name not in known and name not in table.target.exclude_columns]
+    if gone:
+        raise full_load_needed(
+            f"The column {gone[0]!r} was added to {table.label} and has been renamed or dropped since, so that its "
+            "default is not known",
+            table.target.table,
+        )
+    for column in table.columns:
+        if column.name.lower() in new and column.computed_default and column.name in {c.name for c in columns}:
+            raise full_load_needed(
+                f"The column {column.name!r} was added to {table.label} with a default that is computed",
+                table.target.table,
+            )
+    wanted = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
+    if not wanted:
+        return tuple(columns)
+    asked = [_as_text(str(known[c.name].default), known[c.name].base) for c in wanted]
+    # one row, whatever the table holds
+    rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
+    texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
+    named = {c.name: None if text is None else str(text) for c, text in zip(wanted, texts, strict=True)}
+    of = [TextColumn(c.name, known[c.name].base, c.type) for c in wanted]
+    fills = defaults(of, named, convert, table.target.table)
+    return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
+
+
+def _as_text(literal: str, base: str) -> str:
+    if base in BYTES:
+        return f"HEX({literal})"
+    if base == "bit":
+        return f"{literal} + 0"
+    # see snapshot.expression
+    return f"CAST({literal} * 1e0 AS CHAR)" if base == "float" else f"CAST({literal} AS CHAR)"

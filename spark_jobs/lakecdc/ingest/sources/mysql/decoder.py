@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.sources.mysql import events as kinds
-from lakecdc.ingest.sources.mysql import gtid, statements
+from lakecdc.ingest.sources.mysql import statements
 from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
@@ -195,8 +195,8 @@ class Decoder:
     def _begin(self, event: bytes, kind: int, server: int, end: int) -> None:
         self._inside, self._ordinal, self._unfinished, self._begun = True, 0, False, False
         self._touched.clear()
-        self._gtid = gtid.gtid_of(event, kind, server)
-        if kind == gtid.MARIADB:
+        self._gtid = kinds.gtid_of(event, kind, server)
+        if kind == kinds.MARIADB:
             # behind sequence and domain
             flags = event[31]
             self._begun = not flags & _STANDALONE
@@ -390,15 +390,14 @@ class Decoder:
                 rows.add("d", place, range(ordinal, ordinal + 1))
                 rows.add_old(before)
                 rows.add("u", place, range(ordinal, ordinal + 1), moved=True)
-                self._count(layout.table, "d", 1, rows=0)
+                self.summary.count(layout.table, "d", 1)
             rows.add_new(new)
         rows.add("u", place, range(stayed + 1, ordinal + 1))
         return ordinal
 
-    def _count(self, table: int, kind: str, number: int = 1, rows: int | None = None) -> None:
-        kinds = self.summary.events.setdefault(table, {})
-        kinds[kind] = kinds.get(kind, 0) + number
-        self.summary.total += number if rows is None else rows
+    def _count(self, table: int, kind: str, number: int = 1) -> None:
+        self.summary.count(table, kind, number)
+        self.summary.total += number
 
 
 def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: int) -> tuple[Image, int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
@@ -17,14 +16,14 @@ from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, Table
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table
-from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table, with_fills
+from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
+from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
-from lakecdc.ingest.sources.mysql.gtid import merged_gtid
-from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
 from lakecdc.ingest.sources.mysql.reading import Limits, Wanted
-from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
+from lakecdc.ingest.sources.mysql.snapshot import Part, Progress, parts
+from lakecdc.ingest.sources.mysql.types import convert
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
@@ -52,12 +51,13 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, MysqlSource)
         self.spark, self.spec, self.source = spark, spec, spec.source
+        super().__init__()
         self.where = address(self.source)
-        self._session_or_none: Session | None = None
+        self.place = self.where.place
         self._files: dict[str, int] = {}
 
     def open(self) -> str:
-        self._session_or_none = connect(self.where)
+        self._session: Session = self._opened.enter_context(closing(connect(self.where)))
         with self.asking():
             self._server = servers.read_server(self._session)
             return self._server.identity
@@ -65,19 +65,10 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def asking(self) -> AbstractContextManager[None]:
         return asking(self.where, "be read from")
 
-    @property
-    def _session(self) -> Session:
-        if self._session_or_none is None:
-            raise SourceUnavailableError("The source is not open.")
-        return self._session_or_none
-
     def _target(self, feed: Feed) -> IcebergTable | None:
         return open_target(self.spark, self.spec.catalog.name, feed.table.target.table)
 
     # -- start ------------------------------------------------------------------------------------------------
-
-    def check_position(self, table: str, position: Position) -> None:
-        check_identity(table, position, self._server, self.where.place)
 
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> Feed:
         with self.asking():
@@ -93,7 +84,9 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def describe_columns(self, feed: Feed) -> None:
         feed.derive_columns()
 
-    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, Feed], refuse: Refuse) -> Mapping[str, int]:
+    def prepare(
+        self, positions: Mapping[str, Position | None], feeds: Mapping[str, Feed], refuse: Refuse
+    ) -> Mapping[str, int]:
         """Note the place in the log from which on it is applied to new tables."""
         self._begin_time = servers.now(self._session)
         if any(feed.position is None for feed in feeds.values()):
@@ -175,13 +168,14 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         columns = feed.columns
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(relation, ()) if of in names]
-            fills = checked_fills(self._session, feed.table, columns, added)
-            columns = with_fills(columns, fills)
+            columns = with_fills(self._session, feed.table, columns, added)
+        by_name = bases(feed.table, relations)
+        versions = [binlog.version(each, feed.key, by_name) for each in relations]
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         return TableChanges(
             key=feed.key,
             columns=columns,
-            layout=binlog.layout(found, relations, feed.key, columns, bases(feed.table, relations)),
+            layout=found.layout(versions, columns, feed.key, convert),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
@@ -213,12 +207,9 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             return
         size = 0 if whole else self.source.full_load_commit_rows
         before = Progress(**feed.load) if feed.load else None
-        session = connect(self.where, texts=True)
-        try:
+        with closing(connect(self.where, texts=True)) as session:
             for part in parts(session, feed.table, self.source.chunk_rows, size, before):
                 yield self._load_part(feed, part, epoch) if part.chunks else self._loaded(feed)
-        finally:
-            session.close()
 
     def _load_part(self, feed: Feed, part: Part, epoch: int) -> LoadPart:
         at = feed.stands or self._begin
@@ -235,11 +226,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         return LoadPart(feed.stands, loaded=self.log_end().at.number)
 
     def _load_exactly(self, feed: Feed, epoch: int) -> LoadPart:
-        session = connect(self.where, texts=True)
-        try:
+        with closing(connect(self.where, texts=True)) as session:
             found = snapshot.chunks(session, feed.table, self.source.chunk_rows)
-        finally:
-            session.close()
         reach("after_chunks")
         feed.chunks += len(found)
         _, by_spark = self._readings(feed, deal(found, 1))
@@ -258,8 +246,3 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         feed.loaded_zero_dates.append((by_tasks, by_spark))
         read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
         return snapshot.ReadTables(read, rows), snapshot.ReadTables(replace(read, zero_dates=by_spark), rows)
-
-    def close(self) -> None:
-        if self._session_or_none:
-            self._session_or_none.close()
-            self._session_or_none = None

@@ -152,27 +152,6 @@ def snapshot_place(session: Session) -> Place:
     return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 
-def check_place(session: Session, server: Server, place: Place, gtid: str) -> str | None:
-    """Why the log cannot be read from a place on; None if it can.
-
-    :param gtid: what was read last before it, see :func:`lakecdc.ingest.sources.mysql.gtid.merged_gtid`.
-    """
-    sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
-    if place.file not in sizes:
-        return f"The log file {place.file} is gone from the source (purged, or the log was reset)"
-    if place.pos > sizes[place.file]:
-        return f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
-    if not gtid:
-        return None
-    if server.mariadb:
-        told = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
-        same = set(gtid.split(",")) <= set(told.split(","))
-    else:
-        told = "another set of transactions"
-        same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
-    return None if same else f"At {place} the source's log has {told}, not {gtid}: it was reset or restored"
-
-
 def gtid_at(session: Session, server: Server, place: Place) -> str:
     """Global transaction identifiers up to a place; at MySQL, whose list knows no bounds, some of those until now."""
     if not server.mariadb:

@@ -17,7 +17,7 @@ from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.sources.postgres.slots import Session
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 def create(spec: JobSpec) -> dict[str, Any]:

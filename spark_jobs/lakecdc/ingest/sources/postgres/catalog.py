@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
+from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type, no_such_table
+from lakecdc.ingest.sources.log import feed
 
 if TYPE_CHECKING:
-    import psycopg
-
+    from lakecdc.ingest.sources.postgres.connect import Session
     from lakecdc.ingest.sources.postgres.types import TypeCatalog
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -36,7 +33,7 @@ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 # what rows older than a column show of it (ADD COLUMN … DEFAULT); the log does not carry it
 _MISSING_VALUES = """
-SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1] FROM pg_attribute
+SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1], atttypid FROM pg_attribute
 WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
   AND atthasmissing AND NOT attisdropped ORDER BY attname, attrelid
 """
@@ -103,19 +100,13 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class SourceTable:
+class SourceTable(feed.SourceTable[SourceColumn]):
     """A source table and the target it feeds.
 
-    :param key: the key columns, from the target or from the source.
     :param children: tables that inherit from it, whose rows are left out.
     """
 
-    target: Target
     oid: int
-    schema: str
-    name: str
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
     leaves: tuple[Leaf, ...]
     children: tuple[str, ...] = ()
 
@@ -123,11 +114,6 @@ class SourceTable:
     def facts(self) -> dict[str, list[str]]:
         """What the report tells of it."""
         return {"child_tables_left_out": [*self.children]} if self.children else {}
-
-    @property
-    def label(self) -> str:
-        """``schema.table`` for messages."""
-        return f"{self.schema}.{self.name}"
 
     @property
     def numbers(self) -> dict[str, int | None]:
@@ -168,10 +154,8 @@ def read_table(session: Session, target: Target) -> SourceTable:
     found = find_table(session, target)
     if found is None:
         remedy = 'Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.'
-        near = nearest(f"{schema}.{name}", list_tables(session))
-        raise InputError(
-            f"The source has no table {schema}.{name}.", table=target.table, hint=f"{near} {remedy}" if near else remedy
-        )
+        label = f"{schema}.{name}"
+        raise no_such_table(f"The source has no table {label}.", target, label, list_tables(session), remedy)
     oid, kind = found
     if kind not in "rp":
         raise InputError(f"{schema}.{name} is not a table (relkind {kind}).", table=target.table)
@@ -182,16 +166,16 @@ def read_table(session: Session, target: Target) -> SourceTable:
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
-    table = SourceTable(target, oid, schema, name, columns, key, leaves, children)
+    table = SourceTable(target, schema, name, columns, key, oid, leaves, children)
     _check_key(table)
     for leaf in leaves:
         _check_leaf(table, leaf)
     return table
 
 
-def missing_values(session: Session, oid: int) -> dict[str, str]:
-    """Text of the value that rows older than a column show of it, by column; of constant defaults only."""
-    return {row[0]: row[1] for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
+def missing_values(session: Session, oid: int) -> dict[str, tuple[str, int]]:
+    """Return the text that rows older than a column show of it and its type, by column; of constant defaults only."""
+    return {row[0]: (row[1], row[2]) for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
 
 
 def _index_key(leaves: tuple[Leaf, ...]) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.sources.postgres import PostgresSource
 
+    Session = psycopg.Connection[tuple[Any, ...]]
+
 OLDEST = 130000
 _SETTINGS = (
     "SET client_encoding = 'UTF8'",
@@ -76,7 +78,7 @@ def address(source: PostgresSource) -> Address:
         ) from error
 
 
-def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(where: Address, *, replication: bool = False) -> Session:
     """Open a session in which every value has one text form.
 
     :param replication: speak the replication protocol's commands too.
@@ -103,6 +105,13 @@ def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[
     for setting in settings:
         session.execute(setting)
     return session
+
+
+def one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...]:
+    """Return the first row of a statement that always has one."""
+    row = session.execute(statement, parameters or None).fetchone()
+    assert row is not None
+    return tuple(row)
 
 
 @contextmanager

@@ -14,11 +14,10 @@ from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.reading import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
-from lakecdc.ingest.sources.postgres.texts import Texts
-from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
 
 if TYPE_CHECKING:
-    import psycopg
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 @dataclass
@@ -49,9 +48,7 @@ class Feed(log_feed.Feed[SourceTable]):
         return self.storage.encode() if self.storage else None
 
 
-def described_numbers(
-    session: psycopg.Connection[tuple[Any, ...]], feed: Feed, relations: Sequence[Relation]
-) -> list[dict[str, int | None]]:
+def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
     """Return the numbers of the columns in each description of the table.
 
     :raises InputError: if they contradict the order of the columns.
@@ -96,9 +93,7 @@ def settle_quiet_names(feed: Feed, to: int) -> bool:
     return True
 
 
-def without_new_names(
-    session: psycopg.Connection[tuple[Any, ...]], feed: Feed, columns: tuple[Column, ...]
-) -> tuple[Column, ...]:
+def without_new_names(session: Session, feed: Feed, columns: tuple[Column, ...]) -> tuple[Column, ...]:
     """Return the columns but those that the catalog has under another name than the log has told: they are not new."""
     if not feed.numbers or all(c.name in feed.numbers for c in columns):
         return columns
@@ -116,7 +111,7 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
     """
     for relation, of in zip(relations, numbers, strict=True):
         there = places(of, feed.key_numbers)
-        if len(there) < len(feed.key_numbers) or relation.key not in (None, there):
+        if len(there) < len(feed.key_numbers) or relation.key != there:
             raise full_load_needed(
                 f"The log does not tell which columns were the key of {feed.table.label} before they were renamed",
                 feed.table.target.table,
@@ -126,20 +121,11 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
     return tuple(names.get(of, name) for of, name in zip(feed.key_numbers, feed.table.key, strict=True))
 
 
-def with_fill(session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
+def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
     """Return the columns with what rows older than them show, in the columns' types."""
-    texts = missing_values(session, feed.table.oid)
-    wanted = [c for c in feed.columns if c.name in texts]
-    if not wanted:
-        return feed.columns
-    row = session.execute(
-        "SELECT array_agg(attname::text), array_agg(atttypid::bigint) FROM pg_attribute "
-        "WHERE attrelid = %s AND attname = ANY(%s)",
-        (feed.table.oid, [c.name for c in wanted]),
-    ).fetchone()
-    assert row is not None
-    kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
-    of = [TextColumn(c.name, types.base_name(kinds[c.name]), c.type) for c in wanted if c.name in kinds]
+    older = missing_values(session, feed.table.oid)
+    of = [TextColumn(c.name, types.base_name(older[c.name][1]), c.type) for c in feed.columns if c.name in older]
+    texts = {name: text for name, (text, _) in older.items()}
     fills = defaults(of, texts, Texts(types.infinity), feed.table.target.table)
     return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.ingest.sources.log.load import fingerprint
+from lakecdc.ingest.sources.database import fingerprint
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, chunks
 from lakecdc.runtime.progress import ProgressLog
 
 if TYPE_CHECKING:
-    import psycopg
-
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
-
-    Session = psycopg.Connection[tuple[Any, ...]]
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from lakecdc.ingest.sources.postgres.catalog import source_name
 if TYPE_CHECKING:
     from lakecdc.contract.spec import Catalog
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.postgres.slots import Session
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 

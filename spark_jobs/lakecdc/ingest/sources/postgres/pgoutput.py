@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.sources.log.rounds import EVENTS
 from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
     UNCHANGED,
     ProtocolError,
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
 
 #: microseconds between 1970 and Postgres' own epoch, 2000
 EPOCH_MICROS = 946_684_800_000_000
-#: Spark SQL schema of the decoded rows; the last row of a read has kind ``end`` and only ``summary``
-SCHEMA = (
-    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
-    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
-)
+_NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 
@@ -83,7 +80,7 @@ class Decoder:
         """Decode messages.
 
         :param messages: in the order of the log.
-        :return: batches of :data:`SCHEMA` of bounded size, without the closing row.
+        :return: batches of ``rounds.EVENTS`` of bounded size.
         :raises ProtocolError: a message of another protocol version.
         """
         take = {
@@ -133,12 +130,8 @@ class Decoder:
             held = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
             self.summary.open = sorted({*self.summary.open, *held})
         for layout, kind, number in rows.runs:
-            self._count(layout.relation.oid, kind, number)
+            self.summary.count(layout.relation.table, kind, number)
         return batch
-
-    def _count(self, oid: int, kind: str, number: int) -> None:
-        kinds = self.summary.events.setdefault(oid, {})
-        kinds[kind] = kinds.get(kind, 0) + number
 
     def _begin(self, run: Sequence[bytes]) -> None:
         self._commit_lsn, micros, self._xid = _BEGIN.unpack(run[0])
@@ -212,7 +205,7 @@ class Decoder:
             for oid in struct.unpack_from(f">{count}I", message, 6):
                 wanted = self._wanted.get(oid)
                 if wanted and self._commit_lsn >= wanted.start:
-                    self._count(oid, "t", 1)
+                    self.summary.count(oid, "t", 1)
                     place = (self._commit_lsn, self._ordinal, self._commit_micros, self._xid)
                     self.summary.truncates[oid] = place
 
@@ -322,7 +315,7 @@ class _Rows:
 
         rows = self.count
         layouts, kinds, counts = zip(*self.runs, strict=True)
-        relations = np.array([(layout.relation.oid, layout.relation.version) for layout in layouts], np.int64)
+        relations = np.array([(layout.relation.table, layout.relation.version) for layout in layouts], np.int64)
         oids, versions = np.repeat(relations, counts, axis=0).T
         firsts, *places = np.array(self._transactions, np.int64).T
         lsns, micros = (np.repeat(values, np.diff(firsts, append=rows)) for values in places)
@@ -357,9 +350,6 @@ class _Rows:
                 found.setdefault(row, []).append(name)
         rows = range(self.count)
         return pa.array([found.get(row) for row in rows], names) if found else pa.nulls(len(rows), names)
-
-
-_NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:

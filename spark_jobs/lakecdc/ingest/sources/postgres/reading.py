@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from lakecdc.ingest.column_numbers import Columns, identified, places
+from lakecdc.ingest.sources.log import rounds
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class Relation:
 
     :param version: counts the different descriptions of the table within one read, from 0.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
-    :param key: places of the columns by which its rows were told apart; None if an earlier release has read it.
+    :param key: places of the columns by which its rows were told apart.
     """
 
-    oid: int
+    table: int
     version: int
     schema: str
     name: str
     identity: str
     columns: tuple[RelationColumn, ...]
-    key: tuple[int, ...] | None = None
+    key: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,59 +82,30 @@ class Bounds:
 
 
 @dataclass
-class Summary:
+class Summary(rounds.Summary[Relation]):
     """What one read has seen.
+
+    Of truncates it has commit LSN, ordinal, commit time in microseconds and transaction.
 
     :param messages: messages read, skipped ones included.
     :param end_lsn: position after the last transaction; 0 if there was none.
     :param commit_micros: its commit time, microseconds since 1970.
-    :param events: number of events by table oid and kind.
-    :param truncates: last TRUNCATE by table oid: commit LSN, ordinal, commit time in microseconds and transaction,
-        which an earlier release has not parked.
-    :param relations: every description of a wanted table, in order.
     :param bytes: of the column values delivered.
     :param cut: a bound ended the read; more messages may be there.
-    :param open: oids of tables with an update that leaves values out.
+    :param open: tables with an update that leaves values out.
     """
 
     messages: int = 0
     end_lsn: int = 0
     commit_micros: int = 0
-    events: dict[int, dict[str, int]] = field(default_factory=dict)
-    truncates: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    relations: list[Relation] = field(default_factory=list)
     bytes: int = 0
     cut: bool = False
     open: list[int] = field(default_factory=list)
 
     @property
     def event_bytes(self) -> int:
-        """Mean size of an event; 0 if there was none."""
         return self.bytes // max(1, sum(sum(kinds.values()) for kinds in self.events.values()))
 
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Summary:
-        """Back from a JSON object."""
-        return cls(
-            document["messages"],
-            document["end_lsn"],
-            document["commit_micros"],
-            {int(oid): kinds for oid, kinds in document["events"].items()},
-            {int(oid): tuple(place) for oid, place in document["truncates"].items()},
-            [
-                Relation(**{**r, "columns": tuple(RelationColumn(**c) for c in r["columns"]), "key": _key(r)})
-                for r in document["relations"]
-            ],
-            document["bytes"],
-            document["cut"],
-            document.get("open", []),
-        )
-
-
-def _key(relation: Mapping[str, Any]) -> tuple[int, ...] | None:
-    found = relation.get("key")
-    return None if found is None else tuple(found)
+    def of_table(self, table: int) -> Summary:
+        own = self.event_bytes * sum(self.events.get(table, {}).values())
+        return replace(super().of_table(table), bytes=own, messages=0, cut=False, open=[])

@@ -8,18 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, one
 from lakecdc.model.positions import lsn, lsn_text
 
 if TYPE_CHECKING:
-    import psycopg
-
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
-
-    Session = psycopg.Connection[tuple[Any, ...]]
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 
@@ -65,18 +62,6 @@ class Slot:
     lag_bytes: int
 
 
-@dataclass
-class End:
-    """Where a run ends.
-
-    :param lsn: as a number.
-    :param time: the source's clock just before.
-    """
-
-    lsn: int
-    time: datetime
-
-
 def check_server(session: Session) -> None:
     """Refuse a server that cannot be read from.
 
@@ -84,7 +69,7 @@ def check_server(session: Session) -> None:
     """
     if session.info.server_version < OLDEST:
         raise InputError(f"The source is Postgres {session.info.server_version // 10000}; 13 or newer is needed.")
-    standby, level = _one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
+    standby, level = one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
     if standby:
         raise InputError("The source is a standby.", hint="Give the primary's address; the slot must live there.")
     if level != "logical":
@@ -103,19 +88,25 @@ def identity(session: Session) -> str:
         "SELECT system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) "
         "FROM pg_control_system()"
     )
-    system, timeline = _one(session, statement)
+    system, timeline = one(session, statement)
     return f"{system}:{int(timeline, 16)}"
 
 
-def log_end(session: Session) -> End:
-    """Read where the log ends now. What was acknowledged before the clock was read must have reached the disk."""
-    clock, inserted = _one(session, "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text")
+def now(session: Session) -> datetime:
+    """Return the source's clock."""
+    moment: datetime = one(session, "SELECT clock_timestamp()")[0]
+    return moment
+
+
+def log_end(session: Session) -> tuple[int, datetime]:
+    """Return where the log ends now, and the clock just before; what was acknowledged by then has reached the disk."""
+    clock, inserted = one(session, "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text")
     deadline = time.monotonic() + _FLUSH_SECONDS
     while True:
-        (flushed,) = _one(session, "SELECT pg_current_wal_flush_lsn()::text")
+        (flushed,) = one(session, "SELECT pg_current_wal_flush_lsn()::text")
         # commits with synchronous_commit = off arrive within three times wal_writer_delay
         if lsn(flushed) >= lsn(inserted) or time.monotonic() > deadline:
-            return End(lsn(flushed), clock)
+            return lsn(flushed), clock
         time.sleep(0.02)
 
 
@@ -126,7 +117,7 @@ def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:
     :raises ConflictError: if another run holds it.
     """
     deadline = time.monotonic() + max(max_wait, _LOCK_SECONDS)
-    while not _one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
+    while not one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
         if time.monotonic() > deadline:
             raise ConflictError(
                 f"Another run is reading the slot {slot!r} now.",
@@ -237,7 +228,7 @@ def advance(session: Session, slot: str, to: int) -> int:
         )
     if to <= found.confirmed:
         return found.confirmed
-    (end,) = _one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
+    (end,) = one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
     return lsn(end)
 
 
@@ -346,9 +337,3 @@ class Publication:
             self._session.execute(sql.SQL(statement).format(sql.Identifier(self.name), names))
         except psycopg.Error as error:
             raise explain(error, self._where, f"publish the tables through {self.name!r}") from error
-
-
-def _one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...]:
-    row = session.execute(statement, parameters or None).fetchone()
-    assert row is not None
-    return tuple(row)

@@ -18,22 +18,20 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.formats.text_columns import TypeRows
 from lakecdc.ingest.sources.database import LoadMark, plan_load
 from lakecdc.ingest.sources.postgres import slots
-from lakecdc.ingest.sources.postgres.connect import Address, connect
-from lakecdc.ingest.sources.postgres.texts import Texts, is_read_by_arrow
+from lakecdc.ingest.sources.postgres.connect import Address, connect, one
+from lakecdc.ingest.sources.postgres.types import Texts, is_parsed_by_arrow
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
 
 if TYPE_CHECKING:
-    import psycopg
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from lakecdc.ingest.change import Column, Load
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
+    from lakecdc.ingest.sources.postgres.connect import Session
     from lakecdc.ingest.sources.postgres.types import TypeCatalog
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 T = TypeVar("T")
 #: size and bytes of what the server sends of a row; a negative size is the end
@@ -41,8 +39,7 @@ NextRow = Callable[[], tuple[int, Any]]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _SIZE = """
-SELECT pg_relation_size(%(oid)s::oid::regclass), current_setting('block_size')::bigint,
-  row_security_active(%(oid)s::oid)
+SELECT pg_relation_size(%s::oid::regclass), current_setting('block_size')::bigint, row_security_active(%s::oid)
 """
 # before version 14 a page range is found by reading the whole table
 _TID_RANGE_SCAN = 140000
@@ -90,34 +87,32 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
     statement = sql.SQL("CREATE_REPLICATION_SLOT {} {}LOGICAL pgoutput EXPORT_SNAPSHOT")
     try:
         with slots.bounded_wait(where, session, slot):
-            row = session.execute("SELECT clock_timestamp()").fetchone()
+            clock = slots.now(session)
             created = session.execute(statement.format(sql.Identifier(slot), lifetime)).fetchone()
     except LakecdcError:
         session.close()
         raise
-    assert row is not None and created is not None
-    return Snapshot(session, created[2], lsn(created[1]), row[0], _xmin(where, created[2]))
+    assert created is not None
+    return Snapshot(session, created[2], lsn(created[1]), clock, _xmin(where, created[2]))
 
 
 def export(where: Address) -> Snapshot:
     """Take a snapshot of now, without a slot: the log that follows it may be gone by then."""
     session = connect(where)
     session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    row = session.execute(
+    name, end, clock, xmin = one(
+        session,
         "SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, clock_timestamp(), "
-        "txid_snapshot_xmin(txid_current_snapshot())"
-    ).fetchone()
-    assert row is not None
-    return Snapshot(session, row[0], lsn(row[1]), row[2], int(row[3]))
+        "txid_snapshot_xmin(txid_current_snapshot())",
+    )
+    return Snapshot(session, name, lsn(end), clock, int(xmin))
 
 
 def _xmin(where: Address, name: str) -> int:
     # the session that exports a snapshot may ask nothing else
     with connect(where) as session:
         _begin(session, name)
-        row = session.execute("SELECT txid_snapshot_xmin(txid_current_snapshot())").fetchone()
-    assert row is not None
-    return int(row[0])
+        return int(one(session, "SELECT txid_snapshot_xmin(txid_current_snapshot())")[0])
 
 
 def _begin(session: Session, name: str) -> None:
@@ -168,15 +163,14 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
     found: list[Chunk] = []
     ranged = session.info.server_version >= _TID_RANGE_SCAN
     for leaf in table.leaves:
-        row = session.execute(_SIZE, {"oid": leaf.oid}).fetchone()
-        assert row is not None
-        if row[2]:
+        size, page, hidden = one(session, _SIZE, leaf.oid, leaf.oid)
+        if hidden:
             raise InputError(
                 f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login, of which the log tells.",
                 table=table.target.table,
                 hint="Run ALTER ROLE … BYPASSRLS at the source, or let the table's owner log in.",
             )
-        pages, step = row[0] // row[1], max(1, chunk_bytes // row[1])
+        pages, step = size // page, max(1, chunk_bytes // page)
         bounds = list(range(0, pages, step)) if ranged and pages else [0]
         ends: list[int | None] = [*bounds[1:], None]
         found += [Chunk(leaf.schema, leaf.name, first, end, leaf.oid) for first, end in zip(bounds, ends, strict=True)]
@@ -298,7 +292,7 @@ class ReadTables:
 
         columns = self.rows.columns
         # Arrow parses these columns to values at once
-        kinds = [arrow_type(c.type) if is_read_by_arrow(c.base, c.type) else pa.string() for c in columns]
+        kinds = [arrow_type(c.type) if is_parsed_by_arrow(c.base, c.type) else pa.string() for c in columns]
         for block in self.copy.blocks(number):
             try:
                 batches = parse(block, kinds)

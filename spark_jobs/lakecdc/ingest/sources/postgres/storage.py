@@ -22,11 +22,8 @@ from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.model.positions import lsn
 
 if TYPE_CHECKING:
-    import psycopg
-
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
-
-    Session = psycopg.Connection[tuple[Any, ...]]
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 # one statement, so that all of it is of one moment; a table's row for the column ctid is as old as the table
 _TREE = """

@@ -11,8 +11,7 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
-from lakecdc.ingest.sources.mysql.load import _shares
-from lakecdc.ingest.sources.mysql.snapshot import Chunk
+from lakecdc.ingest.sources.mysql.snapshot import Chunk, _shares
 from tests.lakecdc.ingest.killing import act_at
 
 from .conftest import Shop

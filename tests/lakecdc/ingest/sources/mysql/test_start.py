@@ -14,7 +14,7 @@ import pytest
 from lakecdc.contract.errors import InputError, SourceUnavailableError, SpecError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.sources.mysql import source_tables
-from lakecdc.ingest.sources.mysql.gtid import merged_gtid
+from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.server import check_settings
 from local_services.mysql import MySQL
 from local_services.process import free_port

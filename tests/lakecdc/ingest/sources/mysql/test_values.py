@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakecdc.ingest.sources.mysql import values
-from lakecdc.ingest.sources.mysql.gtid import ANONYMOUS, TAGGED, gtid_of
+from lakecdc.ingest.sources.mysql.events import ANONYMOUS, TAGGED, gtid_of
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.values import Codec

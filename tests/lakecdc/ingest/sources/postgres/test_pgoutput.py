@@ -218,7 +218,7 @@ def test_the_summary_survives_its_text() -> None:
 
 def test_a_relation_is_read_in_full() -> None:
     found = read_relation(relation(("Größe", True), ("b", False), identity="i"), 3)
-    assert (found.oid, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
+    assert (found.table, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
     assert found.columns == (RelationColumn("Größe", 23, -1, True), RelationColumn("b", 23, -1, False))
 
 

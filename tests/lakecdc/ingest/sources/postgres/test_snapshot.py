@@ -13,7 +13,7 @@ from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import snapshot
 from lakecdc.ingest.sources.postgres.log import values
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, blocks, parse
-from lakecdc.ingest.sources.postgres.texts import Texts
+from lakecdc.ingest.sources.postgres.types import Texts
 
 
 def test_null_and_the_empty_string_differ() -> None:

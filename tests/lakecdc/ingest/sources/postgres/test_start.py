@@ -160,7 +160,7 @@ def test_positions_that_the_source_does_not_go_on_from(shop: Shop) -> None:
     stood = shop.model.positions[name]
     assert stood is not None
     shop.model.positions[name] = replace(stood, identity="4711:1")
-    with pytest.raises(InputError, match="belongs to the cluster and timeline 4711:1") as caught:
+    with pytest.raises(InputError, match="belongs to the log of 4711:1") as caught:
         start(shop)
     assert caught.value.table == name
     shop.model.positions[name] = stood
