@@ -18,7 +18,7 @@ from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.explain import as_ours
-from lakecdc.ingest.change import Load, ReadShare, Rows, alike
+from lakecdc.ingest.change import Column, Load, ReadShare, Rows, alike
 from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.engine.unpack import rows_of_cells
@@ -37,23 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _HINT = ". Correct them at the source, or exclude the columns."
 _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
-
-
-def check_names(target: Target, names: Sequence[str]) -> None:
-    """Refuse source columns whose names a table cannot have together.
-
-    :raises InputError: names that differ in case only, or that lakecdc keeps for itself.
-    """
-    twice = alike(names)
-    for name in names:
-        if name in twice:
-            raise InputError(
-                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
-                table=target.table,
-                hint='Leave one out with "exclude_columns".',
-            )
-        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
-            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
 
 
 def check_named_columns(target: Target, label: str, key: Sequence[str], names: set[str]) -> None:
@@ -77,13 +60,48 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
         raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=target.table)
 
 
-def column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
-    """Return the type of a target's column in Spark's own spelling.
+def target_columns(
+    target: Target,
+    key: Sequence[str],
+    columns: Iterable[tuple[str, str | None, str]],
+    unreadable: Mapping[str, tuple[str, str]],
+) -> tuple[Column, ...]:
+    """Return the target's columns for the source's.
 
-    :param derived: what the source's type becomes; None if there is nothing.
-    :param source_type: its name, for messages.
-    :raises InputError: if there is no type, or the target gives one that Spark does not know or texts do not have.
+    :param columns: name, Spark SQL type (None without a counterpart) and source type of each, in order.
+    :param unreadable: columns that cannot be read: why, and a remedy besides leaving them out.
+    :raises InputError: naming the first column without a type or with an unusable name.
     """
+    kept = [column for column in columns if column[0] not in target.exclude_columns]
+    _check_names(target, [name for name, _, _ in kept])
+    found = []
+    for name, derived, source_type in kept:
+        kind = _column_type(target, name, derived, source_type)
+        if name in unreadable:
+            why, remedy = unreadable[name]
+            raise InputError(
+                f"Column {name!r} {why}.",
+                table=target.table,
+                hint=f'Leave it out with "exclude_columns": ["{name}"]{remedy}.',
+            )
+        found.append(Column(name, kind, name in key))
+    return tuple(found)
+
+
+def _check_names(target: Target, names: Sequence[str]) -> None:
+    twice = alike(names)
+    for name in names:
+        if name in twice:
+            raise InputError(
+                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
+                table=target.table,
+                hint='Leave one out with "exclude_columns".',
+            )
+        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
+            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
+
+
+def _column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
     if column in target.columns:
         chosen = chosen_type(target, column)
         if arrow_type(chosen) is None:

@@ -23,8 +23,7 @@ C = TypeVar("C")
 class SourceTable(Generic[C]):
     """A source table and the target it feeds.
 
-    :param columns: as the source describes them now.
-    :param key: the key columns, from the target or from the source; empty if there are none.
+    :param key: columns, from the target or from the source; empty if there are none.
     """
 
     target: Target
@@ -47,11 +46,11 @@ class Feed(Generic[T]):
     """A table during a run.
 
     :param relation: number of the source table in the rounds of this run.
-    :param position: where the target stands; None before its full load is applied.
+    :param position: of the target; None before its full load is applied.
     :param columns: the target's columns as last seen.
     :param failed: it takes no more batches; what the log has for it is parked.
-    :param parked: rounds that it has still to take before the log.
-    :param chunks: of its full load that this run has read.
+    :param parked: rounds that it takes before the log.
+    :param chunks: of its full load, as read by this run.
     """
 
     relation: int
@@ -82,7 +81,7 @@ class Feed(Generic[T]):
 
     @property
     def reach(self) -> int:
-        """Every transaction before this place is in the table, or parked."""
+        """Place before which every transaction is in the table, or parked."""
         return max([self.at, *(parked.through for parked in self.parked)])
 
     @property

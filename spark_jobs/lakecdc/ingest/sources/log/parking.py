@@ -1,8 +1,7 @@
 """The log of failing tables, kept in the lake so that the source need not keep it.
 
-One Iceberg table per namespace, ``<namespace>.lakecdc_parked``, partitioned by target: of every round that a failing
-table could not take, its rows as the log's task decoded them, and one row of kind ``end`` that closes the round. The
-table takes the same rounds later, with the ends they had.
+One Iceberg table per namespace, ``<namespace>.lakecdc_parked``, partitioned by target. It has the decoded rows of every
+round that a failing table could not take, and one row of kind ``end`` that closes the round.
 """
 
 from __future__ import annotations
@@ -37,12 +36,11 @@ _SCHEMA = f"target string, through bigint, {EVENTS}"
 class Parked:
     """A table's part of one round.
 
-    :param through: number of the log's place up to which the round went.
+    :param through: place in the log, as a number, up to which the round went.
     :param moment: time at the source up to which it went.
-    :param identity: of the source.
     :param relation: number of the source table in the round.
-    :param summary: the part of the round's summary that concerns the table, as JSON.
-    :param offsets: of the position that the table has once it has taken the round.
+    :param summary: the table's part of the round's summary, as JSON.
+    :param offsets: of the table's position once it has taken the round.
     :param since: place where the table's part begins.
     """
 
@@ -65,16 +63,13 @@ class Parked:
 
 
 class Parking:
-    """The parked rounds of a run's targets.
-
-    :param catalog: name of the catalog that the targets are in.
-    """
+    """The parked rounds of a run's targets in a catalog."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self._spark, self._catalog = spark, catalog
 
     def load(self, targets: Iterable[str]) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
-        """Return what is parked, oldest round first, by target that has any; and where it cannot be loaded, why."""
+        """Return the parked rounds by target, oldest first, and the errors of targets whose rounds cannot be loaded."""
         by_table: dict[str, list[str]] = {}
         for target in targets:
             by_table.setdefault(parked_of(target), []).append(target)
@@ -93,9 +88,9 @@ class Parking:
         return found, failed
 
     def park(self, target: str, parked: Parked, events: DataFrame | None) -> None:
-        """Keep a part of a round, in one commit; if nothing happened in it, that it is over.
+        """Store a part of a round in one commit.
 
-        :param events: rows of :data:`rounds.EVENTS`; None if there are none.
+        :param events: rows of :data:`rounds.EVENTS`; None if nothing happened in it.
         """
         name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
@@ -113,15 +108,15 @@ class Parking:
         return rows.where(F.col("kind") != "end").select(*[column for column, _ in _DECODED])
 
     def forget(self, target: str, through: int) -> None:
-        """Let rounds go that the table has taken, or never will."""
+        """Delete the rounds of a target up to a place."""
         name = self._table(parked_of(target)).sql_name
         statement = f"DELETE FROM {name} WHERE target = :target AND through <= :through"
         self._spark.sql(statement, {"target": target, "through": through})
 
     def remove(self, target: str, settled: Sequence[Parked]) -> None:
-        """Let rounds go that are :func:`settled`.
+        """Delete rounds that are :func:`settled`.
 
-        :raises ConflictError: ingestion has let some of them go meanwhile.
+        :raises ConflictError: ingestion has deleted some of them meanwhile.
         """
         ends = ", ".join(str(parked.through) for parked in settled)
         delete_rows(self._table(parked_of(target)), f"target = :target AND through IN ({ends})", {"target": target})
@@ -141,10 +136,9 @@ class Parking:
 
 
 def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
-    """Return rounds that a table has taken, or that a full load has made void.
+    """Return the rounds of a table that it has taken, or that a full load has made void.
 
-    :param parked: of the table.
-    :param position: where the table stands; without one nothing can be told.
+    :param position: where the table stands; without one no round is settled.
     """
     at = log_position(position)
     if at is None or position is None:

@@ -1,7 +1,6 @@
-"""A round of a database's log between tasks: one of them reads it, and all tables take their events out of it.
+"""A round of a database's log: one task reads it, and all tables take their events out of it.
 
-The events travel as few binary cells, of one table each (``engine.packing``), which Spark keeps on disk: rows
-are made of them only where Spark is to look at each.
+The events travel as few binary cells, each of one table (``engine.packing``), which Spark keeps on disk.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class Round(ABC, Generic[S]):
         """Place from which on events are not of the round; read again, it may go on past its end."""
 
     def truncate(self, relation: int) -> tuple[int, int, int] | None:
-        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None if there was none."""
+        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None without one."""
         place = self.summary.truncates.get(relation)
         return (place[0], place[1], place[2] * self.unit // 1000) if place else None
 
@@ -169,7 +168,6 @@ class Round(ABC, Generic[S]):
         """Return the layout of a table's events.
 
         :param versions: one for each description of the table in this round.
-        :param columns: the target's.
         """
         place, time, unit = self.place, self.time, self.unit
         return LogLayout(tuple(versions), tuple(columns), tuple(key), convert, place, time, unit, self.end)
@@ -193,8 +191,7 @@ class LogEnd:
 class LogRead(Generic[R_co]):
     """A round that was read.
 
-    :param at_log_end: it has come to the end of the log, as of the start of the run.
-    :param facts: for the report.
+    :param at_log_end: it reaches the end of the log, as of the start of the run.
     """
 
     round: R_co
@@ -207,10 +204,7 @@ class RoundTask(ABC):
     """The task of a round, which reads it once for the one row that arrives."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the round.
-
-        :param batches: have one row in all.
-        """
+        """Read the round for the one row that arrives."""
         settle()
         # read again after an executor was lost, it must not end earlier than the round that is known already
         task = self if is_first_read() else self.without_deadline()
@@ -232,10 +226,7 @@ class RoundTask(ABC):
 
 
 def is_first_read() -> bool:
-    """Check whether a task reads its round for the first time, and not because an executor was lost.
-
-    A round that is read again must not end earlier than the one that is known already; it may go on behind its end.
-    """
+    """Check whether a task reads its round for the first time, and not because an executor was lost."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -246,7 +237,7 @@ def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator
     """Pack the rows of a round.
 
     :param batches: decoded events, with the number of their table as ``relation``.
-    :param summary: of what was read, complete once all batches have been taken.
+    :param summary: complete once all batches have been taken.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -37,10 +37,9 @@ class LoadPart:
     :param at: place from which on the log is applied to them.
     :param load: progress of the load; None if it is complete.
     :param loaded: place up to which the rows may be newer than the log; 0 if it is that of the table's position.
-    :param rows: None if the load has ended and only its end is noted.
+    :param rows: None in a part that only ends the load.
     :param again: the target may hold some of them already.
     :param kept: cached frames that the rows are made of, released with the round.
-    :param facts: for the report.
     """
 
     at: LogPosition
@@ -56,9 +55,7 @@ class LoadPart:
 class TableChanges:
     """A table's part of a round, under the column names at the end of the round.
 
-    :param key: names of the key's columns.
     :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
-    :param facts: for the report.
     """
 
     key: tuple[str, ...]
@@ -102,8 +99,7 @@ class LogServer(ABC, Generic[F, R]):
         """Read a target's source table and check that the target can go on from a position.
 
         :param number: of the target in this run.
-        :param parked: rounds that the target takes before the log.
-        :raises InputError: saying why not.
+        :raises InputError: the target cannot be fed.
         """
 
     @abstractmethod
@@ -126,7 +122,7 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def load(self, feed: F, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
-        """Read a table in full, or what is left of it, part by part.
+        """Yield the rest of a table's full load, part by part.
 
         :param epoch: of the order keys.
         :param whole: in one part.
@@ -149,7 +145,7 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def take(self, read: LogRead[R], feed: F, relation: int) -> TableChanges:
-        """Take a table's part out of a round.
+        """Return a table's part of a round.
 
         :param relation: the table's number in the round.
         :raises InputError: the table cannot follow it.
@@ -157,10 +153,7 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def position_at(self, feed: F, before: LogPosition | None, at: LogPosition) -> LogPosition:
-        """Return the position of a table once it has the log up to a place; one that is ahead stays there.
-
-        :param before: its position before; None if there was none.
-        """
+        """Return the position of a table once it has the log up to a place; one that is ahead stays there."""
 
     @abstractmethod
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[R]:
@@ -169,8 +162,8 @@ class LogServer(ABC, Generic[F, R]):
     def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
         """Let the server remove the log before a place, and what full loads need once they are over.
 
-        :param upto: None if nothing is known of any table.
-        :param followed: the first place that a table which follows the log has not reached; None if there is none.
+        :param upto: None if no table's place is known.
+        :param followed: the first place that a table which follows the log has not reached; None without such a table.
         :return: facts for the report.
         """
         return {}

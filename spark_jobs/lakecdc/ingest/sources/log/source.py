@@ -36,8 +36,7 @@ _EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
 class LogSource(Generic[F, R]):
     """The source of one run; see :class:`lakecdc.ingest.batch.IngestSource`.
 
-    :ivar refused: tables that cannot be fed, by name of their target. It grows when the log brings something that a
-        table cannot follow.
+    :ivar refused: tables that cannot be fed; it grows when the log brings something that a table cannot follow.
     :ivar given_up: tables whose position the log has passed; they need a full load.
     """
 
@@ -82,10 +81,7 @@ class LogSource(Generic[F, R]):
     def _admit(
         self, number: int, target: Target, position: Position | None, parked: list[Parked], lost: LakecdcError | None
     ) -> None:
-        """Take a table in, or refuse it without stopping the others.
-
-        :param lost: why it is not known what is parked.
-        """
+        """Take a table in, or refuse it without stopping the others."""
         name = target.table
         try:
             if lost:
@@ -100,7 +96,7 @@ class LogSource(Generic[F, R]):
             self._stop(name, error, position)
 
     def _stop(self, name: str, error: LakecdcError, position: Position | None) -> None:
-        """Take no more batches of a table; if its log can be followed, that is parked."""
+        """Take no more batches of a table; its log is parked if it can be followed."""
         feed = self.feeds.get(name)
         if feed is None or feed.loading:
             self._refuse(name, error, position)
@@ -120,9 +116,9 @@ class LogSource(Generic[F, R]):
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """First the new tables' full load, part by part, then the log up to where it ended at that moment.
+        """Yield the new tables' full load, part by part, then the log up to its end at that moment.
 
-        A batch that was interrupted is repeated first: a round ends where it did.
+        A round ends where an interrupted batch did, which it repeats.
         """
         yield from self._loads()
         yield from self._parked_rounds()
@@ -159,7 +155,6 @@ class LogSource(Generic[F, R]):
         return [feed for feed in self._followed() if not feed.failed]
 
     def _parked_rounds(self) -> Iterator[list[Batch]]:
-        """Yield what was parked, which comes before the log."""
         while waiting := [feed for feed in self._live() if feed.parked]:
             batches = []
             for feed in waiting:
@@ -249,14 +244,12 @@ class LogSource(Generic[F, R]):
         return _without_misfits(batch, found)
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
-        """Type the changes of a table, and fold them where that is possible."""
         target = feed.table.target
         by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
         cells, size = log_round.cells_of(relation), log_round.size(relation)
         return LogFold(cells, changes.layout, size, target, by, self._epoch, self._cached).run()
 
     def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
-        """Return the position of a table once the log is applied up to a place."""
         return self._encoded(feed, self.server.position_at(feed, feed.stands, place), moment)
 
     def _encoded(self, feed: F, at: LogPosition, moment: datetime | None) -> Position:
@@ -281,7 +274,7 @@ class LogSource(Generic[F, R]):
     def failed(self, table: str, error: Exception) -> None:
         """Take no more batches of the table: what the log has for it is parked.
 
-        One whose full load has not ended holds the log, unless it has no position: then the load begins again.
+        An unfinished full load holds the log, unless it has no position: then the load begins again.
         """
         feed = self.feeds[table]
         feed.failed = True
@@ -289,7 +282,7 @@ class LogSource(Generic[F, R]):
             self._backlog.held[table] = feed.at
 
     def finish_round(self) -> None:
-        """Let the source go of the log that every table has, and the cluster of the round."""
+        """Let the source remove the log that every table has, and the cluster the round."""
         server, backlog = self.server, self._backlog
         if self._read is not None:
             self._park(self._read)

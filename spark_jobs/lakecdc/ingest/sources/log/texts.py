@@ -40,7 +40,7 @@ def octets(texts: pa.Array, prefix: int = 0) -> pa.Array:
     """Return the bytes of texts of hexadecimal digits.
 
     :param prefix: characters before the digits of each text.
-    :raises ValueError: a text has anything but pairs of digits, which no database writes.
+    :raises ValueError: a text is not pairs of digits, which no database writes.
     """
     import numpy as np
     import pyarrow as pa

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """Open the source of an ingest spec whose source is of type ``mysql``.
+    """Open the source of an ingest spec of type ``mysql``.
 
-    :raises LakecdcError: if the driver's package is missing, or the password's reference leads nowhere.
+    :raises LakecdcError: the driver is missing, or the password's reference leads nowhere.
     """
     from lakecdc.ingest.sources.database import check_driver
 
@@ -28,9 +28,9 @@ def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """All tables that the user may see, ``database.table``.
+    """List all tables that the user may see, ``database.table``.
 
-    :raises LakecdcError: if the server cannot be reached.
+    :raises LakecdcError: the server cannot be reached.
     """
     from lakecdc.ingest.sources.mysql.catalog import list_tables
     from lakecdc.ingest.sources.mysql.connect import address, connect

@@ -69,8 +69,7 @@ class Rename:
 class Redefinition:
     """A column that gets another definition.
 
-    :param type: Spark SQL type of the new one. Values stay as they are if the column has that type already, or one that
-        differs only in its range.
+    :param type: its new Spark SQL type. Values stay as they are if it is the old one, or differs only in its range.
     """
 
     column: str
@@ -83,7 +82,7 @@ class Alteration:
 
     :param renamed: all at once, so that columns may exchange their names.
     :param redefined: columns whose values stay only if they fit their new types.
-    :param moved: a column comes to stand elsewhere than at the end.
+    :param moved: a column moves elsewhere than to the end.
     """
 
     renamed: tuple[Rename, ...] = ()
@@ -153,7 +152,6 @@ class _Reader:
         self.result.refusals.append(why)
 
     def read(self, part: Sequence[Token]) -> None:
-        """Read one action."""
         words = [token.bare for token in part]
         first, second = words[0], (words + [""])[1]
         self.result.moved = self.result.moved or not {"FIRST", "AFTER"}.isdisjoint(words)
@@ -224,7 +222,7 @@ class _Reader:
         return list(words) == ["FORCE"] or _are_options(words)
 
     def finish(self) -> AlterTable:
-        """Return what was read, with what only the whole tells."""
+        """Return the result, after the checks that need the whole."""
         dropped = {name.lower() for name in self.result.dropped}
         again = [name for name in self.result.added if name.lower() in dropped]
         if again:
@@ -235,9 +233,9 @@ class _Reader:
 def _new_type(definition: Sequence[str]) -> str | None:
     """Return the Spark SQL type of a column's definition; None if a strict server may change values for it.
 
-    Not told by an error are digits behind the point of a second, spaces behind a text of fixed length, padded bytes,
-    digits of a long decimal, years of two digits, the order within a set, what JSON leaves out, and the values of a
-    generated column.
+    No error reports lost digits behind the point of a second, spaces behind a text of fixed length, padded bytes,
+    digits of a long decimal, years of two digits, the order within a set, what JSON leaves out, and values of
+    generated columns.
     """
     base = _STRICT_TYPES.get(definition[0])
     if base is None or not {"AS", "GENERATED"}.isdisjoint(definition):
@@ -257,7 +255,7 @@ def _new_type(definition: Sequence[str]) -> str | None:
 
 
 def _in_parentheses(definition: Sequence[str]) -> list[str]:
-    """Return what stands in parentheses behind a type, without commas."""
+    """Return the words in parentheses behind a type, without commas."""
     if list(definition[1:2]) != ["("] or ")" not in definition:
         return []
     return [word for word in definition[2 : definition.index(")")] if word != ","]

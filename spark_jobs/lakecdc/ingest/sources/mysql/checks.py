@@ -36,7 +36,6 @@ def check_place(
     """Refuse a position from which the log cannot be read.
 
     :param created: returns when a log file was made.
-    :raises InputError: saying why.
     """
     if wrong := _lost_place(session, server, at):
         raise full_load_needed(wrong, table)
@@ -92,9 +91,8 @@ def _compare_log_end(
 
 
 def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Look at the source as a run does when it starts, and lock nothing.
+    """Check the source as a run does when it starts, without locking anything.
 
-    :param source: the spec's.
     :param positions: of tables that have been fed; None if they are not known.
     """
     where = address(source)

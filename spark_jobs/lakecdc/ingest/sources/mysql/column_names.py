@@ -1,7 +1,7 @@
 """Names of a table's columns while the log is read: each column keeps its number when a statement renames it.
 
-Rows of the log stand under the names of their time, or under none at all. The names where the reading begins are known
-from the table; what statements do to them is checked against the names that rows come with, as far as they do.
+Rows of the log have the names of their time, or none at all. The names where the reading begins are known from the
+table; what statements do to them is checked against the names that rows come with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ColumnNames:
 
     :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
     :param types: Spark SQL types in the target of the columns that it has, by their names where the reading begins.
-    :param excluded: columns that the target has not.
+    :param excluded: columns that the target lacks.
     """
 
     def __init__(
@@ -35,10 +35,7 @@ class ColumnNames:
         self._last = max(numbers.values(), default=0)
 
     def alter(self, change: Alteration) -> str | None:
-        """Follow a statement.
-
-        :return: why that cannot be done; None if it was.
-        """
+        """Follow a statement; return why that cannot be done, or None."""
         here = {name.lower(): name for name in self.numbers}
         for redefinition in change.redefined:
             if why := self._redefine(redefinition, here):
@@ -64,7 +61,7 @@ class ColumnNames:
         return None
 
     def _redefine(self, column: Redefinition, here: Mapping[str, str]) -> str | None:
-        """Note a column's new type; tell why the server may have changed its values for it."""
+        """Note a column's new type; return why the server may have changed its values for it."""
         name = column.column.lower()
         if name in self._excluded:
             return None
@@ -93,8 +90,8 @@ class ColumnNames:
     def unnamed(self, now: Sequence[Named]) -> Sequence[Named]:
         """Return the columns of rows that come without names.
 
-        :param now: the columns as the server tells them now.
-        :raises LayoutError: if that cannot be told for sure.
+        :param now: the columns as the server describes them now.
+        :raises LayoutError: they are not certain.
         """
         if not self._in_order or len(self.numbers) != len(now):
             return now
@@ -107,10 +104,7 @@ class ColumnNames:
         return [replace(there, name=name) for name, there in pairs]
 
     def described(self, names: Sequence[str]) -> str | None:
-        """Take over the names of rows, in their order.
-
-        :return: why these cannot be the columns that are known; None if they can.
-        """
+        """Take over the names of rows, in their order; return why these cannot be the known columns, or None."""
         appeared = [name for name in names if name not in self.numbers]
         vanished = [name for name in self.numbers if name not in names]
         if self._known and appeared and vanished:
@@ -126,11 +120,10 @@ class ColumnNames:
 
 
 def _alike(one: Named, other: Named) -> bool:
-    """Whether values of both stand alike in the log."""
+    """Check whether the log writes values of both in the same way."""
     assert one.type is not None and other.type is not None
     return replace(one.type, unsigned=False) == replace(other.type, unsigned=False)
 
 
 def _facts(column: Named) -> tuple[object, ...]:
-    """Return what the reading of values depends on."""
     return column.type, column.unsigned, column.charset, column.members

@@ -1,7 +1,7 @@
 """Events of the binary log as rows of Arrow batches; nothing here knows Spark or talks to a server.
 
 Layouts: MySQL's source documentation, namespace ``binary_log``; MariaDB's Knowledge Base, "Replication Protocol".
-Every event is looked at: one that could carry rows and cannot be read stops the reading, it is never passed over.
+An event that could carry rows and cannot be read stops the reading, it is never passed over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GEOMETRY_TYPE = 255
 
 
 class LogError(ValueError):
-    """The log cannot be read any further; the message says why."""
+    """The log cannot be read any further."""
 
 
 class _Layout:
@@ -63,7 +63,6 @@ class _Layout:
             self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new
 
     def rows(self) -> Rows:
-        """Return what takes rows of these columns."""
         return Rows(self.table, self.version, self._new, self._old)
 
 
@@ -71,8 +70,7 @@ class Decoder:
     """Turns events into rows; one instance reads one stretch of the log.
 
     :param wanted: the tables to deliver.
-    :param server: tells how table names are compared, and whether events end with a checksum before the log says so.
-    :param begin: where the stretch begins, between two transactions.
+    :param begin: between two transactions.
     """
 
     def __init__(self, wanted: Mapping[int, Wanted], server: Server, begin: Place, limits: Limits) -> None:
@@ -101,9 +99,8 @@ class Decoder:
         self._touched: set[int] = set()
 
     def batches(self, events: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode events until a limit is reached or they end.
+        """Decode events in the order of the log, each with its header, until a limit is reached or they end.
 
-        :param events: in the order of the log, each with its header.
         :return: batches of ``rows.SCHEMA`` of bounded size, each of one table.
         :raises LogError: an event that cannot be read.
         """
@@ -370,10 +367,9 @@ class Decoder:
     def _read_updates(
         self, layout: _Layout, rows: Rows, event: bytes, within: tuple[int, int, int], place: tuple[int, int]
     ) -> int:
-        """Read the pairs of images of an event.
+        """Read the pairs of images of an event; return the ordinal of the last row.
 
-        :param within: where they begin and end, and bytes of the bits that tell nulls.
-        :return: ordinal of the last row.
+        :param within: where they begin and end, and bytes of the null bitmap.
         """
         at, end, width = within
         ordinal = stayed = self._ordinal
@@ -404,7 +400,7 @@ def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: 
     """Return the values of one row image, and where it ends.
 
     :param plan: of each column, the size of its values or of the length before them, and whether it is wanted.
-    :param width: bytes of the bits that tell nulls.
+    :param width: bytes of the null bitmap.
     """
     nulls = int.from_bytes(event[at : at + width], "little")
     at += width

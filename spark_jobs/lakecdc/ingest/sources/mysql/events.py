@@ -32,7 +32,7 @@ _IGNORABLE = 0x80
 
 
 def unreadable(kind: int, flags: int) -> str | None:
-    """Tell what an event holds that could be rows and cannot be read; None if it can be read or holds none."""
+    """Return what an event holds that could be rows and cannot be read; None if it can be read or holds none."""
     if kind in _READ or kind in _WITHOUT_ROWS or (kind not in _UNREADABLE and flags & _IGNORABLE):
         return None
     return _UNREADABLE.get(kind, f"events of the unknown kind {kind}")
@@ -47,7 +47,7 @@ def read_statement(event: bytes, end: int) -> tuple[str, bytes, int]:
 
 
 def _sql_mode(variables: bytes) -> int:
-    """Return the session's mode, from the variables of its statement: its flags come first, the mode behind them."""
+    """Return the session's mode, from the variables of its statement: flags first, then the mode."""
     at = 5 if variables[:1] == b"\0" else 0
     return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
 
@@ -99,7 +99,7 @@ def _integer(event: bytes, at: int) -> tuple[int, int]:
 
 
 def merged_gtid(before: str, last: str) -> str:
-    """Return what was read last, by replication domain, after another transaction.
+    """Return the last identifiers read, by replication domain, after another transaction.
 
     :param before: the same before it.
     :param last: the transaction's identifier; empty if there was none.

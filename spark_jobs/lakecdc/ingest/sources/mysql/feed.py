@@ -45,14 +45,14 @@ class Feed(log_feed.Feed[SourceTable]):
 
     @property
     def facts(self) -> dict[str, int]:
-        """What the report says of the table's values."""
+        """Facts for the report."""
         loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self.loaded_zero_dates)
         zero_dates = self.zero_dates + loaded
         return {"zero_dates": zero_dates} if zero_dates else {}
 
     @property
     def numbers_reached(self) -> Mapping[str, int]:
-        """The numbers of the source's columns where what is parked ends."""
+        """The numbers of the source's columns where the parked rounds end."""
         if self.numbers:
             for parked in reversed(self.parked):
                 if found := Summary.from_json(parked.summary).columns.get(parked.relation):
@@ -122,7 +122,7 @@ class Feed(log_feed.Feed[SourceTable]):
         self._number_key()
 
     def _number_key(self) -> None:
-        """Tell the key's columns by their numbers, which are known by their names of now."""
+        """Give the key's columns, known by their present names, their numbers."""
         missing = [name for name in self.table.key if name not in self.numbers]
         if missing:
             raise full_load_needed(
@@ -139,7 +139,7 @@ class Feed(log_feed.Feed[SourceTable]):
         :param relations: under the names of its end.
         :param altered: statements have changed the table.
         :param reached: the log ends there, so that the server has no other names for them.
-        :raises InputError: if they cannot feed the target.
+        :raises InputError: they cannot feed the target.
         """
         if self.numbers and not {*self.key_numbers} <= {*numbers.values()}:
             raise self.another_key()

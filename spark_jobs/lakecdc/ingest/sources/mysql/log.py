@@ -1,4 +1,4 @@
-"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events."""
+"""The log: one Spark task dumps it and decodes."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class ReadLog(rounds.RoundTask):
-    """What the task of a round runs.
+    """The task of a round.
 
-    :param server_id: what the reader calls itself; 0 is nobody.
-    :param begin: where the round begins.
+    :param server_id: of the reader; 0 is none.
     :param wanted: the tables, by number.
     """
 
@@ -100,7 +99,7 @@ def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
 
 
 def file_created(where: Address, file: str) -> int:
-    """When the server began a log file, in seconds since 1970: a file of a log that was reset has another time."""
+    """Return when the server began a log file, in seconds since 1970; a log that was reset has another one."""
     events = dump(where, Place(file, 4), 0)
     try:
         # the first event only names the file, the next describes it
@@ -160,10 +159,7 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
 
 
 def named(relation: Relation, names: Mapping[int, str]) -> Relation:
-    """Return a description with the names that its columns have later.
-
-    :param names: by number.
-    """
+    """Return a description with the names, by number, that its columns have later."""
     if not relation.numbers:
         return relation
     taken = set(names.values())

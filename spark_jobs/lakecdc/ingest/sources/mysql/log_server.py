@@ -106,7 +106,6 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             self._session.rollback()
 
     def _created(self, file: str) -> int:
-        """Return when a log file was made."""
         if file not in self._files:
             self._files[file] = binlog.file_created(self.where, file)
         return self._files[file]
@@ -199,7 +198,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     # -- full load --------------------------------------------------------------------------------------------
 
     def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
-        """Read a table in full; the last part only tells up to where in the log its rows may have been read."""
+        """Read a table in full; the last part only notes up to where in the log its rows may have been read."""
         if feed.position is None:
             feed.begin()
         if not feed.table.target.keyed and not self.spec.options.dry_run:
@@ -239,7 +238,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def _readings(
         self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
     ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
-        """Return what tasks run that write the rows, and those that read them for Spark."""
+        """Return the readings of the tasks that write the rows, and of those that read them for Spark."""
         names, rows = [column.name for column in feed.columns], snapshot.type_rows(feed.table, feed.key, feed.columns)
         context = self.spark.sparkContext
         by_tasks, by_spark = context.accumulator(0), context.accumulator(0)

@@ -1,4 +1,4 @@
-"""What a read of the binary log is to find and where it ends, and what it has seen."""
+"""What a read of the binary log looks for and where it ends, and what it has seen."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from lakecdc.model.positions import Place
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader wants to know of one table.
+    """One table of a read.
 
     :param start: see :attr:`Place.number`; events before it are already applied.
     :param key: columns that identify a row, as they are named at ``start``, or now where ``columns`` is not known.
     :param excluded: columns that are left out.
-    :param now: the columns as the server tells them now, for logs that do not name them.
+    :param now: the columns as the server describes them now, for logs that do not name them.
     :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
-    :param loaded: see :attr:`Place.number`; columns that are renamed or made anew before it were so while they were
-        loaded.
+    :param loaded: see :attr:`Place.number`; columns renamed or made anew before it were so while they were loaded.
     :param types: Spark SQL types of the target's columns, by their names at ``start``.
     """
 
@@ -35,7 +34,7 @@ class Wanted:
     types: tuple[tuple[str, str], ...] = ()
 
     def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
-        """Where the key's columns stand in rows; None for one that they do not have.
+        """Return the places of the key's columns in rows; None for one that they do not have.
 
         :param names: of all columns, as the log has them.
         :param numbers: of the same.
@@ -48,13 +47,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a read ends: at the first boundary between transactions that one of these names.
+    """Where a read ends: at the first boundary between transactions that one of these names; 0 is no limit.
 
     :param stop: see :attr:`Place.number`.
     :param events: row events of wanted tables.
-    :param transaction: row events of one transaction above which the read fails; 0 is no limit.
-    :param bytes: of log that hold these row events; 0 is no limit.
-    :param seconds: since the first event, once there is such a row event; 0 is no limit.
+    :param transaction: row events of one transaction above which the read fails.
+    :param bytes: of log that hold these row events.
+    :param seconds: since the first event, once there is such a row event.
     """
 
     stop: int

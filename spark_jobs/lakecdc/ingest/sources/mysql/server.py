@@ -35,7 +35,7 @@ _LOCKED_IDLE_SECONDS = 10
 class Server:
     """What a run has to know about the server.
 
-    :param identity: what tells this source from another.
+    :param identity: distinguishes this source from another.
     :param fold: table names are compared without case.
     :param checksum: events end with a checksum.
     :param charsets: character set by collation number.
@@ -51,7 +51,7 @@ class Server:
 def read_server(session: Session) -> Server:
     """Look at the server's settings.
 
-    :raises InputError: if its log cannot be used; the message names the setting and what to do.
+    :raises InputError: its log cannot be used; the message names the setting and what to do.
     """
     names = [name for name, _value, _why in (*_NEEDED, *_FORBIDDEN)]
     identity = ("version", "server_uuid", "server_id", "gtid_domain_id", "lower_case_table_names", "binlog_checksum")
@@ -69,10 +69,7 @@ def read_server(session: Session) -> Server:
 
 
 def check_settings(found: dict[str, str]) -> None:
-    """Refuse settings under which the log does not tell all changes.
-
-    :raises InputError: naming the first of them.
-    """
+    """Refuse settings under which the log does not tell all changes."""
     for name, needed, why in (*_NEEDED, *_FORBIDDEN):
         value = found.get(name, needed)
         if value.upper() != needed:
@@ -97,7 +94,7 @@ def _charsets(session: Session) -> dict[int, str]:
 
 
 def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
-    """Where the log ends now, and the server's clock just before.
+    """Return where the log ends now, and the server's clock just before.
 
     :raises InputError: if there is no log.
     """
@@ -121,13 +118,13 @@ def now(session: Session) -> datetime:
 
 
 def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
-    """Begin a transaction whose snapshot shows exactly what lies before a place in the log; the place, and the clock.
+    """Begin a transaction whose snapshot shows exactly what lies before a place in the log; return it and the clock.
 
-    The log's plain end is no such place: a transaction stands in the log before its rows can be seen. MariaDB tells
+    The log's plain end is not such a place: a transaction stands in the log before its rows can be seen. MariaDB tells
     the place of a snapshot; at MySQL a global read lock, held for a moment, waits until what is logged can be seen.
     Whatever any session reads later shows these transactions too.
 
-    :raises pymysql.MySQLError: somebody holds a lock for long.
+    :raises pymysql.MySQLError: another session holds a lock for long.
     """
     clock = now(session)
     query(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -147,13 +144,13 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
 
 
 def snapshot_place(session: Session) -> Place:
-    """Return the place in the log of MariaDB's snapshot of this session's transaction."""
+    """Return the place in the log of the snapshot of this session's transaction at MariaDB."""
     found = {str(n).lower(): v for n, v in query(session, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 
 def gtid_at(session: Session, server: Server, place: Place) -> str:
-    """Global transaction identifiers up to a place; at MySQL, whose list knows no bounds, some of those until now."""
+    """Return transaction identifiers up to a place; at MySQL, whose list has no bounds, some of those until now."""
     if not server.mariadb:
         told = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
         # a position is kept short, and a part of the list serves to tell this log from another

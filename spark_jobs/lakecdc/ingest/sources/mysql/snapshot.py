@@ -135,8 +135,8 @@ class Progress:
 class Part:
     """What one commit of a full load brings.
 
-    :param chunks: none in the last one, which tells that the reading has ended.
-    :param after: how far the load has come then; None if it is complete.
+    :param chunks: none in the last one, which only ends the reading.
+    :param after: progress of the load then; None if it is complete.
     """
 
     chunks: tuple[Chunk, ...]
@@ -146,11 +146,11 @@ class Part:
 def parts(
     session: Session, table: SourceTable, chunk_rows: int, part_rows: int, before: Progress | None
 ) -> Iterator[Part]:
-    """Cut a full load, or what is left of it, into parts.
+    """Cut the rest of a full load into parts.
 
     :param session: one that delivers texts.
     :param part_rows: rows in a part; 0 makes one part of all.
-    :param before: how far an earlier run has come.
+    :param before: progress of an earlier run.
     :raises InputError: the leading column has changed since the first part.
     """
     leading = before.leading if before else _fingerprint(session, table)
@@ -196,7 +196,7 @@ def _fingerprint(session: Session, table: SourceTable) -> str:
 
 
 def expression(name: str, base: str) -> str:
-    """Return what a SELECT asks for, so that full load and log deliver the same text."""
+    """Return the expression of a SELECT, such that full load and log deliver the same text."""
     column = quoted(name)
     if base in BYTES:
         return f"HEX({column})"
@@ -212,9 +212,9 @@ class ReadChunks:
 
     :param source: the table, quoted.
     :param shares: chunks by number of the task.
-    :param expressions: what to ask for the columns.
+    :param expressions: of the columns.
     :param dated: places of the columns whose zero dates are counted.
-    :param zero_dates: where to.
+    :param zero_dates: their counter.
     """
 
     where: Address
@@ -251,10 +251,7 @@ class ReadChunks:
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads; see :class:`lakecdc.ingest.change.Load`.
-
-    :param rows: types what was read.
-    """
+    """Task of a full load; see :class:`lakecdc.ingest.change.Load`."""
 
     chunks: ReadChunks
     rows: TypeRows
@@ -266,13 +263,13 @@ class ReadTables:
                 yield self.rows.typed(texts)
 
     def asking(self) -> AbstractContextManager[None]:
-        """Explain what the server refuses meanwhile."""
+        """Explain the server's errors as ours."""
         return asking(self.chunks.where, f"read {self.chunks.source}")
 
 
 @dataclass(frozen=True)
 class ReadExactly:
-    """What the one task of an exact full load runs; its last row holds only the place, as JSON, in :data:`PLACE`.
+    """The one task of an exact full load; its last row holds only the place, as JSON, in :data:`PLACE`.
 
     :param tables: its only share is read.
     """
@@ -304,10 +301,7 @@ class ReadExactly:
 
 
 def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column]) -> TypeRows:
-    """Return what types the rows of a table.
-
-    :param columns: the target's.
-    """
+    """Return what types the rows of a table."""
     known = {column.name: column.base for column in table.columns}
     return TypeRows(tuple(TextColumn(c.name, known[c.name], c.type) for c in columns), key, convert)
 
@@ -315,7 +309,7 @@ def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column
 class ExactRows(NamedTuple):
     """Rows of an exact full load.
 
-    :param kept: what Spark keeps.
+    :param kept: cached by Spark.
     :param judged: see :func:`lakecdc.ingest.sources.database.judged`.
     :param facts: their numbers.
     :param place: in the log.

@@ -1,8 +1,8 @@
-"""Table_map events: which columns the rows of a table have at one moment of the log, and how their values stand there.
+"""Table_map events: which columns the rows of a table have at one moment of the log, and how it writes their values.
 
 Layout: MySQL's source documentation, class ``Table_map_event``; names, signs, character sets and the values of
 enumerations come in its optional metadata, fully so under ``binlog_row_metadata = FULL``. What is missing is taken
-from what the server says of the table now, as long as that can be the same table.
+from the server's present description of the table, as long as that can be the same table.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class Named:
-    """What is known of a column besides how its values stand in the log.
+    """What is known of a column besides how the log writes its values.
 
-    :param type: as the server tells it now; None for one that the log told itself.
+    :param type: the server's present one; None for a column that the log describes itself.
     :param charset: name of the character set; ``binary`` for bytes.
     :param members: values of an ENUM or SET.
     """
@@ -59,10 +59,7 @@ class Named:
 
 @dataclass(frozen=True)
 class LogColumn:
-    """A column of the rows in the log.
-
-    :param codec: how its values stand there.
-    """
+    """A column of the rows in the log."""
 
     name: str
     type: MysqlType
@@ -96,10 +93,9 @@ def read_columns(
 ) -> tuple[LogColumn, ...]:
     """Read the columns of a Table_map event.
 
-    :param body: see :func:`table_name`.
-    :param at: where the columns begin.
+    :param body: see :func:`table_name`, as is ``at``.
     :param charsets: name of the character set by collation number.
-    :param unnamed: the table's columns as the server tells them now, under the names of the rows' time.
+    :param unnamed: the table's columns as the server describes them now, under the names of the rows' time.
     :param mariadb: MariaDB counts geometries among the columns with a character set.
     :raises LayoutError: a column that cannot be read.
     """
@@ -215,7 +211,7 @@ def _named(told: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) ->
 
 
 def _as_now(kinds: Sequence[int], metas: Sequence[bytes], now: Sequence[Named]) -> list[Named]:
-    """Return the server's description of today, if it can be that of the rows."""
+    """Return the server's present description, if it can be that of the rows."""
     remedy = "set binlog_row_metadata = FULL at the source and load the table anew"
     if len(kinds) != len(now):
         raise LayoutError(f"The log has rows of {len(kinds)} columns, the table now has {len(now)}; {remedy}.")

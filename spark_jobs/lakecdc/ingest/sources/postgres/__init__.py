@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """Open the source of an ingest spec whose source is of type ``postgres``.
+    """Open the source of an ingest spec of type ``postgres``.
 
-    :raises LakecdcError: if the driver's package is missing, or the connection string or the password's reference
-        cannot be used.
+    :raises LakecdcError: the driver is missing, or the connection string or the password's reference cannot be used.
     """
     from lakecdc.ingest.sources.database import check_driver
 
@@ -29,9 +28,9 @@ def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """All tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
+    """List all tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
 
-    :raises LakecdcError: if the database cannot be reached.
+    :raises LakecdcError: the database cannot be reached.
     """
     from lakecdc.ingest.sources.postgres.catalog import list_tables
     from lakecdc.ingest.sources.postgres.connect import address, connect

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type, no_such_table
+from lakecdc.ingest.sources import database
+from lakecdc.ingest.sources.database import check_named_columns, no_such_table
 from lakecdc.ingest.sources.log import feed
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Leaf:
 
     :param kind: ``r`` table, ``f`` foreign table.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
-    :param identity_columns: columns that the log tells of an updated or deleted row; empty for full.
+    :param identity_columns: that the log has of an updated or deleted row; empty for full.
     """
 
     oid: int
@@ -112,7 +113,7 @@ class SourceTable(feed.SourceTable[SourceColumn]):
 
     @property
     def facts(self) -> dict[str, list[str]]:
-        """What the report tells of it."""
+        """Facts for the report."""
         return {"child_tables_left_out": [*self.children]} if self.children else {}
 
     @property
@@ -129,7 +130,7 @@ def source_name(target: Target) -> tuple[str, str]:
 
 
 def list_tables(session: Session) -> list[str]:
-    """Return the tables that a user made, ``schema.table``."""
+    """List users' tables, ``schema.table``."""
     return [f"{schema}.{name}" for schema, name in session.execute(_TABLES)]
 
 
@@ -148,7 +149,7 @@ def table_of(session: Session, oid: int) -> str | None:
 def read_table(session: Session, target: Target) -> SourceTable:
     """Read and check a target's source table.
 
-    :raises InputError: if it cannot feed the target: it is missing, has no usable key or tells too little in the log.
+    :raises InputError: it cannot feed the target: it is missing, has no usable key or its log lacks something.
     """
     schema, name = source_name(target)
     found = find_table(session, target)
@@ -162,7 +163,7 @@ def read_table(session: Session, target: Target) -> SourceTable:
     columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
     parameters = {"oid": oid, "partitioned": kind == "p"}
     rows = session.execute(_LEAVES, parameters).fetchall()
-    leaves = tuple(Leaf(r[0], r[1], r[2], r[3], r[4], tuple(r[5])) for r in rows)
+    leaves = tuple(Leaf(*row[:5], tuple(row[5])) for row in rows)
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
@@ -195,7 +196,7 @@ def _check_key(table: SourceTable) -> None:
 
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
-    """Make sure that the log of a leaf tells the key of each changed row, and that publishing it breaks no writer."""
+    """Check that a leaf's log has the key of each changed row, and that publishing it breaks no writer."""
     target, label = table.target.table, f"{leaf.schema}.{leaf.name}"
     if leaf.kind != "r":
         raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.", table=target)
@@ -216,7 +217,7 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
 
 
 def column_numbers(session: Session, oid: int) -> dict[str, int]:
-    """Return a table's columns with the numbers that they keep when they are renamed."""
+    """Return the numbers that columns keep when they are renamed."""
     return {str(name): int(number) for name, number in session.execute(_NUMBERS, (oid,))}
 
 
@@ -226,19 +227,12 @@ def target_columns(
     """Return the target's columns for the source's.
 
     :param columns: source columns in order, with ``name``, ``type_oid`` and ``type_modifier``.
-    :raises InputError: naming the first column that has no type or whose name cannot be used.
+    :raises InputError: naming the first column without a type or with an unusable name.
     """
-    kept = [column for column in columns if column.name not in target.exclude_columns]
-    check_names(target, [column.name for column in kept])
-    found = []
-    for column in kept:
-        derived = types.spark_type(column.type_oid, column.type_modifier)
-        kind = column_type(target, column.name, derived, types.name(column.type_oid))
+    described, unreadable = [], {}
+    for column in columns:
+        kind = types.spark_type(column.type_oid, column.type_modifier)
+        described.append((column.name, kind, types.name(column.type_oid)))
         if getattr(column, "generated", False):
-            raise InputError(
-                f"Column {column.name!r} is generated, and Postgres leaves generated columns out of its log.",
-                table=target.table,
-                hint=f'Leave it out with "exclude_columns": ["{column.name}"].',
-            )
-        found.append(Column(column.name, kind, column.name in key))
-    return tuple(found)
+            unreadable[column.name] = "is generated, and Postgres leaves generated columns out of its log", ""
+    return database.target_columns(target, key, described, unreadable)

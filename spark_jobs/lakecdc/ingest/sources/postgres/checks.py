@@ -89,19 +89,14 @@ def check_still_there(session: Session, slot: str, target: Target, position: Pos
 
 
 def check_same_table(table: SourceTable, position: Position | None) -> None:
-    """Refuse a source table that has the name of the one that was loaded.
-
-    :param position: where its target stands; None if it was never fed.
-    :raises InputError: it was dropped and made anew.
-    """
+    """Refuse a source table that was dropped and made anew since its target was fed."""
     if position and position.offsets.get("oid", table.oid) != table.oid:
         raise full_load_needed(f"The source table {table.label} was dropped and made anew", table.target.table)
 
 
 def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
-    """Refuse a slot that cannot be gone on from.
+    """Refuse a slot that a run cannot go on from.
 
-    :param slot: None if there is none.
     :param fed: whether a table has a position.
     :raises InputError: saying what is missing.
     """
@@ -128,7 +123,6 @@ def check_publication(name: str, exists: bool, fed: bool) -> None:
     """Refuse to go on from a publication that is gone.
 
     :param fed: whether a table has a position.
-    :raises InputError: saying what to do.
     """
     if fed and not exists:
         raise InputError(
@@ -146,7 +140,6 @@ def check(
 ) -> SourceState:
     """Check what a run checks first, and look for changes.
 
-    :param source: the spec's.
     :param positions: of the targets that have been fed; None if they are not known.
     :raises LakecdcError: no table can be fed from the source.
     """
@@ -159,7 +152,6 @@ def check(
 
 
 def _check_start(session: Session, where: Address, source: PostgresSource, positions: Positions) -> None:
-    """Refuse a server, a slot or a publication that no run can go on from."""
     slots.check_server(session)
     slot, publication = slots.find_slot(session, source.slot), Publication(session, where, source.publication_name)
     if slot is not None:
@@ -219,10 +211,7 @@ def _moved(position: Position, end: int, clock: datetime) -> Position:
 def _is_as_before(
     session: Session, publication: Publication, published: set[tuple[str, str]], target: Target, position: Position
 ) -> bool:
-    """Tell whether a source table is loaded, published and unaltered.
-
-    :raises InputError: its target cannot be fed.
-    """
+    """Check whether a source table is loaded, published and unaltered."""
     if position.storage is None or {"load", "loaded"} & position.offsets.keys():
         return False
     table = read_table(session, target)
@@ -232,9 +221,8 @@ def _is_as_before(
 
 
 def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Iterator[Finding]:
-    """Look at the source as a run does when it starts, and make nothing.
+    """Check the source as a run does when it starts, without changing anything.
 
-    :param source: the spec's.
     :param positions: of tables that have been fed; None if they are not known.
     """
     opened: list[Session] = []

@@ -39,10 +39,7 @@ _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 @dataclass(frozen=True)
 class Address:
-    """Where the source is; its text never shows the connection string, which may hold a password.
-
-    :param conninfo: libpq connection string with the password.
-    """
+    """Where the source is; its text never shows the connection string, which may hold a password."""
 
     conninfo: str = field(repr=False)
 
@@ -58,8 +55,8 @@ class Address:
 def address(source: PostgresSource) -> Address:
     """Return the address that a spec names, its password resolved.
 
-    :raises InputError: if the connection string cannot be read.
-    :raises SpecError: if the password's reference leads nowhere.
+    :raises InputError: the connection string cannot be read.
+    :raises SpecError: the password's reference leads nowhere.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -116,9 +113,9 @@ def one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...
 
 @contextmanager
 def asking(where: Address) -> Iterator[None]:
-    """Explain what the server refuses meanwhile.
+    """Explain the server's errors as ours.
 
-    :raises LakecdcError: it refuses something.
+    :raises LakecdcError: the server refuses something.
     """
     import psycopg
 
@@ -129,7 +126,7 @@ def asking(where: Address) -> Iterator[None]:
 
 
 def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
-    """Our error for one of the server's.
+    """Return our error for one of the server's.
 
     :param doing: what was tried, such as ``create the publication "p"``.
     """

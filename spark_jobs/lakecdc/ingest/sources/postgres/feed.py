@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Feed(log_feed.Feed[SourceTable]):
     """A table during a run; its number in rounds is the oid of the source table.
 
-    :param numbers: numbers of the source's columns when the log was read last.
-    :param target_key: those of the target's key; empty if they are not known.
+    :param numbers: of the source's columns when the log was read last.
+    :param target_key: numbers of the target's key; empty if they are not known.
     :param storage: compares what holds the source's rows; None outside of ingestion.
     """
 
@@ -51,7 +51,7 @@ class Feed(log_feed.Feed[SourceTable]):
 def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
     """Return the numbers of the columns in each description of the table.
 
-    :raises InputError: if they contradict the order of the columns.
+    :raises InputError: they contradict the order of the columns.
     """
     catalog = column_numbers(session, feed.table.oid) if relations else {}
     found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
@@ -66,10 +66,10 @@ def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation
 
 
 def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
-    """Return the columns that have another name at the end of a round, by the ones they had in each description.
+    """Return the columns that have another name at the end of a round, by their names in each description.
 
     :param numbers: of the columns in each description.
-    :return: the name is empty for a column that was dropped, if a new one has its name.
+    :return: an empty name is a dropped column whose name a new one has.
     """
     last = numbers[-1]
     now = {number: name for name, number in last.items() if number is not None}
@@ -80,10 +80,9 @@ def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
 
 
 def settle_quiet_names(feed: Feed, to: int) -> bool:
-    """Take the catalog's names for a table without events, if it has given a dropped column's name to a new one.
+    """Take the catalog's names for a table without events if a new column has a dropped one's name; return whether.
 
     :param to: LSN up to which the log was read.
-    :return: whether it has.
     """
     now = feed.table.numbers
     anew = [n for n, i in feed.numbers.items() if i is not None and now.get(n, i) != i and i not in now.values()]
@@ -94,7 +93,7 @@ def settle_quiet_names(feed: Feed, to: int) -> bool:
 
 
 def without_new_names(session: Session, feed: Feed, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns but those that the catalog has under another name than the log has told: they are not new."""
+    """Return the columns without those that the catalog has under another name than the log: they are not new."""
     if not feed.numbers or all(c.name in feed.numbers for c in columns):
         return columns
     catalog = column_numbers(session, feed.table.oid)
@@ -103,11 +102,11 @@ def without_new_names(session: Session, feed: Feed, columns: tuple[Column, ...])
 
 
 def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Columns]) -> tuple[str, ...]:
-    """Return the names that the key's columns have at the end of a round.
+    """Return the names of the key's columns at the end of a round.
 
     :param relations: descriptions of the table in the round.
     :param numbers: of the columns in each of them.
-    :raises InputError: if the rows of one have been told apart by other columns, or it does not tell the key.
+    :raises InputError: rows of one were told apart by other columns, or it does not tell the key.
     """
     for relation, of in zip(relations, numbers, strict=True):
         there = places(of, feed.key_numbers)
@@ -122,7 +121,7 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
 
 
 def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
-    """Return the columns with what rows older than them show, in the columns' types."""
+    """Return the columns with the values that rows older than them show."""
     older = missing_values(session, feed.table.oid)
     of = [TextColumn(c.name, types.base_name(older[c.name][1]), c.type) for c in feed.columns if c.name in older]
     texts = {name: text for name, (text, _) in older.items()}
@@ -131,9 +130,9 @@ def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column,
 
 
 def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
-    """Give numbers to columns whose names neither the table nor the catalog has: a step between two renamings.
+    """Give columns that neither the table nor the catalog knows the number of the same place and type at the end.
 
-    It is the column that stands in their place later, with the same type.
+    They have the name of a step between two renamings.
     """
     if len(relation.columns) != len(last.columns):
         return

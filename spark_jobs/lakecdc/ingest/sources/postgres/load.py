@@ -1,10 +1,9 @@
 """Full loads in parts: each part is committed with how far the load has come, and a later run goes on from there.
 
-A snapshot dies with its session, so a later run reads the rest from a new one. Between the two snapshots rows have
-been added, changed and moved to other pages. Those in the pages that were read already are found by ``xmin``, the
-transaction that wrote them, and read again; what was deleted there is in the log, which is still applied from the
-first snapshot on. Page numbers mean nothing any more once a table was rewritten (``VACUUM FULL``, ``CLUSTER``,
-``TRUNCATE``): then the load begins anew, over the rows that are there.
+A snapshot dies with its session, so a later run reads the rest from a new one. Rows in the pages that were read already
+are found by ``xmin``, the transaction that wrote them, and read again; what was deleted there is in the log, which is
+still applied from the first snapshot on. Page numbers mean nothing once a table was rewritten (``VACUUM FULL``,
+``CLUSTER``, ``TRUNCATE``): then the load begins anew, over the rows that are there.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Progress:
 class Part:
     """What one commit of a full load brings.
 
-    :param after: how far the load has come then; None if it is complete.
+    :param after: progress of the load then; None if it is complete.
     :param again: rows of these chunks may be in the target already.
     """
 
@@ -61,13 +60,13 @@ class Part:
 def parts(
     session: Session, table: SourceTable, chunk_bytes: int, part_bytes: int, xmin: int, before: Progress | None
 ) -> Iterator[Part]:
-    """Cut a full load, or what is left of it, into parts.
+    """Cut the rest of a full load into parts.
 
     :param session: sees the table as the snapshot does, or later.
     :param chunk_bytes: of heap in a chunk.
     :param part_bytes: of heap in a part; 0 makes one part of all.
     :param xmin: of the snapshot that is read.
-    :param before: how far an earlier run has come.
+    :param before: progress of an earlier run.
     :raises SourceUnavailableError: the table was rewritten since the first part.
     """
     begun, files = before is not None, _files(session, table)
@@ -97,7 +96,7 @@ def parts(
 
 
 def _aligned(found: Sequence[Chunk], before: Progress | None) -> list[Chunk]:
-    """Chunks with a border where an earlier run has stopped, which may have cut them otherwise."""
+    """Return chunks with a border where an earlier run has stopped, which may have cut them otherwise."""
     aligned: list[Chunk] = []
     for chunk in found:
         page = before.page if before is not None and before.leaf == chunk.leaf else None
@@ -116,5 +115,4 @@ def _files(session: Session, table: SourceTable) -> list[tuple[int, int | None]]
 
 
 def _fingerprint(files: Sequence[tuple[int, int | None]], last: int) -> str:
-    """Return the fingerprint of the files of the leaves up to one."""
     return fingerprint([file for file in files if file[0] <= last])

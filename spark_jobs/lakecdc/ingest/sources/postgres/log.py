@@ -1,4 +1,4 @@
-"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events."""
+"""The log: one Spark task peeks into the slot and decodes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 
 @dataclass(frozen=True)
 class ReadLog(rounds.RoundTask):
-    """What the task of a round runs.
+    """The task of a round.
 
     :param publication: the publication list as the plugin parses it, identifiers quoted.
     :param upto: LSN after which no transaction is begun to be read.
-    :param messages: the slot's messages after which the current transaction is the last.
+    :param messages: of the slot, after which the current transaction is the last.
     :param wanted: the tables, by oid.
     :param bounds: further ones, which the server does not know.
     """
@@ -134,7 +134,7 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
 
 
 def events_at_once(source: PostgresSource, event_bytes: int) -> int:
-    """How many events to ask for, because the server puts all of them aside before it sends the first.
+    """Return how many events to ask for; the server puts all of them aside before it sends the first.
 
     :param event_bytes: mean size of those that were read last; 0 if it is not known.
     """
@@ -153,7 +153,7 @@ def version(
     """Return the places of the texts in events of one description of a table.
 
     :param key: names that the key columns have now.
-    :param renamed: columns that have another name now: the new one by the old one.
+    :param renamed: new names of columns by their old ones.
     """
     now = renamed or {}
     texts = {

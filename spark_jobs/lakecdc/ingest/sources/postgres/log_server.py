@@ -325,5 +325,4 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
 
 def _end_of(summary: Summary) -> LogEnd:
-    """Return where the last transaction of a round ends."""
     return LogEnd(LsnPosition(summary.end_lsn), datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC))

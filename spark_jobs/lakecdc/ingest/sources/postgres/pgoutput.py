@@ -77,10 +77,8 @@ class Decoder:
         self._commit_lsn = self._commit_micros = self._ordinal = self._xid = 0
 
     def batches(self, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode messages.
+        """Decode messages in the order of the log to batches of ``rounds.EVENTS`` of bounded size.
 
-        :param messages: in the order of the log.
-        :return: batches of ``rounds.EVENTS`` of bounded size.
         :raises ProtocolError: a message of another protocol version.
         """
         take = {
@@ -110,7 +108,7 @@ class Decoder:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Tell of bytes that cannot be read where they stand."""
+        """Explain unreadable bytes with their place in the log."""
         try:
             yield
         except (struct.error, LookupError, ValueError, OverflowError) as error:
@@ -211,7 +209,7 @@ class Decoder:
 
 
 def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Messages that follow each other and are of one kind and one table, so that a large statement is taken at once.
+    """Group consecutive messages of one kind and one table, so that a large statement is taken at once.
 
     Their first six bytes are alike: kind, table, and what tuple comes first. A begin or a commit is always alone.
     """
@@ -233,7 +231,7 @@ def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Layout:
-    """What is known about a table's columns while its events are decoded."""
+    """Columns of a table while its events are decoded."""
 
     def __init__(self, relation: Relation, wanted: Wanted) -> None:
         self.relation = relation
@@ -250,7 +248,7 @@ class _Layout:
                 new[i] = old[i]
 
     def moved(self, new: Values, old: Values) -> bool:
-        """Tell whether the key differs."""
+        """Check whether the key differs."""
         return any(new[i] != old[i] for i in self.key)
 
 
@@ -269,15 +267,13 @@ class _Rows:
 
     @property
     def size(self) -> int:
-        """Bytes of their values, with what the protocol adds."""
         return self.new.bytes + self.old.bytes
 
     def begin(self, commit_lsn: int, commit_micros: int) -> None:
-        """Begin the rows of a transaction."""
         self._transactions.append((self.count, commit_lsn, commit_micros))
 
     def add_new(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes], at: int = 6) -> None:
-        """Rows whose TupleData begins at ``at``.
+        """Add rows whose TupleData begins at ``at``.
 
         :param last: ordinal of the last one.
         """
@@ -285,10 +281,7 @@ class _Rows:
         self._add(layout, kind, last, len(messages))
 
     def add_old(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes]) -> None:
-        """Rows of which only the old values are known.
-
-        :param last: ordinal of the last one.
-        """
+        """Add rows of which only the old values are known."""
         self.old.add(self.count, messages, 6)
         self._add(layout, kind, last, len(messages))
 
@@ -309,7 +302,6 @@ class _Rows:
         self.count += count
 
     def batch(self) -> pa.RecordBatch:
-        """Return the Arrow batch."""
         import numpy as np
         import pyarrow as pa
 

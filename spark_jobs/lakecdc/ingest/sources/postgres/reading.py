@@ -1,4 +1,4 @@
-"""What a read of the log is to find and where it ends, and what it has seen."""
+"""What a read of the log looks for and where it ends, and what it has seen."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ class Relation:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader wants to know of one table.
+    """One table of a read.
 
     :param start: commit position (LSN as a number) below which its events are already applied.
-    :param key: columns that identify a row.
     :param excluded: columns that are left out.
     :param numbers: of the columns when the log was read last, and as the catalog has them, which is where ``key`` is
         from; None if a column is known by its name alone.
@@ -57,10 +56,9 @@ class Wanted:
     numbers: tuple[Columns, Columns] | None = None
 
     def key_places(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Where the key's columns stand.
+        """Return the places of the key's columns; empty if they are not certain.
 
         :param names: of all columns, as the log has them.
-        :return: empty if that cannot be told.
         """
         if self.numbers is None:
             return tuple(names.index(column) for column in self.key if column in names)
@@ -71,7 +69,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Bounds:
-    """After what a read ends, with the transaction that it is in.
+    """Limits of a read, which ends with the transaction that it is in.
 
     :param bytes: of column values in the rows it delivers; 0 is no bound.
     :param seconds: since the first message, once it has delivered a row; 0 is no bound.
@@ -85,7 +83,7 @@ class Bounds:
 class Summary(rounds.Summary[Relation]):
     """What one read has seen.
 
-    Of truncates it has commit LSN, ordinal, commit time in microseconds and transaction.
+    Truncates are commit LSN, ordinal, commit time in microseconds and transaction.
 
     :param messages: messages read, skipped ones included.
     :param end_lsn: position after the last transaction; 0 if there was none.

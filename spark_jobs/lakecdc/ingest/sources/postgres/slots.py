@@ -1,4 +1,4 @@
-"""Slot, publication, lock and identity at the source: made, checked, moved, dropped."""
+"""Slot, publication, lock and identity at the source."""
 
 from __future__ import annotations
 
@@ -63,10 +63,7 @@ class Slot:
 
 
 def check_server(session: Session) -> None:
-    """Refuse a server that cannot be read from.
-
-    :raises InputError: too old, a standby, or without logical decoding.
-    """
+    """Refuse a server that is too old, a standby, or without logical decoding."""
     if session.info.server_version < OLDEST:
         raise InputError(f"The source is Postgres {session.info.server_version // 10000}; 13 or newer is needed.")
     standby, level = one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
@@ -80,7 +77,7 @@ def check_server(session: Session) -> None:
 
 
 def identity(session: Session) -> str:
-    """Return what tells this source from another: the cluster's identifier and its timeline.
+    """Return what distinguishes this source from another: the cluster's identifier and its timeline.
 
     Positions go on counting in a cluster after a failover or a restore, but on another timeline.
     """
@@ -136,10 +133,7 @@ def find_slot(session: Session, name: str) -> Slot | None:
 
 
 def check_ours(session: Session, slot: Slot) -> None:
-    """Refuse a slot that is not ours.
-
-    :raises InputError: another plugin or database.
-    """
+    """Refuse a slot of another plugin or database."""
     if slot.plugin != "pgoutput" or slot.database != session.info.dbname:
         raise InputError(
             f"The slot {slot.name!r} belongs to database {slot.database} and plugin {slot.plugin}.",
@@ -148,10 +142,10 @@ def check_ours(session: Session, slot: Slot) -> None:
 
 
 def usable_slot(session: Session, name: str) -> Slot | None:
-    """Return the slot, once no process of an earlier run uses it any more; None if there is none.
+    """Return the slot, once no process of an earlier run uses it any more; None without one.
 
-    :raises InputError: if it is not ours: another plugin or database.
-    :raises ConflictError: if somebody keeps using it.
+    :raises InputError: it is not ours, see :func:`check_ours`.
+    :raises ConflictError: it stays in use.
     """
     deadline = time.monotonic() + _ACTIVE_SECONDS
     while True:
@@ -170,7 +164,7 @@ def usable_slot(session: Session, name: str) -> Slot | None:
 
 
 def create_slot(where: Address, session: Session, name: str) -> None:
-    """Make the slot, without a full load (the first run makes it by itself otherwise).
+    """Create the slot, without a full load (the first run creates it by itself otherwise).
 
     :raises LakecdcError: if the source refuses.
     """
@@ -182,7 +176,6 @@ def create_slot(where: Address, session: Session, name: str) -> None:
 def bounded_wait(where: Address, session: Session, name: str) -> Iterator[None]:
     """Create a slot in `session` meanwhile, without waiting for ever for transactions that are open at the source.
 
-    :param name: of the slot.
     :raises LakecdcError: if the source refuses, or a transaction stays open for too long.
     """
     import psycopg
@@ -214,10 +207,8 @@ def _oldest_transaction(session: Session) -> str:
 
 
 def advance(session: Session, slot: str, to: int) -> int:
-    """Let the source remove the log before a position.
+    """Let the source remove the log before a position; return where the slot stands now.
 
-    :param to: LSN as a number.
-    :return: where the slot stands now.
     :raises InputError: if the slot is gone.
     """
     found = find_slot(session, slot)
@@ -233,9 +224,8 @@ def advance(session: Session, slot: str, to: int) -> int:
 
 
 def drop(session: Session, where: Address, slot: str, publication: str) -> list[str]:
-    """Drop slot and publication, each if it is there; the tables must be loaded anew afterwards.
+    """Drop slot and publication, as far as they exist, and return what was dropped; the tables need a full load then.
 
-    :return: what was dropped.
     :raises InputError: if the slot is not ours.
     :raises ConflictError: if it is in use.
     """
@@ -256,16 +246,13 @@ def drop(session: Session, where: Address, slot: str, publication: str) -> list[
 
 
 class Publication:
-    """The publication that selects the tables of the log.
-
-    :param where: for messages.
-    """
+    """The publication that selects the tables of the log."""
 
     def __init__(self, session: Session, where: Address, name: str) -> None:
         self._session, self._where, self.name = session, where, name
 
     def check(self) -> bool:
-        """Tell whether it is there.
+        """Return whether it exists.
 
         :raises InputError: if it leaves something out.
         """
@@ -287,7 +274,7 @@ class Publication:
         return {(row[0], row[1]) for row in self._session.execute(statement, (self.name,))}
 
     def listed(self) -> set[str]:
-        """Return the tables that it names one by one, ``schema.table``; none if it takes whatever there is."""
+        """Return the tables that it names one by one, ``schema.table``; none if it is for all tables or a schema."""
         statement = (
             "SELECT n.nspname || '.' || c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid "
             "JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"
@@ -295,10 +282,7 @@ class Publication:
         return {row[0] for row in self._session.execute(statement, (self.name,))}
 
     def check_filters(self, table: SourceTable) -> None:
-        """Refuse a table of which the publication passes on only a part.
-
-        :raises InputError: a row filter, or a column list that lacks a column.
-        """
+        """Refuse a table with a row filter, or a column list that lacks a column."""
         if self._session.info.server_version < 150000:
             return
         statement = (
@@ -319,7 +303,7 @@ class Publication:
             )
 
     def publish(self, tables: Sequence[SourceTable]) -> None:
-        """Make it for exactly these tables, or add those that it lacks."""
+        """Create it for exactly these tables, or add those that it lacks."""
         published = self.tables()
         missing = [table for table in tables if (table.schema, table.name) not in published]
         if not self.check():

@@ -1,8 +1,8 @@
 """Full loads: one exported snapshot, tables cut into page ranges, each range copied as CSV by a Spark task.
 
 The snapshot is the one of a slot's creation, so that it and the log meet without gap or overlap: it shows exactly the
-transactions whose commit lies before the slot's consistent point. The tables of a new slot are loaded from the
-snapshot of that slot, tables that join later from the snapshot of a temporary slot that lives as long as the load.
+transactions whose commit lies before the slot's consistent point. Tables that join later are loaded from the snapshot
+of a temporary slot that lives as long as the load.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ class Snapshot:
     xmin: int
 
     def mark(self, epoch: int) -> LoadMark:
-        """Return where its rows stand among the changes.
-
-        :param epoch: of the order keys.
-        """
+        """Return where its rows stand among the changes."""
         return LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
 
     def close(self) -> None:
@@ -74,7 +71,7 @@ class Snapshot:
 
 
 def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
-    """Create a slot and take the snapshot of its consistent point. Waits for transactions that are open now.
+    """Create a slot and take the snapshot of its consistent point, after all transactions that are open now.
 
     :param temporary: the slot is another one beside it, which vanishes with the snapshot.
     :raises LakecdcError: if the source refuses.
@@ -116,7 +113,6 @@ def _xmin(where: Address, name: str) -> int:
 
 
 def _begin(session: Session, name: str) -> None:
-    """Begin a transaction that sees what an exported snapshot shows."""
     from psycopg import sql
 
     session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -127,7 +123,6 @@ def _begin(session: Session, name: str) -> None:
 class Chunk:
     """A range of pages of one table.
 
-    :param first: first page.
     :param end: page after the last; None is the table's end.
     :param leaf: oid of the table that holds the pages.
     :param written_since: only rows written by this transaction or a later one; None is all.
@@ -143,7 +138,7 @@ class Chunk:
     keys: str | None = None
 
     def condition(self) -> str:
-        """Return SQL condition of the rows."""
+        """Return the SQL condition of the rows."""
         parts = [f"ctid >= '({self.first},0)'::tid"] if self.first else []
         if self.end is not None:
             parts.append(f"ctid < '({self.end},0)'::tid")
@@ -212,11 +207,10 @@ class CopyChunks:
 
 
 def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterator[T]]) -> Iterator[T]:
-    """Yield what a COPY TO STDOUT gives.
+    """Yield the result of a COPY TO STDOUT.
 
     libpq is asked for the rows: psycopg's own iterator costs a task twice as much as their parsing.
 
-    :param take: makes something of the rows.
     :raises psycopg.Error: if the source refuses.
     """
     from psycopg import errors, pq
@@ -234,10 +228,7 @@ def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterato
 
 
 def blocks(next_row: NextRow) -> Iterator[bytearray]:
-    """Gather the rows of a COPY, each of which arrives whole, into blocks, so that no row is ever cut.
-
-    :param next_row: size and bytes of a row; a negative size is the end.
-    """
+    """Join the rows of a COPY, each of which arrives whole, to blocks, so that no row is ever cut."""
     gathered = bytearray()
     while True:
         size, row = next_row()
@@ -254,7 +245,6 @@ def blocks(next_row: NextRow) -> Iterator[bytearray]:
 def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.RecordBatch]:
     """Parse Postgres' CSV: null is empty, the empty string is quoted, values may hold line ends.
 
-    :param types: of the columns.
     :raises pyarrow.ArrowInvalid: a text is not of its column's type.
     """
     import pyarrow as pa
@@ -278,10 +268,7 @@ def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.Rec
 
 @dataclass(frozen=True)
 class ReadTables:
-    """What a task of a full load reads; see :class:`lakecdc.ingest.change.Load`.
-
-    :param rows: types what was copied.
-    """
+    """Task of a full load; see :class:`lakecdc.ingest.change.Load`."""
 
     copy: CopyChunks
     rows: TypeRows
@@ -311,11 +298,7 @@ def planned(
     types: TypeCatalog,
     mark: LoadMark,
 ) -> Load:
-    """Return a full load.
-
-    :param copy: what the tasks run.
-    :param columns: the target's columns.
-    """
+    """Return a full load."""
     rows = TypeRows(types.text_columns(table.columns, columns), table.key, Texts(types.infinity))
     read = ReadTables(copy, rows)
     return plan_load(spark, rows, mark, read, read, len(copy.shares))

@@ -2,8 +2,8 @@
 
 The log has no row for values that ALTER TABLE computes anew, for a partition that is attached, detached, dropped or
 truncated on its own, and for an enum's label that is renamed. The catalog tells: by the partition tree, the files of
-the leaves, and the transactions that wrote the catalog's own rows. A target remembers them in its position; what cannot
-be told from such a change stops the table.
+the leaves, and the transactions that wrote the catalog's own rows. A target remembers them in its position; a change
+that cannot be ruled out stops the table.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Node:
     columns: str
 
     def rows_from_before(self) -> str:
-        """Return SQL condition of rows that may have been in it when it was attached."""
+        """Return the SQL condition of rows that may have been in it when it was attached."""
         if not self.born:
             return "true"
         # the number of a command is another's once the row was locked
@@ -102,7 +102,6 @@ class _Storage:
 
     @property
     def leaves(self) -> dict[int, _Node]:
-        """The tables that hold rows."""
         return {oid: node for oid, node in self.nodes.items() if not node.partitioned}
 
     def path(self, leaf: int) -> list[_Node]:
@@ -114,12 +113,12 @@ class _Storage:
         return path
 
     def links(self, leaves: Iterable[int]) -> str:
-        """Digest of how leaves hang together with the table."""
+        """Return a digest of how leaves hang together with the table."""
         links = {(node.oid, node.parent, node.xid) for leaf in leaves for node in self.path(leaf)}
         return _digest(repr(sorted(links)))
 
     def columns(self, leaves: Iterable[int]) -> str:
-        """Digest of the columns' rows of the catalog."""
+        """Return a digest of the columns' rows of the catalog."""
         return _digest(repr([(leaf, self.nodes[leaf].columns) for leaf in sorted(leaves)]))
 
 
@@ -149,7 +148,7 @@ class Remembered:
         return cls(files, now.links(leaves), now.columns(leaves), labels, now.xmin)
 
     def encode(self) -> dict[str, Any]:
-        """For a position, where it has to be small: thousands of partitions are numbers that differ by little."""
+        """Encode for a position, where it has to be small: numbers of thousands of partitions differ by little."""
         before, numbers = 0, list[int]()
         for leaf in sorted(self.files):
             numbers += [leaf - before, self.files[leaf] - leaf]
@@ -160,7 +159,7 @@ class Remembered:
 
     @classmethod
     def decode(cls, document: Mapping[str, Any]) -> Remembered:
-        """Back from a position."""
+        """Decode from a position."""
         numbers = json.loads(zlib.decompress(base64.b64decode(document["files"])))
         leaves = itertools.accumulate(numbers[::2])
         files = {leaf: leaf + more for leaf, more in zip(leaves, numbers[1::2], strict=True)}
@@ -171,8 +170,8 @@ class Remembered:
 class StorageWatch:
     """Compare a table's storage with what its target's position remembers.
 
+    :param remembered: of the position; None if the table was never fed.
     :ivar read_at: LSN up to which the log has every change that the catalog showed at the start.
-    :param remembered: of the position; None if it is of an earlier release, or the table was never fed.
     :raises InputError: rows may have changed without events.
     """
 
@@ -185,7 +184,7 @@ class StorageWatch:
         self._unexplained = self._compare(now, None)
 
     def encode(self) -> dict[str, Any]:
-        """For the position of a batch that :meth:`follow` has passed."""
+        """Encode for the position of a batch that :meth:`follow` has passed."""
         return self._remembered.encode()
 
     def follow(self, to: int, altered: bool, truncated_by: int | None) -> None:
@@ -205,10 +204,7 @@ class StorageWatch:
             )
 
     def _compare(self, now: _Storage, truncated_by: int | None) -> set[int]:
-        """Remember what is there now, if no row can have changed without an event.
-
-        :return: leaves for which that is not known.
-        """
+        """Remember what is there now, and return the leaves whose rows may have changed without an event."""
         before, leaves, label = self._remembered, now.leaves, self._table.label
         if before.files.keys() - leaves.keys():
             raise self._stop(f"A partition of {label} was detached or dropped, which is not in the log")
@@ -251,7 +247,7 @@ class StorageWatch:
             )
 
     def _may_be_truncated(self, now: _Storage, leaf: _Node, truncated_by: int | None) -> bool:
-        """Tell whether a leaf with another file may have lost rows; a TRUNCATE of the table itself is in the log."""
+        """Check whether a leaf with another file may have lost rows; a TRUNCATE of the table itself is in the log."""
         if leaf.oid == self._table.oid or leaf.changed_by == truncated_by:
             return False
         before = self._remembered.xmin
@@ -281,7 +277,7 @@ class StorageWatch:
 
 
 def is_unchanged(session: Session, table: SourceTable, remembered: Mapping[str, Any]) -> bool:
-    """Tell whether the catalog shows a table as a position remembers it, so that it was not altered in any way."""
+    """Check that the catalog shows a table as a position remembers it, so that it was not altered in any way."""
     now, before = Remembered.of(_read(session, table)), Remembered.decode(remembered)
     return replace(now, xmin=before.xmin) == before
 
@@ -297,7 +293,7 @@ def _read(session: Session, table: SourceTable) -> _Storage:
 
 
 def _labels(labels: Mapping[int, str], last: int) -> str:
-    """Digest of an enum's labels up to one; new ones come behind it."""
+    """Return a digest of an enum's labels up to one; new ones come behind it."""
     return _digest(repr(sorted((oid, label) for oid, label in labels.items() if oid <= last)))
 
 

@@ -86,8 +86,7 @@ class PgType:
 class TypeCatalog:
     """Looks types up at the source, each once.
 
-    :param session: a session of the driver.
-    :param infinity: option of the source, see :class:`Texts`.
+    :param infinity: see :class:`Texts`.
     """
 
     def __init__(self, session: Session, infinity: str = "quarantine") -> None:
@@ -102,7 +101,7 @@ class TypeCatalog:
         return self._known[oid]
 
     def spark_type(self, oid: int, modifier: int) -> str | None:
-        """Return the Spark SQL type for a column's type; None if there is none.
+        """Return the Spark SQL type for a column's type; None without a counterpart.
 
         :param modifier: the type modifier as ``pg_attribute`` keeps it, -1 for none.
         """
@@ -125,15 +124,12 @@ class TypeCatalog:
         return found.name if found else f"of oid {oid}, which no longer exists"
 
     def base_name(self, oid: int) -> str:
-        """Name of the type, of a domain's base type."""
+        """Return the name of the type, of a domain's base type."""
         found = self.find(oid)
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
     def text_columns(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> tuple[TextColumn, ...]:
-        """Return the target's columns with the types that their texts have at the source.
-
-        :param source: the source's columns.
-        """
+        """Return the target's columns with the types that their texts have at the source."""
         oids = {c.name: c.type_oid for c in source}
         return tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
 
@@ -169,12 +165,12 @@ def _own(base: str) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """What turns texts into values, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
+    """Turns texts into values, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
 
     The texts are those of the types' output functions under the settings of ``connect``.
 
-    :param infinity: option of the source: ``quarantine`` leaves the texts of infinite dates and times, ``null`` makes
-        them null, ``bounds`` the outermost values of the type.
+    :param infinity: what infinite dates and times become: ``quarantine`` leaves their texts, ``null`` makes them null,
+        ``bounds`` the outermost values of the type.
     """
 
     infinity: str = "quarantine"
