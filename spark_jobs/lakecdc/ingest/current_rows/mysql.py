@@ -92,10 +92,8 @@ class Table:
         """Read the rows, see :class:`lakecdc.ingest.current_rows.SourceTable`."""
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        names = [column.name for column in self.columns]
-        rows = snapshot.type_rows(self.table, self.key, self.columns)
-        read = snapshot.ReadTables(snapshot.read_chunks(database.where, self.table, shares, names, None), rows)
-        load = plan_load(database.spark, rows, LoadMark("", datetime.now(UTC)), read, read, len(shares))
+        read = snapshot.read_tables(database.where, self.table, self.key, self.columns, shares)
+        load = plan_load(database.spark, read.rows, LoadMark("", datetime.now(UTC)), read, read, len(shares))
         yield SourceRows(all_fitting(load.judged))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
@@ -107,9 +105,8 @@ class Table:
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
             feed, time = self._feed(session, target, position), servers.now(session)
-        names = [column.name for column in feed.columns]
-        read = snapshot.read_chunks(where, feed.table, deal(self._chunks(condition), 1), names, None)
-        tables = snapshot.ReadTables(read, snapshot.type_rows(feed.table, feed.key, feed.columns))
+        shares = deal(self._chunks(condition), 1)
+        tables = snapshot.read_tables(where, feed.table, feed.key, feed.columns, shares)
         at = BinlogPosition.of(position.offsets)
         exact = snapshot.exact_rows(database.spark, snapshot.ReadExactly(database.server, tables), at.epoch, time)
         try:

@@ -18,13 +18,13 @@ from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.source_columns import key_numbers
-from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal
+from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
 from lakecdc.ingest.sources.postgres.checks import TYPE, check_same_table
 from lakecdc.ingest.sources.postgres.connect import address, asking, connect
 from lakecdc.ingest.sources.postgres.feed import Feed
-from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks, Snapshot
+from lakecdc.ingest.sources.postgres.snapshot import Chunk, Snapshot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import LsnPosition
 
@@ -85,8 +85,8 @@ class Table:
     def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> Load:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
-        return snapshot.planned(database.spark, copy, self.table, self.columns, database.types, taken.mark(epoch))
+        read = taken.read(shares, database.types.type_rows(self.table, self.columns))
+        return plan_load(database.spark, read.rows, taken.mark(epoch), read, read, len(shares))
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:

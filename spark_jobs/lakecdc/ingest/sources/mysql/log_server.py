@@ -239,9 +239,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
     ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
         """Return the readings of the tasks that write the rows, and of those that read them for Spark."""
-        names, rows = [column.name for column in feed.columns], snapshot.type_rows(feed.table, feed.key, feed.columns)
         context = self.spark.sparkContext
         by_tasks, by_spark = context.accumulator(0), context.accumulator(0)
         feed.loaded_zero_dates.append((by_tasks, by_spark))
-        read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
-        return snapshot.ReadTables(read, rows), snapshot.ReadTables(replace(read, zero_dates=by_spark), rows)
+        read = snapshot.read_tables(self.where, feed.table, feed.key, feed.columns, shares)
+        return replace(read, zero_dates=by_tasks), replace(read, zero_dates=by_spark)

@@ -195,7 +195,7 @@ def _fingerprint(session: Session, table: SourceTable) -> str:
     return fingerprint(query(session, _LEADING, (table.schema, table.name, table.leading or "")))
 
 
-def expression(name: str, base: str) -> str:
+def _expression(name: str, base: str) -> str:
     """Return the expression of a SELECT, such that full load and log deliver the same text."""
     column = quoted(name)
     if base in BYTES:
@@ -207,64 +207,54 @@ def expression(name: str, base: str) -> str:
 
 
 @dataclass(frozen=True)
-class ReadChunks:
-    """Reading of the chunks of a full load.
+class ReadTables:
+    """Task of a full load; see :class:`lakecdc.ingest.change.Load`.
 
     :param source: the table, quoted.
     :param shares: chunks by number of the task.
-    :param expressions: of the columns.
-    :param dated: places of the columns whose zero dates are counted.
-    :param zero_dates: their counter.
+    :param zero_dates: counts the zero dates.
     """
 
     where: Address
     source: str
     shares: tuple[tuple[Chunk, ...], ...]
-    expressions: tuple[str, ...]
-    dated: tuple[int, ...]
+    rows: TypeRows
     zero_dates: Accumulator[int] | None = None
 
-    def read(self, session: Session, number: int) -> Iterator[list[pa.Array]]:
-        """Yield the texts of one task's chunks, by column.
+    def __call__(self, number: int) -> Iterator[pa.Table]:
+        """Read a share and turn its texts into values."""
+        with closing(connect(self.where, texts=True)) as session, self.asking():
+            yield from self.typed(session, number)
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Explain the server's errors as ours."""
+        return asking(self.where, f"read {self.source}")
+
+    def typed(self, session: Session, number: int) -> Iterator[pa.Table]:
+        """Yield the rows of one task's chunks.
 
         :param session: one that delivers texts.
         """
         import pyarrow as pa
         from pymysql.cursors import SSCursor
 
+        expressions = ", ".join(_expression(column.name, column.base) for column in self.rows.columns)
         for chunk in self.shares[number]:
             with session.cursor(SSCursor) as cursor:
-                statement = f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}"
+                statement = f"SELECT {expressions} FROM {self.source} WHERE {chunk.condition}"
                 patiently(partial(cursor.execute, statement))
                 while rows := cursor.fetchmany(_ROWS):
                     arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
                     self._count_zero_dates(arrays)
-                    yield arrays
+                    yield self.rows.typed(arrays)
 
     def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
         import pyarrow.compute as pc
 
-        found = sum(pc.sum(pc.match_substring_regex(arrays[i], ZERO_DATE)).as_py() or 0 for i in self.dated)
+        dated = [texts for texts, column in zip(arrays, self.rows.columns, strict=True) if column.base in DATED]
+        found = sum(pc.sum(pc.match_substring_regex(texts, ZERO_DATE)).as_py() or 0 for texts in dated)
         if found and self.zero_dates is not None:
             self.zero_dates.add(found)
-
-
-@dataclass(frozen=True)
-class ReadTables:
-    """Task of a full load; see :class:`lakecdc.ingest.change.Load`."""
-
-    chunks: ReadChunks
-    rows: TypeRows
-
-    def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Read a share and turn its texts into values."""
-        with closing(connect(self.chunks.where, texts=True)) as session, self.asking():
-            for texts in self.chunks.read(session, number):
-                yield self.rows.typed(texts)
-
-    def asking(self) -> AbstractContextManager[None]:
-        """Explain the server's errors as ours."""
-        return asking(self.chunks.where, f"read {self.chunks.source}")
 
 
 @dataclass(frozen=True)
@@ -287,11 +277,10 @@ class ReadExactly:
     def _read(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        chunks, rows = self.tables.chunks, self.tables.rows
-        with closing(connect(chunks.where, texts=True)) as session, self.tables.asking():
+        tables, rows = self.tables, self.tables.rows
+        with closing(connect(tables.where, texts=True)) as session, tables.asking():
             place, _clock = begin_snapshot(session, self.server)
-            for texts in chunks.read(session, 0):
-                typed = rows.typed(texts)
+            for typed in tables.typed(session, 0):
                 yield from typed.append_column(PLACE, pa.nulls(len(typed), pa.string())).to_batches()
         nothing = {
             field.name: pa.nulls(1, field.type)
@@ -300,10 +289,21 @@ class ReadExactly:
         yield from pa.table({**nothing, PLACE: [json.dumps([place.file, place.pos])]}).to_batches()
 
 
-def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column]) -> TypeRows:
-    """Return what types the rows of a table."""
+def read_tables(
+    where: Address,
+    table: SourceTable,
+    key: tuple[str, ...],
+    columns: Iterable[Column],
+    shares: tuple[tuple[Chunk, ...], ...],
+) -> ReadTables:
+    """Return the task that reads some columns of a table.
+
+    :param columns: the target's.
+    :param shares: chunks by number of the task.
+    """
     known = {column.name: column.base for column in table.columns}
-    return TypeRows(tuple(TextColumn(c.name, known[c.name], c.type) for c in columns), key, convert)
+    text_columns = tuple(TextColumn(c.name, known[c.name], c.type) for c in columns)
+    return ReadTables(where, quoted(table.schema, table.name), shares, TypeRows(text_columns, key, convert))
 
 
 class ExactRows(NamedTuple):
@@ -335,22 +335,3 @@ def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetim
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
     return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)
-
-
-def read_chunks(
-    where: Address,
-    table: SourceTable,
-    shares: tuple[tuple[Chunk, ...], ...],
-    names: Sequence[str],
-    zero_dates: Accumulator[int] | None,
-) -> ReadChunks:
-    """Return the task that reads some columns of a table."""
-    known = {column.name: column.base for column in table.columns}
-    return ReadChunks(
-        where,
-        quoted(table.schema, table.name),
-        shares,
-        tuple(expression(name, known[name]) for name in names),
-        tuple(place for place, name in enumerate(names) if known[name] in DATED),
-        zero_dates,
-    )

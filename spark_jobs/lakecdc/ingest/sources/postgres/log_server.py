@@ -14,7 +14,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Load
 from lakecdc.ingest.source_columns import key_numbers, remembered
-from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows
+from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows, plan_load
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.postgres import log as wal
@@ -227,12 +227,11 @@ class PostgresServer(LogServer[Feed, wal.Round]):
             )
 
     def _planned(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> Load:
-        table, columns = feed.table, feed.columns
         shares = deal(part.chunks, self.source.full_load_parallelism)
-        copy = snapshot.CopyChunks(self.where, taken.name, shares, tuple(column.name for column in columns))
-        feed.numbers = column_numbers(self._session, table.oid)
+        feed.numbers = column_numbers(self._session, feed.table.oid)
         feed.chunks += len(part.chunks)
-        return snapshot.planned(self.spark, copy, table, columns, self._types, taken.mark(epoch))
+        read = taken.read(shares, self._types.type_rows(feed.table, feed.columns))
+        return plan_load(self.spark, read.rows, taken.mark(epoch), read, read, len(shares))
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:

@@ -8,7 +8,8 @@ of a temporary slot that lives as long as the load.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,22 +17,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.formats.text_columns import TypeRows
-from lakecdc.ingest.sources.database import LoadMark, plan_load
+from lakecdc.ingest.sources.database import LoadMark
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.connect import Address, connect, one
-from lakecdc.ingest.sources.postgres.types import Texts, is_parsed_by_arrow
+from lakecdc.ingest.sources.postgres.types import is_parsed_by_arrow
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import lsn
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
-    from lakecdc.ingest.change import Column, Load
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.connect import Session
-    from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
 T = TypeVar("T")
 #: size and bytes of what the server sends of a row; a negative size is the end
@@ -55,6 +53,7 @@ class Snapshot:
     :param xmin: every transaction below this number was over.
     """
 
+    where: Address
     session: Session
     name: str
     lsn: int
@@ -64,6 +63,13 @@ class Snapshot:
     def mark(self, epoch: int) -> LoadMark:
         """Return where its rows stand among the changes."""
         return LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
+
+    def read(self, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows) -> ReadTables:
+        """Return the task that reads chunks of a table.
+
+        :param shares: chunks by number of the task.
+        """
+        return ReadTables(self.where, self.name, shares, rows)
 
     def close(self) -> None:
         """Let the source forget it."""
@@ -90,7 +96,7 @@ def take(where: Address, slot: str, *, temporary: bool) -> Snapshot:
         session.close()
         raise
     assert created is not None
-    return Snapshot(session, created[2], lsn(created[1]), clock, _xmin(where, created[2]))
+    return Snapshot(where, session, created[2], lsn(created[1]), clock, _xmin(where, created[2]))
 
 
 def export(where: Address) -> Snapshot:
@@ -102,7 +108,7 @@ def export(where: Address) -> Snapshot:
         "SELECT pg_export_snapshot(), pg_current_wal_flush_lsn()::text, clock_timestamp(), "
         "txid_snapshot_xmin(txid_current_snapshot())",
     )
-    return Snapshot(session, name, lsn(end), clock, int(xmin))
+    return Snapshot(where, session, name, lsn(end), clock, int(xmin))
 
 
 def _xmin(where: Address, name: str) -> int:
@@ -172,40 +178,6 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
     return found
 
 
-@dataclass(frozen=True)
-class CopyChunks:
-    """Copies of the chunks of a full load.
-
-    :param shares: chunks by number of the task.
-    :param columns: names of the columns to read.
-    """
-
-    where: Address
-    snapshot: str
-    shares: tuple[tuple[Chunk, ...], ...]
-    columns: tuple[str, ...]
-
-    def blocks(self, number: int) -> Iterator[bytearray]:
-        """Yield the CSV of one share."""
-        session = connect(self.where)
-        try:
-            _begin(session, self.snapshot)
-            for chunk in self.shares[number]:
-                yield from self._chunk(session, chunk)
-        finally:
-            session.close()
-
-    def _chunk(self, session: Session, chunk: Chunk) -> Iterator[bytearray]:
-        from psycopg import sql
-
-        statement = sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT csv)").format(
-            sql.SQL(", ").join(map(sql.Identifier, self.columns)),
-            sql.Identifier(chunk.schema, chunk.table),
-            sql.SQL(chunk.condition()),
-        )
-        return copied(session, statement.as_bytes(session), blocks)
-
-
 def copied(session: Session, statement: bytes, take: Callable[[NextRow], Iterator[T]]) -> Iterator[T]:
     """Yield the result of a COPY TO STDOUT.
 
@@ -268,37 +240,47 @@ def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.Rec
 
 @dataclass(frozen=True)
 class ReadTables:
-    """Task of a full load; see :class:`lakecdc.ingest.change.Load`."""
+    """Task of a full load; see :class:`lakecdc.ingest.change.Load`.
 
-    copy: CopyChunks
+    :param snapshot: name to import it by.
+    :param shares: chunks by number of the task.
+    """
+
+    where: Address
+    snapshot: str
+    shares: tuple[tuple[Chunk, ...], ...]
     rows: TypeRows
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
         """Copy a share and parse it."""
-        import pyarrow as pa
+        with closing(connect(self.where)) as session:
+            _begin(session, self.snapshot)
+            for chunk in self.shares[number]:
+                yield from typed(self._copied(session, chunk), self.rows)
 
-        columns = self.rows.columns
-        # Arrow parses these columns to values at once
-        kinds = [arrow_type(c.type) if is_parsed_by_arrow(c.base, c.type) else pa.string() for c in columns]
-        for block in self.copy.blocks(number):
-            try:
-                batches = parse(block, kinds)
-            except pa.ArrowInvalid:
-                # Arrow refuses texts that may fit, such as an infinite date where the source says what it means
-                batches = parse(block, [pa.string()] * len(columns))
-            for batch in batches:
-                yield self.rows.typed(batch.columns)
+    def _copied(self, session: Session, chunk: Chunk) -> Iterator[bytearray]:
+        from psycopg import sql
+
+        statement = sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT csv)").format(
+            sql.SQL(", ").join(sql.Identifier(column.name) for column in self.rows.columns),
+            sql.Identifier(chunk.schema, chunk.table),
+            sql.SQL(chunk.condition()),
+        )
+        return copied(session, statement.as_bytes(session), blocks)
 
 
-def planned(
-    spark: SparkSession,
-    copy: CopyChunks,
-    table: SourceTable,
-    columns: Sequence[Column],
-    types: TypeCatalog,
-    mark: LoadMark,
-) -> Load:
-    """Return a full load."""
-    rows = TypeRows(types.text_columns(table.columns, columns), table.key, Texts(types.infinity))
-    read = ReadTables(copy, rows)
-    return plan_load(spark, rows, mark, read, read, len(copy.shares))
+def typed(copied_blocks: Iterable[bytearray], rows: TypeRows) -> Iterator[pa.Table]:
+    """Yield the rows of blocks of Postgres' CSV."""
+    import pyarrow as pa
+
+    columns = rows.columns
+    # Arrow parses these columns to values at once
+    kinds = [arrow_type(c.type) if is_parsed_by_arrow(c.base, c.type) else pa.string() for c in columns]
+    for block in copied_blocks:
+        try:
+            batches = parse(block, kinds)
+        except pa.ArrowInvalid:
+            # Arrow refuses texts that may fit, such as an infinite date where the source says what it means
+            batches = parse(block, [pa.string()] * len(columns))
+        for batch in batches:
+            yield rows.typed(batch.columns)

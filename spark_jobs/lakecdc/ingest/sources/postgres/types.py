@@ -34,14 +34,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.text_columns import OUTERMOST, TextColumn
+from lakecdc.ingest.formats.text_columns import OUTERMOST, TextColumn, TypeRows
 from lakecdc.ingest.sources.log.texts import is_read_by_arrow, octets, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakecdc.ingest.change import Column
-    from lakecdc.ingest.sources.postgres.catalog import SourceColumn
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.connect import Session
 
 MAX_PRECISION = 38
@@ -128,10 +128,14 @@ class TypeCatalog:
         found = self.find(oid)
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
-    def text_columns(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> tuple[TextColumn, ...]:
-        """Return the target's columns with the types that their texts have at the source."""
-        oids = {c.name: c.type_oid for c in source}
-        return tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
+    def type_rows(self, table: SourceTable, columns: Iterable[Column]) -> TypeRows:
+        """Return what types the rows of a table.
+
+        :param columns: the target's.
+        """
+        oids = {c.name: c.type_oid for c in table.columns}
+        text_columns = tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
+        return TypeRows(text_columns, table.key, Texts(self.infinity))
 
     def _array(self, found: PgType) -> str | None:
         is_array = found.category == "A" and found.element
