@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.log import LogRows
+from lakecdc.ingest.job import ingest
 from lakecdc.ingest.sources.log.server import LogServer
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.metadata.positions import Position, decode
@@ -85,6 +88,10 @@ class LogShop(ABC):
         """Where this test's tables are."""
 
     @abstractmethod
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run SQL at the source; ``s.`` is this test's schema."""
+
+    @abstractmethod
     def source(self) -> dict[str, Any]:
         """The source of a spec."""
 
@@ -155,3 +162,28 @@ class LogShop(ABC):
         found = self.lake.duckdb_rows(quarantine, "order_key, target, rule, reason, raw_value")
         rows = sorted((row for row in found if table in ("", row[1])), key=lambda row: row[0])
         return [(rule, reason, json.loads(bytes(raw))) for _order, _target, rule, reason, raw in rows]
+
+
+def run(shop: LogShop, **source: Any) -> dict[str, TableReport]:
+    """One run of the job; the reports by table."""
+    return {report.table: report for report in ingest(shop.lake.spark, shop.spec(**source))}
+
+
+def differs(shop: LogShop, name: str, columns: str) -> list[Any]:
+    """Rows that only the target, as DuckDB reads it, or only its source has."""
+    source, target = shop.sql(f"SELECT {columns} FROM {name}"), shop.lake.duckdb_rows(name, columns)
+    only = {"target": Counter(target) - Counter(source), "source": Counter(source) - Counter(target)}
+    return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
+
+
+def field_ids(shop: LogShop, name: str) -> dict[str, int]:
+    """The table's own columns."""
+    fields = shop.lake.pyiceberg().load_table(name).schema().fields
+    return {f.name: f.field_id for f in fields if not f.name.startswith("_")}
+
+
+def move(shop: LogShop, name: str, **offsets: Any) -> None:
+    """Change a table's position."""
+    position = shop.model.positions[name]
+    assert position is not None
+    shop.model.positions[name] = replace(position, offsets={**position.offsets, **offsets})

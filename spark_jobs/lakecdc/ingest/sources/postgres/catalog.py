@@ -163,7 +163,7 @@ def read_table(session: Session, target: Target) -> SourceTable:
     columns = tuple(SourceColumn(*row) for row in session.execute(_COLUMNS, (oid,)))
     parameters = {"oid": oid, "partitioned": kind == "p"}
     rows = session.execute(_LEAVES, parameters).fetchall()
-    leaves = tuple(Leaf(*facts, identity_columns=tuple(identity)) for *facts, identity in rows)
+    leaves = tuple(Leaf(r[0], r[1], r[2], r[3], r[4], tuple(r[5])) for r in rows)
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()

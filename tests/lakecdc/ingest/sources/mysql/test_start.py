@@ -18,6 +18,7 @@ from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.server import check_settings
 from local_services.mysql import MySQL
 from local_services.process import free_port
+from tests.lakecdc.ingest.sources.model import move
 
 from .conftest import Shop, both, only_mysql
 
@@ -29,13 +30,6 @@ def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
     shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)")
     shop.sql(f"INSERT INTO s.{name} SELECT seq, 0 FROM seq_1_to_{rows}")
     return shop.target(name)
-
-
-def move(shop: Shop, name: str, **offsets: Any) -> None:
-    """Change a table's position."""
-    position = shop.model.positions[name]
-    assert position is not None
-    shop.model.positions[name] = replace(position, offsets={**position.offsets, **offsets})
 
 
 @contextmanager

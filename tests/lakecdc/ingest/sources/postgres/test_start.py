@@ -15,6 +15,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.connect import address, connect
 from local_services.process import free_port
+from tests.lakecdc.ingest.sources.model import move
 
 from .conftest import Shop
 
@@ -24,13 +25,6 @@ def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
     shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)")
     shop.sql(f"INSERT INTO s.{name} SELECT i, 0 FROM generate_series(1, {rows}) i")
     return shop.target(name)
-
-
-def move(shop: Shop, name: str, **offsets: Any) -> None:
-    """Change a table's position."""
-    position = shop.model.positions[name]
-    assert position is not None
-    shop.model.positions[name] = replace(position, offsets={**position.offsets, **offsets})
 
 
 def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
