@@ -12,7 +12,7 @@ from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.model.positions import log_position
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.ingest.sources.log.rounds import LogRead
@@ -31,7 +31,7 @@ class Backlog(Generic[F]):
     """
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
-        self._parking = Parking(spark, catalog)
+        self.parking = Parking(spark, catalog)
         # parked rounds that are not needed any more, by target, up to a place
         self._taken: dict[str, int] = {}
         # parked rounds that a table was rolled back to before, by target, up to a place
@@ -48,7 +48,7 @@ class Backlog(Generic[F]):
         :param identity: of the source.
         :return: rounds, and errors of the targets whose rounds cannot be loaded.
         """
-        parked, failed = self._parking.load(positions)
+        parked, failed = self.parking.load(positions)
         return {name: self._usable(name, positions[name], found, identity) for name, found in parked.items()}, failed
 
     @property
@@ -69,10 +69,6 @@ class Backlog(Generic[F]):
         if here and gap == 0:
             self._behind_a_gap[name] = here[-1].through
         return here[:gap]
-
-    def events(self, name: str, parked: Parked) -> DataFrame:
-        """Return the events of a parked round."""
-        return self._parking.events(name, parked)
 
     def applied(self, name: str, feed: F) -> None:
         """Note that the target has moved on."""
@@ -95,8 +91,8 @@ class Backlog(Generic[F]):
             try:
                 if name in self._behind_a_gap:
                     # the log is read anew, and would be parked a second time
-                    self._parking.forget(name, self._behind_a_gap.pop(name))
-                self._parking.park(name, parked, found.parkable(relation))
+                    self.parking.forget(name, self._behind_a_gap.pop(name))
+                self.parking.park(name, parked, found.parkable(relation))
                 feed.parked.append(parked)
                 log.warning("%s: what the log has for it up to %s is parked", name, end.at)
             except Exception as error:
@@ -109,7 +105,7 @@ class Backlog(Generic[F]):
         while self._taken:
             name, through = self._taken.popitem()
             try:
-                self._parking.forget(name, through)
+                self.parking.forget(name, through)
             except Exception as error:
                 log.warning("%s: its parked rounds stay until the next run: %s", name, error)
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
+from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.errors import LakecdcError
+    from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import Column, ColumnsTold
     from lakecdc.ingest.engine.log import LogRows
     from lakecdc.ingest.engine.log_layout import LogLayout
@@ -71,17 +74,21 @@ class LogServer(ABC, Generic[F, R]):
 
     :cvar type: of the source, as positions name it.
     :cvar twin_hint: what to do where two targets have the same source table.
-    :ivar place: ``host:port`` for messages.
+    :param place: ``host:port`` for messages.
     :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
     """
 
     type: ClassVar[str]
     twin_hint: ClassVar[str]
-    place: str
     max_lag_bytes: int = 0
 
-    def __init__(self) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec, place: str) -> None:
+        self.spark, self.spec, self.place = spark, spec, place
         self._opened = ExitStack()
+
+    def target_table(self, target: Target) -> IcebergTable | None:
+        """Open a target's table, if there is one."""
+        return open_target(self.spark, self.spec.catalog.name, target.table)
 
     @abstractmethod
     def open(self) -> str:

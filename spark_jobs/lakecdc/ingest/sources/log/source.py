@@ -17,7 +17,6 @@ from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
-from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from lakecdc.model.positions import LogPosition, log_position
@@ -159,7 +158,7 @@ class LogSource(Generic[F, R]):
             batches = []
             for feed in waiting:
                 parked = feed.parked[0]
-                events = self._backlog.events(feed.table.target.table, parked)
+                events = self._backlog.parking.events(feed.table.target.table, parked)
                 with self.server.asking():
                     read = self.server.parked_round(parked, events)
                     facts = self._source_facts(read.end.time) | {"parked_rounds": len(feed.parked)}
@@ -195,8 +194,8 @@ class LogSource(Generic[F, R]):
             yield self._load_batch(feed, part)
 
     def _load_batch(self, feed: F, part: LoadPart) -> Batch:
-        at, found = self.server.position_at(feed, feed.stands, part.at), part.rows
-        position = self._encoded(feed, replace(at, load=part.load, loaded=part.loaded), None)
+        at, found = replace(part.at, load=part.load, loaded=part.loaded), part.rows
+        position = self._position(feed, feed.stands, at, None)
         batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
         if found is None:
             return batch
@@ -232,7 +231,7 @@ class LogSource(Generic[F, R]):
             key=changes.key,
             columns=changes.columns,
             rows=found.rows if found else None,
-            position=self._position(feed, read.end.at, read.end.time),
+            position=self._position(feed, feed.stands, read.end.at, read.end.time),
             truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
@@ -245,19 +244,18 @@ class LogSource(Generic[F, R]):
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
         target = feed.table.target
-        by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        by = partition_transforms(self.server.target_table(target), target)
         cells, size = log_round.cells_of(relation), log_round.size(relation)
         return LogFold(cells, changes.layout, size, target, by, self._epoch, self._cached).run()
 
-    def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
-        return self._encoded(feed, self.server.position_at(feed, feed.stands, place), moment)
-
-    def _encoded(self, feed: F, at: LogPosition, moment: datetime | None) -> Position:
+    def _position(self, feed: F, before: LogPosition | None, at: LogPosition, moment: datetime | None) -> Position:
+        """Return the position of a table that stood at ``before``, once it has the log up to a place."""
+        at = replace(self.server.position_at(feed, before, at), load=at.load, loaded=at.loaded)
         offsets = replace(at, epoch=self._epoch, loaded=at.loaded or feed.ahead).encode()
-        before = feed.position
+        known = feed.position.read_through if feed.position else None
         read_through = moment.astimezone(UTC).isoformat(timespec="microseconds") if moment else None
-        if before and before.read_through and read_through:
-            read_through = max(before.read_through, read_through)
+        if known and read_through:
+            read_through = max(known, read_through)
         return Position(self.server.type, self._identity, offsets, read_through, storage=feed.remembered)
 
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
@@ -284,8 +282,9 @@ class LogSource(Generic[F, R]):
     def finish_round(self) -> None:
         """Let the source remove the log that every table has, and the cluster the round."""
         server, backlog = self.server, self._backlog
-        if self._read is not None:
-            self._park(self._read)
+        if (read := self._read) is not None:
+            end = read.end
+            backlog.park(self.feeds, read, lambda feed: self._position(feed, feed.reached, end.at, end.time))
         reach("before_round_release")
         with server.asking():
             if server.max_lag_bytes and (backlog.behind(self.feeds) or backlog.left_out):
@@ -301,14 +300,6 @@ class LogSource(Generic[F, R]):
             still = any(feed.loading and not feed.failed for feed in self.feeds.values())
             facts = server.release(min(places, default=None), min(followed, default=None), loading=still)
         self.facts = {**facts, **({"slot_held_for": sorted(backlog.left_out)} if backlog.left_out else {})}
-
-    def _park(self, read: LogRead[R]) -> None:
-        place, moment = read.end.at, read.end.time
-
-        def after(feed: F) -> Position:
-            return self._encoded(feed, self.server.position_at(feed, feed.reached, place), moment)
-
-        self._backlog.park(self.feeds, read, after)
 
     def _release_round(self) -> None:
         while self._cached:

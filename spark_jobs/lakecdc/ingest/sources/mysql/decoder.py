@@ -15,7 +15,7 @@ from lakecdc.ingest.sources.mysql import events as kinds
 from lakecdc.ingest.sources.mysql import statements
 from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
-from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation, Summary
 from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, length, read_columns, table_name
 from lakecdc.ingest.sources.mysql.values import Codec
@@ -43,7 +43,7 @@ class _Layout:
     """A table's rows as one Table_map event describes them."""
 
     def __init__(
-        self, table: int, version: int, wanted: Wanted, columns: tuple[LogColumn, ...], numbers: Sequence[int]
+        self, table: int, version: int, wanted: LogTable, columns: tuple[LogColumn, ...], numbers: Sequence[int]
     ) -> None:
         self.table, self.version, self.start, self.columns = table, version, wanted.start, columns
         names = [column.name for column in columns]
@@ -73,7 +73,7 @@ class Decoder:
     :param begin: between two transactions.
     """
 
-    def __init__(self, wanted: Mapping[int, Wanted], server: Server, begin: Place, limits: Limits) -> None:
+    def __init__(self, wanted: Mapping[int, LogTable], server: Server, begin: Place, limits: Limits) -> None:
         self.summary = Summary(begin.file, begin.pos)
         self.done = begin.number >= limits.stop
         self._wanted, self._charsets, self._limits = wanted, server.charsets, limits

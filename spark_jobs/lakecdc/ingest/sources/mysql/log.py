@@ -16,7 +16,7 @@ from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.events import FORMAT
-from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation, Summary
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.model.positions import FILE_STEP, Place
 
@@ -49,7 +49,7 @@ class ReadLog(rounds.RoundTask):
     server_id: int
     begin: Place
     limits: Limits
-    wanted: Mapping[int, Wanted]
+    wanted: Mapping[int, LogTable]
 
     def without_deadline(self) -> ReadLog:
         return replace(self, limits=replace(self.limits, seconds=0))

@@ -21,10 +21,9 @@ from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
-from lakecdc.ingest.sources.mysql.reading import Limits, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable
 from lakecdc.ingest.sources.mysql.snapshot import Part, Progress, parts
 from lakecdc.ingest.sources.mysql.types import convert
-from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition, LogPosition, Place
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.ingest.sources.mysql.connect import Session
 
@@ -50,10 +48,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, MysqlSource)
-        self.spark, self.spec, self.source = spark, spec, spec.source
-        super().__init__()
-        self.where = address(self.source)
-        self.place = self.where.place
+        self.source, self.where = spec.source, address(spec.source)
+        super().__init__(spark, spec, self.where.place)
         self._files: dict[str, int] = {}
 
     def open(self) -> str:
@@ -65,9 +61,6 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def asking(self) -> AbstractContextManager[None]:
         return asking(self.where, "be read from")
 
-    def _target(self, feed: Feed) -> IcebergTable | None:
-        return open_target(self.spark, self.spec.catalog.name, feed.table.target.table)
-
     # -- start ------------------------------------------------------------------------------------------------
 
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> Feed:
@@ -78,7 +71,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
                 at = feed.reached
                 assert isinstance(at, BinlogPosition)
                 check_place(self._session, self._server, target.table, at, self._created)
-            feed.remember(self._target(feed))
+            feed.remember(self.target_table(target))
             return feed
 
     def describe_columns(self, feed: Feed) -> None:
@@ -140,13 +133,13 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             moment = end.time
         return LogRead(found, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
 
-    def _wanted(self, feed: Feed) -> Wanted:
+    def _wanted(self, feed: Feed) -> LogTable:
         table = feed.table
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)
         numbers = tuple(feed.numbers_reached.items())
-        types = tuple(feed.target_types(lambda: self._target(feed)).items())
-        return Wanted(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
+        types = tuple(feed.target_types(lambda: self.target_table(table.target)).items())
+        return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
     def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
         with self.asking():

@@ -11,7 +11,7 @@ from lakecdc.model.positions import Place
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LogTable:
     """One table of a read.
 
     :param start: see :attr:`Place.number`; events before it are already applied.

@@ -14,7 +14,7 @@ from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.ingest.sources.postgres.pgoutput import Decoder
-from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, Summary
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import lsn_text
@@ -50,7 +50,7 @@ class ReadLog(rounds.RoundTask):
     publication: str
     upto: int
     messages: int
-    wanted: Mapping[int, Wanted]
+    wanted: Mapping[int, LogTable]
     bounds: Bounds = Bounds()
 
     def without_deadline(self) -> ReadLog:

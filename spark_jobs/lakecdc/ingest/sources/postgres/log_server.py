@@ -39,11 +39,10 @@ from lakecdc.ingest.sources.postgres.feed import (
 )
 from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
-from lakecdc.ingest.sources.postgres.reading import Bounds, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Summary
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
-from lakecdc.ingest.tables import open_target
 from lakecdc.model.positions import LogPosition, LsnPosition, lsn, lsn_text
 from lakecdc.runtime.failpoints import reach
 
@@ -69,10 +68,8 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, PostgresSource)
-        self.spark, self.spec, self.source = spark, spec, spec.source
-        super().__init__()
-        self.where = address(self.source)
-        self.place = self.where.place
+        self.source, self.where = spec.source, address(spec.source)
+        super().__init__(spark, spec, self.where.place)
         self.max_lag_bytes = self.source.max_slot_lag_bytes or 0
         self._snapshot: snapshot.Snapshot | None = None
         # messages of the last round; those that the slot keeps before the tables that are followed; mean of an event
@@ -101,7 +98,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         check_still_there(self._session, self.source.slot, target, position)
         table = read_table(self._session, target)
         check_same_table(table, position)
-        known = open_target(self.spark, self.spec.catalog.name, target.table) if position else None
+        known = self.target_table(target) if position else None
         numbers = remembered(known) if known else {}
         target_key = key_numbers(known, target) if known and target.keyed else ()
         return Feed(table.oid, table, position, parked=parked, numbers=numbers, target_key=target_key)
@@ -249,7 +246,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
     def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[wal.Round]:
         wanted = {
-            feed.relation: Wanted(
+            feed.relation: LogTable(
                 feed.reach,
                 feed.table.key,
                 frozenset(feed.table.target.exclude_columns),

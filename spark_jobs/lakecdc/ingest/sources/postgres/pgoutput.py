@@ -23,7 +23,7 @@ from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
     read_tuple,
     write_tuple,
 )
-from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, RelationColumn, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, RelationColumn, Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ class Decoder:
     :param bounds: a transaction is never cut; without them, the read ends with the messages.
     """
 
-    def __init__(self, wanted: Mapping[int, Wanted], bounds: Bounds | None = None) -> None:
+    def __init__(self, wanted: Mapping[int, LogTable], bounds: Bounds | None = None) -> None:
         self.summary = Summary()
         self._wanted, bounds = wanted, bounds or Bounds()
         self._most_bytes = bounds.bytes or float("inf")
@@ -233,7 +233,7 @@ def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
 class _Layout:
     """Columns of a table while its events are decoded."""
 
-    def __init__(self, relation: Relation, wanted: Wanted) -> None:
+    def __init__(self, relation: Relation, wanted: LogTable) -> None:
         self.relation = relation
         self.start = wanted.start
         names = [column.name for column in relation.columns]

@@ -41,7 +41,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LogTable:
     """One table of a read.
 
     :param start: commit position (LSN as a number) below which its events are already applied.
