@@ -37,10 +37,10 @@ from lakecdc.ingest.sources.postgres.feed import (
     with_fill,
     without_new_names,
 )
-from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Summary
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
+from lakecdc.ingest.sources.postgres.snapshot import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
 from lakecdc.model.positions import LogPosition, LsnPosition, lsn, lsn_text
