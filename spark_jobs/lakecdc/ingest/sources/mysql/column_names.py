@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.sources.mysql.alter_table import Alteration, Redefinition
-from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named
-
-_REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
+from lakecdc.ingest.sources.mysql.table_map import REMEDY, LayoutError, Named
 
 
 class ColumnNames:
@@ -100,7 +98,7 @@ class ColumnNames:
         others = [there for name, there in pairs if name != there.name]
         for name, there in pairs:
             if name != there.name and any(_alike(there, other) and _facts(there) != _facts(other) for other in others):
-                raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {_REMEDY}.")
+                raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {REMEDY}.")
         return [replace(there, name=name) for name, there in pairs]
 
     def described(self, names: Sequence[str]) -> str | None:
@@ -110,7 +108,7 @@ class ColumnNames:
         if self._known and appeared and vanished:
             return (
                 f"has rows with the column {appeared[0]!r} instead of {vanished[0]!r}, and no statement in the log "
-                f"tells why; if the log does not name its columns, {_REMEDY}"
+                f"tells why; if the log does not name its columns, {REMEDY}"
             )
         for name in appeared:
             self._number(name)
