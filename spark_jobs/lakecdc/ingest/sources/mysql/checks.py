@@ -105,7 +105,13 @@ def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Positio
         yield tried("binary log", _log, session, where, servers)
         for server in servers:
             yield tried("source login", _login, session, where, server)
-            yield from _tables(session, spec, source, where, server, positions or {})
+            named: list[JobSpec] = []
+            yield from check_patterns(spec, lambda: list_tables(session), named)
+            common = (session, source, where, server)
+            for each in named:
+                fed = standing(each, positions or {})
+                found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
+                yield from summed("source tables", found, "can be read")
             if positions is None:
                 yield Finding("positions", "warn", "the tables' positions cannot be read", _UNKNOWN)
 
@@ -136,23 +142,6 @@ def _login(session: Session, where: Address, server: Server) -> Finding | str:
         f"{where.login['user']} may read the log, but has no RELOAD by itself",
         "Full loads need it: GRANT RELOAD ON *.* TO the user, unless a role of it has it.",
     )
-
-
-def _tables(
-    session: Session,
-    spec: JobSpec,
-    source: MysqlSource,
-    where: Address,
-    server: Server,
-    positions: Mapping[str, Position],
-) -> Iterator[Finding]:
-    known = (session, source, where, server)
-    named: list[JobSpec] = []
-    yield from check_patterns(spec, lambda: list_tables(session), named)
-    for each in named:
-        at = standing(each, positions)
-        found = [tried(f"source of {t.table}", _table, *known, t, at.get(t.table)) for t in each.targets]
-        yield from summed("source tables", found, "can be read")
 
 
 def _table(

@@ -240,7 +240,10 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
         yield tried("slot's owner", _owner, session, spec, source)
         publication = Publication(session, where, source.publication_name)
         yield tried("publication", _publication, session, source, publication, known)
-        yield from _tables(session, spec, source, publication, known or {}) if named else ()
+        if named:
+            fed, common = known or {}, (session, source, publication, publication.tables())
+            found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in spec.targets]
+            yield from summed("source tables", found, "can be read")
 
 
 def _opened(where: Address, opened: list[Session]) -> str:
@@ -306,21 +309,6 @@ def _publication(
         )
     text = f"{publication.name} is not there, the first run makes it"
     return Finding("publication", "warn", text, _UNKNOWN) if positions is None else text
-
-
-def _tables(
-    session: Session,
-    spec: JobSpec,
-    source: PostgresSource,
-    publication: Publication,
-    positions: Mapping[str, Position],
-) -> Iterator[Finding]:
-    known = (session, source, publication, publication.tables())
-    found = [
-        tried(f"source of {target.table}", _table, *known, target, positions.get(target.table))
-        for target in spec.targets
-    ]
-    yield from summed("source tables", found, "can be read")
 
 
 def _table(
