@@ -37,6 +37,10 @@ class SourceTable(Generic[C]):
         """``schema.table`` for messages."""
         return f"{self.schema}.{self.name}"
 
+    def full_load_needed(self, what: str) -> InputError:
+        """Return the error of a target that cannot go on from its position."""
+        return full_load_needed(what, self.target.table)
+
 
 T = TypeVar("T", bound=SourceTable[Any])
 
@@ -119,7 +123,7 @@ class Feed(Generic[T]):
     def another_key(self) -> InputError:
         """Return the error of a source that identifies rows by other columns than the target."""
         label, key = self.table.label, ", ".join(self.table.key) or "none"
-        return full_load_needed(f"The source table {label} has another key now ({key})", self.table.target.table)
+        return self.table.full_load_needed(f"The source table {label} has another key now ({key})")
 
 
 F = TypeVar("F", bound=Feed[Any])

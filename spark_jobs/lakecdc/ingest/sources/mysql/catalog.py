@@ -12,7 +12,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn
 from lakecdc.ingest.sources import database
-from lakecdc.ingest.sources.database import check_named_columns, defaults, full_load_needed, no_such_table
+from lakecdc.ingest.sources.database import check_named_columns, defaults, no_such_table
 from lakecdc.ingest.sources.log import feed
 from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
@@ -266,16 +266,14 @@ def with_fills(
     new = {name.lower() for name in added}
     gone = [name for name in added if name not in known and name not in table.target.exclude_columns]
     if gone:
-        raise full_load_needed(
+        raise table.full_load_needed(
             f"The column {gone[0]!r} was added to {table.label} and has been renamed or dropped since, so that its "
-            "default is not known",
-            table.target.table,
+            "default is not known"
         )
     for column in table.columns:
         if column.name.lower() in new and column.computed_default and column.name in {c.name for c in columns}:
-            raise full_load_needed(
-                f"The column {column.name!r} was added to {table.label} with a default that is computed",
-                table.target.table,
+            raise table.full_load_needed(
+                f"The column {column.name!r} was added to {table.label} with a default that is computed"
             )
     wanted = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
     if not wanted:

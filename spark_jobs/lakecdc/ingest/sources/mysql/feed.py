@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
 from lakecdc.ingest.sources.mysql.reading import Relation, Summary
@@ -86,9 +85,8 @@ class Feed(log_feed.Feed[SourceTable]):
         there = {column.name for column in self.table.columns}
         gone = [name for name in self.numbers if self.load and name not in there]
         if gone:
-            raise full_load_needed(
-                f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded",
-                self.table.target.table,
+            raise self.table.full_load_needed(
+                f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded"
             )
         known = {*self.key_numbers} <= {*self.numbers.values()} and len(self.key_numbers) == len(self.table.key)
         if self.key_numbers and not known and self.table.target.keyed:
@@ -125,10 +123,9 @@ class Feed(log_feed.Feed[SourceTable]):
         """Give the key's columns, known by their present names, their numbers."""
         missing = [name for name in self.table.key if name not in self.numbers]
         if missing:
-            raise full_load_needed(
+            raise self.table.full_load_needed(
                 f"The key of {self.table.label} has the column {missing[0]!r}, which the table was not loaded with: it "
-                "was renamed, or another key was made",
-                self.table.target.table,
+                "was renamed, or another key was made"
             )
         self.key_numbers = tuple(self.numbers[name] for name in self.table.key)
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import LoadMark, fingerprint, full_load_needed, judged, kept_on_disk
+from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_on_disk
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
@@ -184,9 +184,8 @@ def _shares(found: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
 
 def _check(session: Session, table: SourceTable, leading: str) -> None:
     if _fingerprint(session, table) != leading:
-        raise full_load_needed(
-            f"{table.label} has changed the column {table.leading!r}, in whose order it is loaded, meanwhile",
-            table.target.table,
+        raise table.full_load_needed(
+            f"{table.label} has changed the column {table.leading!r}, in whose order it is loaded, meanwhile"
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import check_identity, full_load_needed, standing
+from lakecdc.ingest.sources.database import check_identity, standing
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import find_table, list_tables, read_table, source_name, table_of
 from lakecdc.ingest.sources.postgres.connect import Address, address, asking, connect
@@ -91,7 +91,7 @@ def check_still_there(session: Session, slot: str, target: Target, position: Pos
 def check_same_table(table: SourceTable, position: Position | None) -> None:
     """Refuse a source table that was dropped and made anew since its target was fed."""
     if position and position.offsets.get("oid", table.oid) != table.oid:
-        raise full_load_needed(f"The source table {table.label} was dropped and made anew", table.target.table)
+        raise table.full_load_needed(f"The source table {table.label} was dropped and made anew")
 
 
 def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
 from lakecdc.ingest.formats.text_columns import TextColumn
-from lakecdc.ingest.sources.database import defaults, full_load_needed
+from lakecdc.ingest.sources.database import defaults
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.reading import Relation
@@ -58,9 +58,8 @@ def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation
     for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
         _guess(relation, numbers, relations[-1], found[-1])
     if not all(map(ascend, found)):
-        raise full_load_needed(
-            f"The log does not tell which columns of {feed.table.label} had which names before they were altered",
-            feed.table.target.table,
+        raise feed.table.full_load_needed(
+            f"The log does not tell which columns of {feed.table.label} had which names before they were altered"
         )
     return found
 
@@ -111,9 +110,8 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
     for relation, of in zip(relations, numbers, strict=True):
         there = places(of, feed.key_numbers)
         if len(there) < len(feed.key_numbers) or relation.key != there:
-            raise full_load_needed(
-                f"The log does not tell which columns were the key of {feed.table.label} before they were renamed",
-                feed.table.target.table,
+            raise feed.table.full_load_needed(
+                f"The log does not tell which columns were the key of {feed.table.label} before they were renamed"
             )
     last = numbers[-1] if numbers else feed.numbers
     names = {number: name for name, number in last.items()}

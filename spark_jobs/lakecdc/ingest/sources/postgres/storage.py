@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.model.positions import lsn
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class StorageWatch:
         if altered or truncated_by is not None:
             self._unexplained &= self._compare(_read(self._session, self._table), truncated_by)
         if self._unexplained and to >= self.read_at:
-            raise self._stop(
+            raise self._table.full_load_needed(
                 f"A partition of {self._table.label} has another file now and no row from before the last run: it may "
                 "have been truncated (VACUUM FULL and CLUSTER of a partition without older rows look the same)"
             )
@@ -207,15 +206,17 @@ class StorageWatch:
         """Remember what is there now, and return the leaves whose rows may have changed without an event."""
         before, leaves, label = self._remembered, now.leaves, self._table.label
         if before.files.keys() - leaves.keys():
-            raise self._stop(f"A partition of {label} was detached or dropped, which is not in the log")
+            raise self._table.full_load_needed(
+                f"A partition of {label} was detached or dropped, which is not in the log"
+            )
         changed = {leaf for leaf, file in before.files.items() if leaves[leaf].file != file}
         if changed and now.columns(before.files) != before.columns:
-            raise self._stop(
+            raise self._table.full_load_needed(
                 f"The rows of {label} were rewritten and its columns altered, and the log does not have values that "
                 "ALTER TABLE has computed"
             )
         if now.links(before.files) != before.links:
-            raise self._stop(f"A partition of {label} was detached and attached again")
+            raise self._table.full_load_needed(f"A partition of {label} was detached and attached again")
         self._check_labels(now)
         known = {node.oid for leaf in before.files for node in now.path(leaf)}
         for leaf in leaves.keys() - before.files.keys():
@@ -231,7 +232,7 @@ class StorageWatch:
     def _check_labels(self, now: _Storage) -> None:
         for enum, (last, digest) in self._remembered.labels.items():
             if enum in now.labels and _labels(now.labels[enum][1], last) != digest:
-                raise self._stop(
+                raise self._table.full_load_needed(
                     f"Labels of the enum type {now.labels[enum][0]} of {self._table.label} were renamed, also in "
                     "rows that the log does not have"
                 )
@@ -241,7 +242,7 @@ class StorageWatch:
         links = [node.rows_from_before() for node in now.path(leaf) if node.oid not in known]
         if self._any_row(now.nodes[leaf], " OR ".join(links)):
             node = now.nodes[leaf]
-            raise self._stop(
+            raise self._table.full_load_needed(
                 f"The partition {node.schema}.{node.name} may have been attached to {self._table.label} with rows, "
                 "which are not in the log"
             )
@@ -272,9 +273,6 @@ class StorageWatch:
             ) from error
         return row is not None and bool(row[0])
 
-    def _stop(self, what: str) -> InputError:
-        return full_load_needed(what, self._table.target.table)
-
 
 def is_unchanged(session: Session, table: SourceTable, remembered: Mapping[str, Any]) -> bool:
     """Check that the catalog shows a table as a position remembers it, so that it was not altered in any way."""
@@ -288,7 +286,7 @@ def _read(session: Session, table: SourceTable) -> _Storage:
     for enum, name, oid, label in session.execute(_LABELS, (table.oid, list(table.target.exclude_columns))):
         labels.setdefault(enum, (name, {}))[1][oid] = label
     if not rows:
-        raise full_load_needed(f"The source table {table.label} was dropped", table.target.table)
+        raise table.full_load_needed(f"The source table {table.label} was dropped")
     return _Storage({row[0]: _Node(*row[:11]) for row in rows}, labels, int(rows[0][11]), max(lsn(r[12]) for r in rows))
 
 
