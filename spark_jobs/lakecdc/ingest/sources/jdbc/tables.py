@@ -57,10 +57,10 @@ class Database:
         try:
             self.query("SELECT 1 AS one").collect()
         except Exception as error:
-            told = explain(error)
-            refused = told is not None and told.refused
+            known = explain(error)
+            refused = known is not None and known.refused
             raise (InputError if refused else SourceUnavailableError)(
-                f"The database at {source.url} cannot be queried: {told.text if told and refused else _said(error)}",
+                f"The database at {source.url} cannot be queried: {known.text if known and refused else _said(error)}",
                 hint="Check url, user and password, and that the JDBC driver is on the class path.",
             ) from error
 
@@ -144,22 +144,21 @@ class SourceTable:
         """Return the target's key, or else the source table's primary key."""
         if self.target.key:
             return self.target.key
-        found = self._told(self.database.dialect.key_query, "name string, place int")
+        found = self._described(self.database.dialect.key_query, "name string, place int")
         return tuple(row["name"] for row in sorted(found, key=lambda row: row["place"]))
 
     def _own_types(self, known: Mapping[str, str]) -> dict[str, str]:
         """Return columns that Spark must not type: those that the target has as text, or Spark would misread."""
-        told = {
-            row["name"]: row["type"] for row in self._told(self.database.dialect.type_query, "name string, type string")
-        }
+        rows = self._described(self.database.dialect.type_query, "name string, type string")
+        misread = {row["name"]: row["type"] for row in rows}
         wanted = {**known, **self.target.columns}
         texts = {name: "string" for name, kind in self.target.columns.items() if kind == "string"}
-        kept = {n: t for n, t in told.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
+        kept = {n: t for n, t in misread.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
         types = {**kept, **texts}
         # a cursor that is read as text could not be compared
         return {n: t for n, t in types.items() if n != self.column or n in texts or t in _INTEGERS}
 
-    def _told(self, query: str | None, types: str) -> list[Row]:
+    def _described(self, query: str | None, types: str) -> list[Row]:
         """Return the rows of a dialect's query about this table; none if the dialect has no such query."""
         schema, table = ("", *self.label)[-2:]
         sql = query and query.format(schema=_literal(schema), table=_literal(table))

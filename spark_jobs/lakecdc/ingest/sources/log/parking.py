@@ -150,7 +150,7 @@ def settled(parked: Sequence[Parked], position: Position | None) -> list[Parked]
         for p in parked
         if (p.through > at.number if p.identity == position.identity else not read_through or p.moment > read_through)
     ]
-    # of two clusters' rounds with the same end, the rows cannot be told apart
+    # of two clusters' rounds with the same end, the rows cannot be distinguished
     ends = {p.through for p in wanted}
     return [p for p in parked if p.through not in ends]
 

@@ -77,11 +77,15 @@ class Summary(ABC, Generic[L]):
         kinds = self.events.setdefault(table, {})
         kinds[kind] = kinds.get(kind, 0) + number
 
+    def relations_of(self, table: int) -> list[L]:
+        """Return the descriptions of one table, oldest first."""
+        return [relation for relation in self.relations if relation.table == table]
+
     def of_table(self, table: int) -> Self:
         """Return the part that concerns one table."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         own = {n: {t: v for t, v in by.items() if t == table} for n, by in values.items() if isinstance(by, dict)}
-        return replace(self, **own, relations=[relation for relation in self.relations if relation.table == table])
+        return replace(self, **own, relations=self.relations_of(table))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""

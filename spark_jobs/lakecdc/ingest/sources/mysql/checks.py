@@ -54,12 +54,12 @@ def _lost_place(session: Session, server: Server, at: BinlogPosition) -> str | N
     if not gtid:
         return None
     if server.mariadb:
-        told = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
-        same = set(gtid.split(",")) <= set(told.split(","))
+        there = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
+        same = set(gtid.split(",")) <= set(there.split(","))
     else:
-        told = "another set of transactions"
+        there = "another set of transactions"
         same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
-    return None if same else f"At {place} the source's log has {told}, not {gtid}: it was reset or restored"
+    return None if same else f"At {place} the source's log has {there}, not {gtid}: it was reset or restored"
 
 
 def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:

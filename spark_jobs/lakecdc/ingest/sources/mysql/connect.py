@@ -23,7 +23,7 @@ T = TypeVar("T")
 _CONNECT_SECONDS = 20
 # a peer that is gone without a word is noticed after a minute, not after the system's two hours
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# how often a lock of somebody else's is waited for, each time so long as lock_wait_timeout
+# attempts to get a lock of another session's, each as long as lock_wait_timeout
 _LOCK_ATTEMPTS = 5
 _LOCK_WAIT_TIMEOUT = 1205
 _SETTINGS = {
@@ -200,8 +200,8 @@ def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
     if _met_lock(error):
         return ConflictError(
             text,
-            hint="Somebody holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs for "
-            "long. Wait for its end, or see who it is by SHOW PROCESSLIST.",
+            hint="Another session holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs "
+            "for long. Wait until it ends, or find it with SHOW PROCESSLIST.",
         )
     return SourceUnavailableError(text)
 

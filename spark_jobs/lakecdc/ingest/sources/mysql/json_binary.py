@@ -103,7 +103,7 @@ def real_text(value: float) -> str:
     :raises ValueError: JSON does not have the number.
     """
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no number of JSON")
+        raise ValueError(f"{value} is not a number of JSON")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     text, point = "".join(map(str, digits)), len(digits) + exponent

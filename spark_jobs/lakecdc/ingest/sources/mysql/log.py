@@ -60,13 +60,14 @@ class ReadLog(rounds.RoundTask):
         yield from rounds.packed(decoder.batches(events), decoder.summary)
 
     def explain(self, error: Exception) -> LakecdcError:
-        told = cause(error)
-        text = f"The log of the MySQL server at {self.where.place} cannot be read from {self.begin} on: {told}."
-        if "(1236," in told:
+        reason = cause(error)
+        text = f"The log of the MySQL server at {self.where.place} cannot be read from {self.begin} on: {reason}."
+        if "(1236," in reason:
             hint = 'If it was purged, run once with "reload": ["*"] in options, and keep the log for longer.'
             return InputError(text, hint=f"{hint} (binlog_expire_logs_seconds)")
-        if LogError.__name__ in told:
-            return InputError(text, hint='Mend the source\'s settings, then run once with "reload": ["*"] in options.')
+        if LogError.__name__ in reason:
+            hint = 'Correct the settings of the source, then run once with "reload": ["*"] in options.'
+            return InputError(text, hint=hint)
         return SourceUnavailableError(text)
 
     def decoder(self) -> Decoder:
@@ -122,10 +123,6 @@ class Round(rounds.Round[Summary]):
         place = self.summary.place
         # the byte is capped where a file's last transaction ends beyond 4 GiB
         return place.number + (place.pos >= FILE_STEP - 1)
-
-    def relations(self, table: int) -> list[Relation]:
-        """Return the descriptions of a table in this round, oldest first."""
-        return [relation for relation in self.summary.relations if relation.table == table]
 
     def parkable(self, relation: int) -> DataFrame | None:
         if relation in self.summary.lost or relation in self.summary.altered:

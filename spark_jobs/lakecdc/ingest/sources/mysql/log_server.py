@@ -155,7 +155,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
         numbers = summary.columns.get(relation, before)
         names = {of: name for name, of in numbers.items()}
-        relations = [binlog.named(one, names) for one in found.relations(relation)]
+        relations = [binlog.named(one, names) for one in found.summary.relations_of(relation)]
         feed.take(numbers, relations, altered, read.at_log_end)
         columns = feed.columns
         if altered or len(relations) > 1:

@@ -152,7 +152,7 @@ def snapshot_place(session: Session) -> Place:
 def gtid_at(session: Session, server: Server, place: Place) -> str:
     """Return transaction identifiers up to a place; at MySQL, whose list has no bounds, some of those until now."""
     if not server.mariadb:
-        told = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+        executed = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
         # a position is kept short, and a part of the list serves to tell this log from another
-        return told if len(told) <= _GTID_CHARACTERS else told[:_GTID_CHARACTERS].rpartition(",")[0]
+        return executed if len(executed) <= _GTID_CHARACTERS else executed[:_GTID_CHARACTERS].rpartition(",")[0]
     return str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")

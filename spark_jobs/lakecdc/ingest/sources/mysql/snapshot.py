@@ -159,12 +159,12 @@ def parts(
     found = [] if before and bound is None else chunks(session, table, chunk_rows, bound)
     reach("after_chunks")
     size = max(1, part_rows // chunk_rows) if part_rows else max(1, len(found))
-    told = ProgressLog(table.target.table, "chunks", len(found))
+    progress = ProgressLog(table.target.table, "chunks", len(found))
     for share in _shares(found, size):
         _check(session, table, leading)
         yield Part(share, Progress(share[-1].end, leading))
         # whoever asks for the next part has committed this one
-        told.add(len(share))
+        progress.add(len(share))
     # what was read last must not have been compared otherwise either
     _check(session, table, leading)
     yield Part((), None)

@@ -286,7 +286,7 @@ def _owner(session: Session, spec: JobSpec, source: PostgresSource) -> str:
     mine, known = Owner.of(spec.catalog, spec.targets), owners.read(session, source.publication_name)
     theirs = known.get(source.slot)
     owners.check(source.slot, source.publication_name, theirs, mine, lambda _: True)
-    return f"{source.slot} feeds these tables" if theirs else f"nobody has fed tables from {source.slot} yet"
+    return f"{source.slot} feeds these tables" if theirs else f"no tables have been fed from {source.slot} yet"
 
 
 def _publication(

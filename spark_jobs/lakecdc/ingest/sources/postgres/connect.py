@@ -89,10 +89,10 @@ def connect(where: Address, *, replication: bool = False) -> Session:
         session = psycopg.connect(where.conninfo, autocommit=True, **extra)
     except psycopg.OperationalError as error:
         kind = " for replication" if replication else ""
-        told = _one_line(error)
-        refused = is_refusal(told)
+        text = _one_line(error)
+        refused = is_refusal(text)
         raise (InputError if refused else SourceUnavailableError)(
-            f"Postgres at {where.place} {'refuses the login' if refused else 'cannot be reached'}{kind}: {told}.",
+            f"Postgres at {where.place} {'refuses the login' if refused else 'cannot be reached'}{kind}: {text}.",
             hint="Check host, port, database, user and password, pg_hba.conf, and that the server runs.",
         ) from error
     settings = [*_SETTINGS]

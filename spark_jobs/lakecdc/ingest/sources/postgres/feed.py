@@ -105,7 +105,7 @@ def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Colum
 
     :param relations: descriptions of the table in the round.
     :param numbers: of the columns in each of them.
-    :raises InputError: rows of one were told apart by other columns, or it does not tell the key.
+    :raises InputError: rows of one were identified by other columns, or it lacks the key.
     """
     for relation, of in zip(relations, numbers, strict=True):
         there = places(of, feed.key_numbers)

@@ -114,10 +114,6 @@ class Round(rounds.Round[Summary]):
     def end(self) -> int:
         return self.summary.end_lsn
 
-    def relations(self, oid: int) -> list[Relation]:
-        """Return the descriptions of a table in this round, oldest first."""
-        return [relation for relation in self.summary.relations if relation.table == oid]
-
     def truncated_by(self, oid: int) -> int | None:
         """Return the transaction of a table's last TRUNCATE."""
         place = self.summary.truncates.get(oid)

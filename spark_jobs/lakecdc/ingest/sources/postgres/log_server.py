@@ -155,7 +155,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
                 left_out[name] = slot.confirmed
         if left_out:
             log.warning(
-                "The slot %s stays where it is for %s, which this run leaves out. If nobody wants them any more, run "
+                "The slot %s stays where it is for %s, which this run leaves out. If they are not needed any more, run "
                 "ALTER PUBLICATION %s DROP TABLE … at the source.",
                 *(slot.name, ", ".join(left_out), publication.name),
             )
@@ -269,7 +269,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
     def take(self, read: LogRead[wal.Round], feed: Feed, relation: int) -> TableChanges:
         found, table, to = read.round, feed.table, read.end.at.number
-        relations = found.relations(relation)
+        relations = found.summary.relations_of(relation)
         if feed.storage:
             feed.storage.follow(to, bool(relations), found.truncated_by(relation))
         numbers = described_numbers(self._session, feed, relations)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# before the note, so that a comment of somebody else's stays beside it
+# before the note, so that any other comment stays beside it
 _MARK = "lakecdc slots: "
 _READ = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 

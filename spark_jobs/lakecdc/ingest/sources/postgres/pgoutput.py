@@ -112,9 +112,9 @@ class Decoder:
         try:
             yield
         except (struct.error, LookupError, ValueError, OverflowError) as error:
-            told = error if isinstance(error, ProtocolError) else repr(error)
+            reason = error if isinstance(error, ProtocolError) else repr(error)
             place = f"{self._commit_lsn >> 32:X}/{self._commit_lsn & 0xFFFFFFFF:X}"
-            raise ProtocolError(f"A message of the log up to the commit at {place} cannot be read: {told}") from error
+            raise ProtocolError(f"A message of the log up to the commit at {place} cannot be read: {reason}") from error
 
     def _flush(self) -> pa.RecordBatch:
         import pyarrow.compute as pc

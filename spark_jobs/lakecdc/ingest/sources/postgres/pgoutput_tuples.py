@@ -134,9 +134,9 @@ class Tuples:
         return pa.ListArray.from_arrays(offsets, _cut(data, bounds, present), mask=pa.array(starts < 0)), unchanged
 
 
-def _within(told: Any) -> None:
+def _within(checks: Any) -> None:
     """Check that places lie in their messages."""
-    if not told.all():
+    if not checks.all():
         raise ProtocolError(_CUT_OFF)
 
 

@@ -28,7 +28,7 @@ class Relation:
 
     :param version: counts the different descriptions of the table within one read, from 0.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
-    :param key: places of the columns by which its rows were told apart.
+    :param key: places of the columns that identified its rows.
     """
 
     table: int
@@ -71,8 +71,8 @@ class LogTable:
 class Bounds:
     """Limits of a read, which ends with the transaction that it is in.
 
-    :param bytes: of column values in the rows it delivers; 0 is no bound.
-    :param seconds: since the first message, once it has delivered a row; 0 is no bound.
+    :param bytes: of column values in the rows it delivers; 0 is unbounded.
+    :param seconds: since the first message, once it has delivered a row; 0 is unbounded.
     """
 
     bytes: int = 0

@@ -174,7 +174,7 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
         size, page, hidden = one(session, _SIZE, leaf.oid, leaf.oid)
         if hidden:
             raise InputError(
-                f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login, of which the log tells.",
+                f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login that the log has.",
                 table=table.target.table,
                 hint="Run ALTER ROLE … BYPASSRLS at the source, or let the table's owner log in.",
             )
@@ -242,7 +242,7 @@ def parts(
         changed = tuple(replace(chunk, written_since=before.xmin) for chunk in done)
         yield Part(changed, replace(before, xmin=xmin) if found else None, again=True)
     size = max(1, part_bytes // chunk_bytes) if part_bytes else max(1, len(found))
-    told = ProgressLog(table.target.table, "chunks", len(found))
+    progress = ProgressLog(table.target.table, "chunks", len(found))
     for start in range(0, len(found), size):
         if (start or begun) and _files(session, table) != files:
             raise SourceUnavailableError(
@@ -255,7 +255,7 @@ def parts(
         after = Progress(xmin, share[-1].leaf, share[-1].end, _fingerprint(files, share[-1].leaf))
         yield Part(share, None if last else after, again=begun)
         # whoever asks for the next part has committed this one
-        told.add(len(share))
+        progress.add(len(share))
 
 
 def _aligned(found: Sequence[Chunk], before: Progress | None) -> list[Chunk]:

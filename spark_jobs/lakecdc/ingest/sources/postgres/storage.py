@@ -266,7 +266,7 @@ class StorageWatch:
         except errors.InsufficientPrivilege as error:
             name = f"{leaf.schema}.{leaf.name}"
             raise InputError(
-                f"Whether the partition {name} brought rows that the log does not have cannot be told: "
+                f"Cannot check whether the partition {name} brought rows that the log does not have: "
                 "the login may not read it.",
                 table=self._table.target.table,
                 hint=f"Run GRANT SELECT ON {name} TO {self._session.info.user} at the source.",
