@@ -27,8 +27,8 @@ class EraseRowsOperator(LakecdcJobOperator):
     :param drop_refs: tags and branches that may be dropped because they keep rows, as names or patterns such as
         ``lakecdc-day-*``.
     :param drop_consumers: consumers that may lose their position, as names or patterns.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.protection.ApprovableOptions`, :class:`lakecdc.contract.job_options.JobOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``ApprovableOptions``, ``JobOptions`` in
+        ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "erase_rows"
@@ -50,7 +50,7 @@ class EraseRowsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(documents_uri=documents_uri, options=self.options_among(locals()), **kwargs)
+        super().__init__(documents_uri=documents_uri, options=self.options_in(locals()), **kwargs)
 
     def prepare(self, context: Context | None = None) -> Submission:
         """Set the documents folder, which the job searches too, and call :meth:`LakecdcJobOperator.prepare`."""

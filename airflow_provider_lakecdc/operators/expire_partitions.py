@@ -19,8 +19,8 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         the column, whatever other fields there are, or days if there is none.
     :param allow_row_deletes: remove rows also from files that have younger rows too, by Spark's ``DELETE``, which reads
         these files, and rewrites them unless the table's ``write.delete.mode`` is ``merge-on-read``.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.protection.ApprovableOptions`, :class:`lakecdc.contract.protection.RemovingOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``ApprovableOptions``, ``RemovingOptions`` in
+        ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "expire_partitions"
@@ -39,4 +39,4 @@ class ExpirePartitionsOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -22,9 +22,8 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
     :param delay: seconds between removal and deletion; at least a day.
     :param run: id of a single run to restore or purge, from its report; default: all.
     :param dry_run: find and count, change nothing, whatever the action.
-    :param kwargs: see :class:`LakecdcJobOperator`. Other options:
-        :class:`lakecdc.contract.protection.ApprovableOptions`, :class:`lakecdc.contract.protection.RemovingOptions`,
-        :class:`lakecdc.contract.rewriting.MaintenanceOptions`.
+    :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``ApprovableOptions``, ``RemovingOptions``,
+        ``MaintenanceOptions`` in ``lakecdc.contract``.
     """
 
     job_name: ClassVar[str] = "remove_orphan_files"
@@ -44,4 +43,4 @@ class RemoveOrphanFilesOperator(LakecdcJobOperator):
         fail_on: Sequence[Outcome] | str = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(options=self.options_among(locals()), **kwargs)
+        super().__init__(options=self.options_in(locals()), **kwargs)

@@ -39,7 +39,7 @@ def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> Sour
             if spec.job == RECONCILE:
                 return SourceState()
             # needs pyspark, which the login above does not
-            from lakecdc.ingest.sources.postgres import preflight as postgres_start
+            from lakecdc.ingest.sources.postgres import checks as postgres_start
 
             return postgres_start.check(session, server, spec, source, positions)
     if isinstance(source, MysqlSource):
@@ -49,7 +49,7 @@ def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> Sour
         with closing(mysql.connect(place)) as connection:
             if spec.job == RECONCILE:
                 return SourceState()
-            from lakecdc.ingest.sources.mysql import preflight as mysql_start
+            from lakecdc.ingest.sources.mysql import checks as mysql_start
 
             return mysql_start.check(connection, place, spec, positions)
     if isinstance(source, KafkaSource):
@@ -98,16 +98,16 @@ def measure_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, 
 
 
 def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    from lakecdc.ingest.sources.database import check_identity
     from lakecdc.ingest.sources.postgres.connect import address, connect
     from lakecdc.ingest.sources.postgres.slots import identity
-    from lakecdc.ingest.sources.postgres.start_checks import check_position
     from lakecdc.model.positions import LsnPosition, lsn
 
     server = address(source)
     with connect(server) as session:
         cluster = identity(session)
         for table, position in positions.items():
-            check_position(table, position, cluster, server.place)
+            check_identity(table, position, source.type, cluster, server.place)
         (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
     # on a quiet source a table's position may be past the flushed end
     return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}

@@ -111,7 +111,7 @@ class LsnPosition(LogPosition):
 class BinlogPosition(LogPosition):
     """A position in the binary log of a MySQL or MariaDB server.
 
-    :param gtid: identifier of the last transaction before it, see ``ingest.sources.mysql.gtid``; empty if unknown.
+    :param gtid: identifier of the last transaction before it, see ``ingest.sources.mysql.events``; empty if unknown.
     :param created: when the log file was made, in seconds since 1970; None if it is not known.
     """
 

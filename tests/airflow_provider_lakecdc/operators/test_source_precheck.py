@@ -93,12 +93,12 @@ def fed(orders: FedTable, postgres: Postgres) -> Iterator[dict[str, Any]]:
 def take_in_log(table: FedTable, postgres: Postgres) -> None:
     """Feed the table with all that is in the log, and let the source go of it."""
     with psycopg.connect(postgres.dsn, autocommit=True) as session:
-        found, end = read_table(session, Target("shop.orders", ("id",))), log_end(session)
-        offsets = {"lsn": lsn_text(end.lsn), "epoch": 1, "oid": found.oid}
+        found, (end, _) = read_table(session, Target("shop.orders", ("id",))), log_end(session)
+        offsets = {"lsn": lsn_text(end), "epoch": 1, "oid": found.oid}
         storage = StorageWatch(session, found, None).encode()
         position = Position("postgres", identity(session), offsets, FIVE, storage=storage)
         feed(table, position)
-        advance(session, "lakecdc", end.lsn)
+        advance(session, "lakecdc", end)
 
 
 def execute(postgres: Postgres, *statements: str) -> None:

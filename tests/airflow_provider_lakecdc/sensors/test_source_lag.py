@@ -124,7 +124,7 @@ def test_a_source_that_cannot_be_asked_fails_the_task(
     with pytest.raises(JobBadInputError, match="Cannot measure the lag"):
         sensor(source={"type": "jdbc", "cursor_column": "id"}).execute(context)
     feed(orders, Position("postgres", "another cluster", {"lsn": "0/1"}))
-    with pytest.raises(JobBadInputError, match="belongs to the cluster and timeline another cluster"):
+    with pytest.raises(JobBadInputError, match="belongs to the log of another cluster"):
         sensor().execute(context)
     connection(monkeypatch, "shop", conn_type="postgres", host="127.0.0.1", port=1, login="nobody")
     with pytest.raises(LakecdcJobError, match="Cannot query the source") as away:

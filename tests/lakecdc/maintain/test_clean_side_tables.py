@@ -38,7 +38,7 @@ def stands(
 
 
 def a_round(through: int, identity: str = "a", moment: datetime = NOON) -> Parked:
-    return Parked(through, moment, identity, 7, Summary(end_lsn=through).to_json(), {"lsn": lsn_text(through)})
+    return Parked(through, moment, identity, 7, Summary(end_lsn=through).to_json(), {"lsn": lsn_text(through)}, 0)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_rounds_that_are_parked_keep_their_moments_from_being_told(lake: Lake) -
         loads.feed(replace(loads.batch(place, {1: value}, full_load=place == 10), position=position))
 
     feed(10, "a", "0/5")
-    between, parked = now(), Parked(9, datetime.now(UTC), "one", 7, Summary(end_lsn=9).to_json(), {"lsn": "0/9"})
+    between, parked = now(), Parked(9, datetime.now(UTC), "one", 7, Summary(end_lsn=9).to_json(), {"lsn": "0/9"}, 0)
     Parking(lake.spark, "lake").park(name, parked, None)
     assert "and 1 rounds of its log are parked." in refusal(lake, name, now())
     feed(20, "b", "0/9")

@@ -119,7 +119,7 @@ class TestPostgres:
         found = check(source, positions=None)
         assert states(found)["source slot"] == "warn" and "cannot be read" in str(found["source slot"].remedy)
         found = check(source, positions={"shop.orders": replace(position, identity="4711:1").encode()})
-        assert "belongs to the cluster" in found["source of shop.orders"].found
+        assert "belongs to the log" in found["source of shop.orders"].found
         found = check(source, positions={"shop.orders": replace(position, offsets={"lsn": "0/1", "oid": 1}).encode()})
         assert "made anew" in found["source of shop.orders"].found
 

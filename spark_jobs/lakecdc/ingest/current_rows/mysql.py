@@ -18,15 +18,15 @@ from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
-from lakecdc.ingest.sources.database import LoadMark, all_fitting, deal, plan_load
-from lakecdc.ingest.sources.mysql import check_driver, snapshot
+from lakecdc.ingest.sources.database import LoadMark, all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.mysql import server as servers
+from lakecdc.ingest.sources.mysql import snapshot
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
+from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
-from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
 from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
@@ -83,10 +83,8 @@ class Table:
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        names = [column.name for column in self.columns]
-        rows = snapshot.type_rows(self.table, self.key, self.columns)
-        read = snapshot.ReadTables(snapshot.read_chunks(database.where, self.table, shares, names, None), rows)
-        load = plan_load(database.spark, rows, LoadMark("", datetime.now(UTC)), read, read, len(shares))
+        read = snapshot.read_tables(database.where, self.table, self.key, self.columns, shares)
+        load = plan_load(database.spark, read.rows, LoadMark("", datetime.now(UTC)), read, read, len(shares))
         yield SourceRows(all_fitting(load.judged))
 
     def alone(self, max_wait: float) -> AbstractContextManager[None]:
@@ -97,9 +95,8 @@ class Table:
         database, where = self.database, self.database.where
         with closing(connect(where)) as session, asking(where, "load rows from"):
             feed, time = self._feed(session, target, position), servers.now(session)
-        names = [column.name for column in feed.columns]
-        read = snapshot.read_chunks(where, feed.table, deal(self._chunks(condition), 1), names, None)
-        tables = snapshot.ReadTables(read, snapshot.type_rows(feed.table, feed.key, feed.columns))
+        shares = deal(self._chunks(condition), 1)
+        tables = snapshot.read_tables(where, feed.table, feed.key, feed.columns, shares)
         at = BinlogPosition.of(position.offsets)
         exact = snapshot.exact_rows(database.spark, snapshot.ReadExactly(database.server, tables), at.epoch, time)
         try:
@@ -118,7 +115,7 @@ class Table:
     def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:
         """Return the table's feed state with the source's current columns, since the comparison may have taken long."""
         database = self.database
-        check_identity(target.name, position, database.server, database.where.place)
+        check_identity(target.name, position, TYPE, database.server.identity, database.where.place)
         at = BinlogPosition.of(position.offsets)
         check_place(session, database.server, target.name, at, partial(file_created, database.where))
         table = read_table(session, self.table.target, database.source, database.server.mariadb)
@@ -153,5 +150,5 @@ class Table:
 def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
     """Open the source of a spec of type ``mysql``."""
     assert isinstance(spec.source, MysqlSource)
-    check_driver()
+    check_driver("pymysql")
     return Mysql(spark, spec.source)

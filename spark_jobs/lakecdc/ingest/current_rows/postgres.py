@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
@@ -17,18 +17,17 @@ from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.source_columns import key_numbers
-from lakecdc.ingest.sources.database import all_fitting, deal
-from lakecdc.ingest.sources.postgres import check_driver, slots, snapshot
+from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal, plan_load
+from lakecdc.ingest.sources.postgres import slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, read_table, target_columns
+from lakecdc.ingest.sources.postgres.checks import TYPE, check_same_table
 from lakecdc.ingest.sources.postgres.connect import address, asking, connect
 from lakecdc.ingest.sources.postgres.feed import Feed
-from lakecdc.ingest.sources.postgres.snapshot import Chunk, CopyChunks, Snapshot
-from lakecdc.ingest.sources.postgres.start_checks import check_position, check_same_table
+from lakecdc.ingest.sources.postgres.snapshot import Chunk, Snapshot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import LsnPosition
 
 if TYPE_CHECKING:
-    import psycopg
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.spec import JobSpec
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.current_rows.key_ranges import KeyCondition
     from lakecdc.metadata.positions import Position
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 
 class Postgres:
@@ -81,8 +78,8 @@ class Table:
     def _read(self, condition: KeyCondition | None, taken: Snapshot, epoch: int) -> Load:
         database = self.database
         shares = deal(self._chunks(condition), database.source.full_load_parallelism)
-        copy = CopyChunks(database.where, taken.name, shares, tuple(column.name for column in self.columns))
-        return snapshot.planned(database.spark, copy, self.table, self.columns, database.types, taken.mark(epoch))
+        read = taken.read(shares, database.types.type_rows(self.table, self.columns))
+        return plan_load(database.spark, read.rows, taken.mark(epoch), read, read, len(shares))
 
     @contextmanager
     def alone(self, max_wait: float) -> Iterator[None]:
@@ -94,7 +91,8 @@ class Table:
     def load(self, condition: KeyCondition | None, target: IcebergTable, position: Position, changes: Loading) -> Batch:
         database, spec = self.database, self.table.target
         with asking(database.where):
-            check_position(target.name, position, slots.identity(database.session), database.where.place)
+            cluster = slots.identity(database.session)
+            check_identity(target.name, position, TYPE, cluster, database.where.place)
             # the comparison may have taken long: read the current columns
             now = database.open(spec, target)
             check_same_table(now.table, position)
@@ -128,16 +126,13 @@ class Table:
 
     def now(self) -> datetime:
         with asking(self.database.where):
-            row = self.database.session.execute("SELECT clock_timestamp()").fetchone()
-        assert row is not None
-        moment: datetime = row[0]
-        return moment
+            return slots.now(self.database.session)
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
     """Open the source of a spec of type ``postgres``."""
     assert isinstance(spec.source, PostgresSource)
-    check_driver()
+    check_driver("psycopg[binary]")
     return Postgres(spark, spec.source)
 
 

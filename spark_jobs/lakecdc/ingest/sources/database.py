@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,14 +15,16 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.feeding import IngestOptions
+from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.explain import as_ours
-from lakecdc.ingest.change import Load, ReadShare, Rows, alike
+from lakecdc.ingest.change import Column, Load, ReadShare, Rows, alike
 from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.engine.unpack import rows_of_cells
 from lakecdc.ingest.formats.text_columns import JUDGED, MISFITS, ReadTask
 from lakecdc.model.columns import arrow_type
+from lakecdc.model.positions import log_position
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -33,20 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _HINT = ". Correct them at the source, or exclude the columns."
 _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
-
-
-def check_names(target: Target, names: Sequence[str]) -> None:
-    """Raise an :class:`InputError` for column names that differ only in case or are reserved for lakecdc."""
-    twice = alike(names)
-    for name in names:
-        if name in twice:
-            raise InputError(
-                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
-                table=target.table,
-                hint='Leave one out with "exclude_columns".',
-            )
-        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
-            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
 
 
 def check_named_columns(target: Target, label: str, key: Sequence[str], names: set[str]) -> None:
@@ -69,12 +59,48 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
         raise InputError(f"The key column {left_out[0]!r} is also excluded.", table=target.table)
 
 
-def column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
-    """Return the type of a target's column in Spark's spelling.
+def target_columns(
+    target: Target,
+    key: Sequence[str],
+    columns: Iterable[tuple[str, str | None, str]],
+    unreadable: Mapping[str, tuple[str, str]],
+) -> tuple[Column, ...]:
+    """Return the target's columns for the source's.
 
-    :param derived: equivalent of the source's type ``source_type``; None if there is none.
-    :raises InputError: there is no type, or the target's choice is unknown to Spark or not possible for texts.
+    :param columns: name, Spark SQL type (None without a counterpart) and source type of each, in order.
+    :param unreadable: columns that cannot be read: why, and a remedy besides leaving them out.
+    :raises InputError: naming the first column without a type or with an unusable name.
     """
+    kept = [column for column in columns if column[0] not in target.exclude_columns]
+    _check_names(target, [name for name, _, _ in kept])
+    found = []
+    for name, derived, source_type in kept:
+        kind = _column_type(target, name, derived, source_type)
+        if name in unreadable:
+            why, remedy = unreadable[name]
+            raise InputError(
+                f"Column {name!r} {why}.",
+                table=target.table,
+                hint=f'Leave it out with "exclude_columns": ["{name}"]{remedy}.',
+            )
+        found.append(Column(name, kind, name in key))
+    return tuple(found)
+
+
+def _check_names(target: Target, names: Sequence[str]) -> None:
+    twice = alike(names)
+    for name in names:
+        if name in twice:
+            raise InputError(
+                f"Two columns differ from {name!r} in case at most, which the catalog cannot tell apart.",
+                table=target.table,
+                hint='Leave one out with "exclude_columns".',
+            )
+        if name.lower() in (ORDER_COLUMN, TIME_COLUMN):
+            raise InputError(f"The source has a column {name!r}; lakecdc keeps its own there.", table=target.table)
+
+
+def _column_type(target: Target, column: str, derived: str | None, source_type: str) -> str:
     if column in target.columns:
         chosen = chosen_type(target, column)
         if arrow_type(chosen) is None:
@@ -211,6 +237,54 @@ def defaults(
             )
         found[one.name] = values[0].as_py()
     return found
+
+
+def check_driver(requirement: str) -> None:
+    """Refuse to go on without the driver.
+
+    :param requirement: its Python package, such as ``psycopg[binary]``.
+    :raises InputError: the package is missing.
+    """
+    package = requirement.partition("[")[0]
+    if importlib.util.find_spec(package) is None:
+        raise InputError(
+            f"The Python package {package} is missing, on the driver at least.",
+            hint=f'Install "{requirement}" where driver and executors run, or ship it in an environment archive.',
+        )
+
+
+def check_identity(table: str, position: Position, source: str, identity: str, place: str) -> None:
+    """Refuse a position that another source has given.
+
+    :param source: type of the source.
+    :param place: ``host:port`` for messages.
+    :raises InputError: saying what differs.
+    """
+    if position.source != source:
+        raise InputError(f"The table was fed from a source of type {position.source}.", table=table)
+    if position.identity != identity:
+        raise InputError(
+            f"Its position {log_position(position)} belongs to the log of {position.identity}, but the server at "
+            f"{place} is {identity}: another server, a restored one, or a standby that was promoted. Positions mean "
+            "nothing in another server's log.",
+            table=table,
+            hint='Correct the address in source, or run once with "reload": ["*"] in options to load the tables anew.',
+        )
+
+
+def no_such_table(what: str, target: Target, label: str, tables: Iterable[str], remedy: str) -> InputError:
+    """Return the error of a source table that is not there.
+
+    :param what: the sentence that says so.
+    :param tables: those that are.
+    """
+    near = nearest(label, tables)
+    return InputError(what, table=target.table, hint=f"{near} {remedy}" if near else remedy)
+
+
+def fingerprint(known: object) -> str:
+    """Return a short text that changes with what a load depends on."""
+    return hashlib.sha1(repr(known).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:

@@ -22,7 +22,7 @@ from lakecdc.ingest.batch import Batch, CommitPlan
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
 from lakecdc.ingest.sources.database import LoadMark, all_fitting, load_rows, plan_load
-from lakecdc.ingest.sources.mysql.texts import convert
+from lakecdc.ingest.sources.mysql.types import convert
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from tests.conftest import Lake

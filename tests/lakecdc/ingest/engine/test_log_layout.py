@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.layout import without_void
 from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
-from lakecdc.ingest.sources.postgres.texts import Texts
+from lakecdc.ingest.sources.postgres.types import Texts
 from lakecdc.model.order import order_key
 
 SCHEMA = pa.schema(

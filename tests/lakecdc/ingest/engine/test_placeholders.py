@@ -18,7 +18,7 @@ from lakecdc.ingest.engine.log import LogTask
 from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
 from lakecdc.ingest.engine.unpack import UnpackTask
-from lakecdc.ingest.sources.postgres.texts import Texts
+from lakecdc.ingest.sources.postgres.types import Texts
 from lakecdc.model.order import order_key
 
 COLUMNS = (("id", "int8", "bigint"), ("large", "text", "string"), ("octets", "bytea", "binary"), ("n", "int4", "int"))

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakecdc.ingest.formats.text_columns import ReadTask, TextColumn, TypeRows, parse
-from lakecdc.ingest.sources.mysql.texts import convert
-from lakecdc.ingest.sources.postgres.texts import Texts
+from lakecdc.ingest.sources.mysql.types import convert
+from lakecdc.ingest.sources.postgres.types import Texts
 
 DAYS = st.dates().map(str)
 MOMENTS = st.datetimes().map(lambda moment: moment.isoformat(" "))

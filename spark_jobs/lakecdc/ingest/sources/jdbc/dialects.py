@@ -1,4 +1,4 @@
-"""What differs between databases: drivers, names, literals, where the primary key is told."""
+"""Differences between databases: drivers, names, literals, queries for the primary key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class Postgres(Dialect):
     """Postgres."""
 
     def moment(self, moment: datetime, kind: str) -> str:
-        """See :class:`Dialect`."""
         if kind == "timestamp":
             return f"TIMESTAMPTZ '{moment:%Y-%m-%d %H:%M:%S.%f}+00'"
         return super().moment(moment, kind)
@@ -60,7 +59,6 @@ class Sqlite(Dialect):
     """SQLite, whose times are text of one form."""
 
     def moment(self, moment: datetime, kind: str) -> str:
-        """See :class:`Dialect`."""
         return f"'{moment:%Y-%m-%d}'" if kind == "date" else f"'{moment:%Y-%m-%d %H:%M:%S.%f}'"[:-4] + "'"
 
 

@@ -1,13 +1,13 @@
 """Reading tables by a cursor: the rows of a data interval, or those above the highest value known.
 
-A row's order is its cursor value, so that an interval may be read again and an older one later: what the table holds
-with a higher value stays. Reading is no snapshot: what changes meanwhile moves to a later interval and is read there.
+A row's order is its cursor value, so that an interval may be read again and an older one later: rows of the table with
+a higher value stay. Reading is not a snapshot: what changes meanwhile moves to a later interval and is read there.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from lakecdc.contract.sources.jdbc import Interval, missing_interval
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
-from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, text, with_range
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_of, table_batch
 from lakecdc.ingest.tables import open_target
@@ -34,6 +33,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EPOCH = 1
+#: half-open range of moments that was read, as text of one width
+Range = tuple[str, str]
+#: start of a range that has no beginning
+BEGINNING = ""
+# a summary has no room for more
+_MOST_RANGES = 40
 
 
 class Jdbc:
@@ -52,7 +57,7 @@ class Jdbc:
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         """Reach the database and leave out tables that have been fed in another way.
 
-        :raises SourceUnavailableError: if it cannot be reached.
+        :raises SourceUnavailableError: it cannot be reached.
         """
         self._database = Database(self.spark, self.source)
         self._positions, self._recorded = dict(positions), dict(recorded)
@@ -64,7 +69,7 @@ class Jdbc:
                 self._refuse(table, error)
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """One round; before it, where a run was interrupted, one that repeats its stretch."""
+        """Yield one round; before it, where a run was interrupted, one that repeats its stretch."""
         targets = [t for t in self.spec.targets if t.table in self._positions]
         if self._recorded:
             yield self._round([t for t in targets if t.table in self._recorded])
@@ -88,7 +93,7 @@ class Jdbc:
         self.refused = {**self.refused, table: error}
 
     def applied(self, table: str, position: Position) -> None:
-        """Remember where the table stands."""
+        """Note that the table stands at ``position`` now."""
         self._positions[table] = position
 
     def failed(self, table: str, error: Exception) -> None:
@@ -96,7 +101,7 @@ class Jdbc:
         self._failed.add(table)
 
     def finish_round(self) -> None:
-        """Let go of what the round kept in memory."""
+        """Free the memory of the round."""
         self.spark.catalog.clearCache()
 
     def close(self) -> None:
@@ -203,11 +208,7 @@ class Jdbc:
 
 
 def check_cursor(name: str, position: Position, source: JdbcSource) -> None:
-    """Refuse a position that another source or cursor has given.
-
-    :param name: the table.
-    :raises InputError: saying what differs.
-    """
+    """Refuse a position that another source or cursor has given."""
     if (position.source, position.identity) != ("jdbc", source.cursor_column):
         raise InputError(
             f"It has been fed from a source of type {position.source!r} ({position.identity}), not from "
@@ -218,10 +219,7 @@ def check_cursor(name: str, position: Position, source: JdbcSource) -> None:
 
 
 def check_kind(table: SourceTable, position: Position) -> None:
-    """Refuse a cursor that was a time and is a number by now, or the other way round.
-
-    :raises InputError: it is.
-    """
+    """Refuse a cursor that was a time and is a number by now, or the other way round."""
     if ("ranges" in position.offsets) != table.is_time:
         raise InputError(
             f"The cursor column {table.column!r} is of type {table.kind} now, and the table has been "
@@ -231,9 +229,38 @@ def check_kind(table: SourceTable, position: Position) -> None:
 
 
 def row_reading(source: JdbcSource) -> RowReading:
-    """Return what the source knows that its rows do not tell."""
+    """Return the facts of the source for typing its rows."""
     return RowReading(_EPOCH, source.cursor_column, times=True, zone=source.cursor_zone, lowest_without=True)
 
 
 def _micros(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def text(moment: datetime) -> str:
+    """Return a moment as text that sorts by time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def with_range(ranges: Sequence[Sequence[str]], new: Range) -> list[Range]:
+    """Return ranges with a further one; those that touch become one. The oldest are forgotten if they are too many."""
+    found: list[Range] = []
+    for low, high in sorted([*((r[0], r[1]) for r in ranges), new]):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found[-_MOST_RANGES:]
+
+
+def read_through(ranges: Sequence[Range], before: str | None, new: Range) -> str:
+    """Return the moment up to which everything has been read, gaps before the first reading aside.
+
+    An interval that leaves a gap does not move it, nor does one that was left out long ago.
+
+    :param ranges: with the new one.
+    :param before: the moment before; None for a table that was never fed.
+    """
+    if before is None:
+        return new[1]
+    return next((high for low, high in ranges if low <= before <= high), before)

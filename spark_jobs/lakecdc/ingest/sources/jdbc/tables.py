@@ -38,8 +38,8 @@ _DAY = 86_400_000_000
 class Database:
     """The database of a JDBC source.
 
-    :raises InputError: if it does not take the login.
-    :raises SourceUnavailableError: if it cannot be reached.
+    :raises InputError: it does not take the login.
+    :raises SourceUnavailableError: it cannot be reached.
     """
 
     def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
@@ -57,26 +57,26 @@ class Database:
         try:
             self.query("SELECT 1 AS one").collect()
         except Exception as error:
-            told = explain(error)
-            refused = told is not None and told.refused
+            known = explain(error)
+            refused = known is not None and known.refused
             raise (InputError if refused else SourceUnavailableError)(
-                f"The database at {source.url} cannot be queried: {told.text if told and refused else _said(error)}",
+                f"The database at {source.url} cannot be queried: {known.text if known and refused else _said(error)}",
                 hint="Check url, user and password, and that the JDBC driver is on the class path.",
             ) from error
 
     def query(self, sql: str, types: str = "") -> DataFrame:
-        """Rows of a query.
+        """Return the rows of a query.
 
-        :param types: of its columns, DDL, where the driver does not tell them.
+        :param types: DDL of its columns that the driver does not type.
         """
         custom = {"customSchema": types} if types else {}
         options = {"url": self.source.url, "query": sql, **self._properties, **custom}
         return self.spark.read.format("jdbc").options(**options).load()
 
     def rows(self, table: str, predicates: Sequence[str], types: str) -> DataFrame:
-        """Rows of a table, one reader per predicate.
+        """Return the rows of a table, one reader per predicate.
 
-        :param types: columns to be read in other types than Spark's own choice, DDL.
+        :param types: DDL of columns that are read in other types than Spark's own choice.
         """
         properties = {**self._properties, **({"customSchema": types} if types else {})}
         return self.spark.read.jdbc(self.source.url, table, predicates=list(predicates), properties=properties)
@@ -98,7 +98,7 @@ class SourceTable:
     """The source table of a target.
 
     :param known: types of the target's columns by the source's names; empty if there is no table yet.
-    :raises InputError: if it is not there, or its cursor column cannot be used.
+    :raises InputError: it is not there, or its cursor column cannot be used.
     """
 
     def __init__(self, database: Database, target: Target, known: Mapping[str, str]) -> None:
@@ -144,29 +144,28 @@ class SourceTable:
         """Return the target's key, or else the source table's primary key."""
         if self.target.key:
             return self.target.key
-        found = self._told(self.database.dialect.key_query, "name string, place int")
+        found = self._described(self.database.dialect.key_query, "name string, place int")
         return tuple(row["name"] for row in sorted(found, key=lambda row: row["place"]))
 
     def _own_types(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Columns that are not read in the type of Spark's choice: what is to be text, and what Spark would misread."""
-        told = {
-            row["name"]: row["type"] for row in self._told(self.database.dialect.type_query, "name string, type string")
-        }
+        """Return columns that Spark must not type: those that the target has as text, or Spark would misread."""
+        rows = self._described(self.database.dialect.type_query, "name string, type string")
+        misread = {row["name"]: row["type"] for row in rows}
         wanted = {**known, **self.target.columns}
         texts = {name: "string" for name, kind in self.target.columns.items() if kind == "string"}
-        kept = {n: t for n, t in told.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
+        kept = {n: t for n, t in misread.items() if not wanted.get(n, "string").startswith(_NOT_OF_TEXT)}
         types = {**kept, **texts}
         # a cursor that is read as text could not be compared
         return {n: t for n, t in types.items() if n != self.column or n in texts or t in _INTEGERS}
 
-    def _told(self, query: str | None, types: str) -> list[Row]:
-        """Rows of a dialect's query about this table; none if the dialect has no such query."""
+    def _described(self, query: str | None, types: str) -> list[Row]:
+        """Return the rows of a dialect's query about this table; none if the dialect has no such query."""
         schema, table = ("", *self.label)[-2:]
         sql = query and query.format(schema=_literal(schema), table=_literal(table))
         return self.database.query(sql, types).collect() if sql else []
 
     def bounds(self, stretch: Stretch) -> tuple[int, int] | None:
-        """Lowest and highest cursor value of the rows in a stretch; None if no row has one."""
+        """Return the lowest and highest cursor value of the rows in a stretch; None if no row has one."""
         column = self.database.dialect.name(self.column)
         sql = f"SELECT min({column}) AS low, max({column}) AS high FROM {self.sql_name} WHERE {self._within(stretch)}"
         number = "unix_micros(CAST({0} AS timestamp))" if self.is_time else "CAST({0} AS bigint)"
@@ -182,16 +181,12 @@ class SourceTable:
         """Return the rows of a stretch.
 
         :param bounds: of their cursors, to share them out among readers.
-        :param numbered: rows that are the same are told apart by their number, from 0.
+        :param numbered: number rows that are the same, from 0.
         """
         return self.cells_where(self._shares(stretch, bounds), numbered=numbered)
 
     def cells_where(self, predicates: Sequence[str], *, numbered: bool) -> Cells:
-        """Return the rows that meet one of some conditions.
-
-        :param predicates: SQL of the database, one for each reader.
-        :param numbered: as for :meth:`cells`.
-        """
+        """Return the rows that meet one of some conditions, which are SQL of the database, one for each reader."""
         rows = self.database.rows(self.sql_name, predicates, self._types)
         cells = rows.select(F.struct(*[F.col(quoted_column(c.name)) for c in self.columns]).alias("cells"))
         same = Window.partitionBy(F.to_json("cells")).orderBy(F.lit(0))
@@ -248,7 +243,7 @@ class SourceTable:
         return low, high
 
     def _offset(self, number: int) -> int:
-        """Microseconds by which the clock of ``cursor_zone`` is ahead of UTC at an instant."""
+        """Return the microseconds by which the clock of ``cursor_zone`` is ahead of UTC at an instant."""
         moment = (_FIRST + timedelta(microseconds=number)).replace(tzinfo=UTC)
         ahead = moment.astimezone(ZoneInfo(self.database.source.cursor_zone)).utcoffset()
         assert ahead is not None

@@ -12,7 +12,7 @@ from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.model.positions import log_position
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakecdc.contract.errors import LakecdcError
     from lakecdc.ingest.sources.log.rounds import LogRead
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 class Backlog(Generic[F]):
     """What the log still has for the tables of a run that do not take it; places in the log are numbers.
 
-    :param catalog: name of the catalog that the targets are in.
-    :param held: places that hold the log, because what it has for their tables cannot be parked.
-    :param left_out: places that hold the log for source tables that the run does not feed.
-    :param given_up: tables whose position the log has passed, and why; they need a full load.
+    :param catalog: that the targets are in.
+    :ivar held: places that hold the log for tables whose part cannot be parked.
+    :ivar left_out: places that hold the log for source tables that the run does not feed.
+    :ivar given_up: tables whose position the log has passed, and why; they need a full load.
     """
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
-        self._parking = Parking(spark, catalog)
+        self.parking = Parking(spark, catalog)
         # parked rounds that are not needed any more, by target, up to a place
         self._taken: dict[str, int] = {}
         # parked rounds that a table was rolled back to before, by target, up to a place
@@ -43,12 +43,12 @@ class Backlog(Generic[F]):
     def load(
         self, positions: Mapping[str, Position | None], identity: str
     ) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
-        """Load the parked rounds that the targets have still to take; others of theirs are let go.
+        """Load the parked rounds that the targets have still to take, and schedule the deletion of the others.
 
         :param identity: of the source.
-        :return: and why this failed, for targets whose rounds cannot be loaded.
+        :return: rounds, and errors of the targets whose rounds cannot be loaded.
         """
-        parked, failed = self._parking.load(positions)
+        parked, failed = self.parking.load(positions)
         return {name: self._usable(name, positions[name], found, identity) for name, found in parked.items()}, failed
 
     @property
@@ -65,14 +65,10 @@ class Backlog(Generic[F]):
             self._taken[name] = stale
         places = [at.number if at else 0, *(p.through for p in here)]
         # a table that was rolled back lacks what came before them
-        gap = next((i for i, p in enumerate(here) if p.since not in (None, places[i])), len(here))
+        gap = next((i for i, p in enumerate(here) if p.since != places[i]), len(here))
         if here and gap == 0:
             self._behind_a_gap[name] = here[-1].through
         return here[:gap]
-
-    def events(self, name: str, parked: Parked) -> DataFrame:
-        """Return the events of a target's parked round."""
-        return self._parking.events(name, parked)
 
     def applied(self, name: str, feed: F) -> None:
         """Note that the target has moved on."""
@@ -80,23 +76,23 @@ class Backlog(Generic[F]):
             self._taken[name] = feed.parked.pop(0).through
 
     def park(self, feeds: dict[str, F], read: LogRead[Any], position: Callable[[F], Position]) -> None:
-        """Keep what a round has for failed tables; where that fails the source keeps it.
+        """Park what a round has for failed tables; where that fails the source keeps it.
 
-        :param feeds: all tables of the run; those that the source keeps are left out from now on.
-        :param position: returns that of a table which has taken the round.
+        :param feeds: all tables of the run; those that the source keeps are removed.
+        :param position: returns a table's position after the round.
         """
         end, found = read.end, read.round
         for name, feed in self._failed(feeds).items():
             if end.at.number <= feed.reach:
                 continue
             relation, after = feed.relation, position(feed)
-            summary = found.summary_of(relation).to_json()
-            parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, since=feed.reach)
+            summary = found.summary.of_table(relation).to_json()
+            parked = Parked(end.at.number, end.time, after.identity, relation, summary, after.offsets, feed.reach)
             try:
                 if name in self._behind_a_gap:
                     # the log is read anew, and would be parked a second time
-                    self._parking.forget(name, self._behind_a_gap.pop(name))
-                self._parking.park(name, parked, found.parkable(relation))
+                    self.parking.forget(name, self._behind_a_gap.pop(name))
+                self.parking.park(name, parked, found.parkable(relation))
                 feed.parked.append(parked)
                 log.warning("%s: what the log has for it up to %s is parked", name, end.at)
             except Exception as error:
@@ -105,26 +101,23 @@ class Backlog(Generic[F]):
                 del feeds[name]
 
     def forget(self) -> None:
-        """Let parked rounds go that are not needed; if that fails, the next run does it."""
+        """Delete parked rounds that are not needed; if that fails, the next run does it."""
         while self._taken:
             name, through = self._taken.popitem()
             try:
-                self._parking.forget(name, through)
+                self.parking.forget(name, through)
             except Exception as error:
                 log.warning("%s: its parked rounds stay until the next run: %s", name, error)
 
     def behind(self, feeds: dict[str, F]) -> dict[str, int]:
-        """Return the places of the tables that do not follow the log.
-
-        :param feeds: all tables of the run.
-        """
+        """Return the places of the tables that do not follow the log."""
         return {name: feed.at for name, feed in self._failed(feeds).items()} | self.held
 
     def give_up(self, feeds: dict[str, F], now: int, limit: int) -> None:
-        """Forget tables that are too far behind.
+        """Give up tables that are too far behind.
 
-        :param feeds: all tables of the run; those that are given up are left out from now on.
-        :param now: place of the log's end.
+        :param feeds: all tables of the run; those that are given up are removed.
+        :param now: end of the log.
         :param limit: bytes of log.
         """
         for name, at in self.behind(feeds).items():
@@ -143,5 +136,5 @@ class Backlog(Generic[F]):
 
     @staticmethod
     def _failed(feeds: dict[str, F]) -> dict[str, F]:
-        """Return the tables that take no more batches although their log can be followed."""
+        """Return failed tables whose log can be followed."""
         return {name: feed for name, feed in feeds.items() if feed.failed and not feed.loading}

@@ -4,35 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.model.positions import LogPosition, log_position
 
 if TYPE_CHECKING:
     from lakecdc.contract.errors import InputError
-    from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.metadata.positions import Position
 
+C = TypeVar("C")
 
-class SourceTable(Protocol):
+
+@dataclass(frozen=True)
+class SourceTable(Generic[C]):
     """A source table and the target it feeds.
 
-    :param key: the key columns, from the target or from the source.
-    :param label: its full name, for messages.
+    :param key: columns, from the target or from the source; empty if there are none.
     """
 
+    target: Target
+    schema: str
+    name: str
+    columns: tuple[C, ...]
+    key: tuple[str, ...]
+
     @property
-    def target(self) -> Target: ...
-    @property
-    def key(self) -> tuple[str, ...]: ...
-    @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """``schema.table`` for messages."""
+        return f"{self.schema}.{self.name}"
+
+    def full_load_needed(self, what: str) -> InputError:
+        """Return the error of a target that cannot go on from its position."""
+        return full_load_needed(what, self.target.table)
 
 
-T = TypeVar("T", bound=SourceTable)
+T = TypeVar("T", bound=SourceTable[Any])
 
 
 @dataclass
@@ -40,11 +50,11 @@ class Feed(Generic[T]):
     """A table during a run.
 
     :param relation: number of the source table in the rounds of this run.
-    :param position: where the target stands; None before its full load is applied.
+    :param position: of the target; None before its full load is applied.
     :param columns: the target's columns as last seen.
     :param failed: it takes no more batches; what the log has for it is parked.
-    :param parked: rounds that it has still to take before the log.
-    :param chunks: of its full load that this run has read.
+    :param parked: rounds that it takes before the log.
+    :param chunks: of its full load, as read by this run.
     """
 
     relation: int
@@ -75,12 +85,12 @@ class Feed(Generic[T]):
 
     @property
     def reach(self) -> int:
-        """Every transaction before this place is in the table, or parked."""
+        """Place before which every transaction is in the table, or parked."""
         return max([self.at, *(parked.through for parked in self.parked)])
 
     @property
     def load(self) -> Mapping[str, Any] | None:
-        """How far a full load has come that was begun and has not ended."""
+        """Progress of an unfinished full load."""
         stands = self.stands
         return stands.load if stands else None
 
@@ -91,13 +101,13 @@ class Feed(Generic[T]):
 
     @property
     def ahead(self) -> int:
-        """Up to where the log may tell of changes that rows were read with already; 0 once it is past that."""
+        """Place up to which the log may repeat changes that the full load has read; 0 once it is past that."""
         stands = self.stands
         return stands.ahead if stands else 0
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The names of the key's columns at the position."""
+        """Names of the key's columns at the position."""
         return self.table.key
 
     @property
@@ -111,9 +121,9 @@ class Feed(Generic[T]):
         return None
 
     def another_key(self) -> InputError:
-        """Make the error of a source that identifies rows by other columns than the target."""
+        """Return the error of a source that identifies rows by other columns than the target."""
         label, key = self.table.label, ", ".join(self.table.key) or "none"
-        return full_load_needed(f"The source table {label} has another key now ({key})", self.table.target.table)
+        return self.table.full_load_needed(f"The source table {label} has another key now ({key})")
 
 
 F = TypeVar("F", bound=Feed[Any])

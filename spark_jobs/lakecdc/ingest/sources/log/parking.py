@@ -1,8 +1,7 @@
 """The log of failing tables, kept in the lake so that the source need not keep it.
 
-One Iceberg table per namespace, ``<namespace>.lakecdc_parked``, partitioned by target: of every round that a failing
-table could not take, its rows as the log's task decoded them, and one row of kind ``end`` that closes the round. The
-table takes the same rounds later, with the ends they had.
+One Iceberg table per namespace, ``<namespace>.lakecdc_parked``, partitioned by target. It has the decoded rows of every
+round that a failing table could not take, and one row of kind ``end`` that closes the round.
 """
 
 from __future__ import annotations
@@ -18,20 +17,16 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, delete_rows, exists
+from lakecdc.ingest.sources.log.rounds import EVENTS
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import parked_of
-from lakecdc.model.positions import log_position, lsn_text
+from lakecdc.model.positions import log_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.metadata.positions import Position
 
-#: Spark SQL schema of parked events
-EVENTS = (
-    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
-    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
-)
 _DECODED = [column.split(" ") for column in EVENTS.split(", ")]
 _SCHEMA = f"target string, through bigint, {EVENTS}"
 
@@ -40,13 +35,12 @@ _SCHEMA = f"target string, through bigint, {EVENTS}"
 class Parked:
     """A table's part of one round.
 
-    :param through: number of the log's place up to which the round went.
+    :param through: place in the log, as a number, up to which the round went.
     :param moment: time at the source up to which it went.
-    :param identity: of the source.
     :param relation: number of the source table in the round.
-    :param summary: the part of the round's summary that concerns the table, as JSON.
-    :param offsets: of the position that the table has once it has taken the round.
-    :param since: place where the table's part begins; None if an earlier release has parked it.
+    :param summary: the table's part of the round's summary, as JSON.
+    :param offsets: of the table's position once it has taken the round.
+    :param since: place where the table's part begins.
     """
 
     through: int
@@ -55,35 +49,26 @@ class Parked:
     relation: int
     summary: Mapping[str, Any]
     offsets: Mapping[str, Any]
-    since: int | None = None
+    since: int
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
-        document = {**vars(self), "moment": self.moment.isoformat(), "oid": self.relation}
-        del document["relation"]
-        return document
+        return {**vars(self), "moment": self.moment.isoformat()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Parked:
         """Decode a JSON object."""
-        moment = datetime.fromisoformat(document["moment"])
-        through, relation, summary = document["through"], document["oid"], document["summary"]
-        # an earlier release has parked logs of Postgres alone
-        offsets = document.get("offsets") or {"lsn": lsn_text(through), "oid": relation}
-        return cls(through, moment, document["identity"], relation, summary, offsets, document.get("since"))
+        return cls(**{**document, "moment": datetime.fromisoformat(document["moment"])})
 
 
 class Parking:
-    """The parked rounds of a run's targets.
-
-    :param catalog: name of the catalog that the targets are in.
-    """
+    """The parked rounds of a run's targets in a catalog."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self._spark, self._catalog = spark, catalog
 
     def load(self, targets: Iterable[str]) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
-        """Return what is parked, oldest round first, by target that has any; and where it cannot be loaded, why."""
+        """Return the parked rounds by target, oldest first, and the errors of targets whose rounds cannot be loaded."""
         by_table: dict[str, list[str]] = {}
         for target in targets:
             by_table.setdefault(parked_of(target), []).append(target)
@@ -102,9 +87,9 @@ class Parking:
         return found, failed
 
     def park(self, target: str, parked: Parked, events: DataFrame | None) -> None:
-        """Keep a part of a round, in one commit; if nothing happened in it, that it is over.
+        """Store a part of a round in one commit.
 
-        :param events: rows of :data:`EVENTS`; None if there are none.
+        :param events: rows of :data:`rounds.EVENTS`; None if nothing happened in it.
         """
         name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
@@ -116,21 +101,21 @@ class Parking:
         rows.coalesce(1).writeTo(self._table(name).sql_name).append()
 
     def events(self, target: str, parked: Parked) -> DataFrame:
-        """Return the events of a parked round, rows of :data:`EVENTS`."""
+        """Return the events of a parked round, rows of :data:`rounds.EVENTS`."""
         its = (F.col("target") == target) & (F.col("through") == parked.through)
         rows = self._rows(parked_of(target)).where(its & (F.col("relation") == parked.relation))
         return rows.where(F.col("kind") != "end").select(*[column for column, _ in _DECODED])
 
     def forget(self, target: str, through: int) -> None:
-        """Let rounds go that the table has taken, or never will."""
+        """Delete the rounds of a target up to a place."""
         name = self._table(parked_of(target)).sql_name
         statement = f"DELETE FROM {name} WHERE target = :target AND through <= :through"
         self._spark.sql(statement, {"target": target, "through": through})
 
     def remove(self, target: str, settled: Sequence[Parked]) -> None:
-        """Let rounds go that are :func:`settled_rounds`.
+        """Delete rounds that are :func:`settled_rounds`.
 
-        :raises ConflictError: ingestion has let some of them go meanwhile.
+        :raises ConflictError: ingestion has deleted some of them meanwhile.
         """
         ends = ", ".join(str(parked.through) for parked in settled)
         delete_rows(self._table(parked_of(target)), f"target = :target AND through IN ({ends})", {"target": target})
@@ -150,10 +135,9 @@ class Parking:
 
 
 def settled_rounds(parked: Sequence[Parked], position: Position | None) -> list[Parked]:
-    """Return rounds that a table has taken, or that a full load has made void.
+    """Return the rounds of a table that it has taken, or that a full load has made void.
 
-    :param parked: of the table.
-    :param position: where the table stands; without one nothing can be told.
+    :param position: where the table stands; without one no round is settled.
     """
     at = log_position(position)
     if at is None or position is None:
@@ -165,7 +149,7 @@ def settled_rounds(parked: Sequence[Parked], position: Position | None) -> list[
         for p in parked
         if (p.through > at.number if p.identity == position.identity else not read_through or p.moment > read_through)
     ]
-    # of two clusters' rounds with the same end, the rows cannot be told apart
+    # of two clusters' rounds with the same end, the rows cannot be distinguished
     ends = {p.through for p in wanted}
     return [p for p in parked if p.through not in ends]
 

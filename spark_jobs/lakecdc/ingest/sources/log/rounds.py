@@ -1,22 +1,23 @@
-"""A round of a database's log between tasks: one of them reads it, and all tables take their events out of it.
+"""A round of a database's log: one task reads it, and all tables take their events out of it.
 
-The events travel as few binary cells, of one table each (``engine.packing``), which Spark keeps on disk: rows
-are made of them only where Spark is to look at each.
+The events travel as few binary cells, each of one table (``engine.packing``), which Spark keeps on disk.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
+from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.unpack import cells_of_rows, rows_of_cells
 from lakecdc.runtime.worker import settle
 
@@ -27,31 +28,76 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.errors import LakecdcError
+    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.engine.log_layout import LogVersion
+    from lakecdc.ingest.formats.text_columns import Convert
     from lakecdc.model.positions import LogPosition
 
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
 SCHEMA = "relation bigint, cell int, summary string, packed binary"
+#: Spark SQL schema of the decoded events of Postgres, and of those that are parked
+EVENTS = (
+    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
+    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
+)
 # set while a round is read for the first time
 _FIRST = "lakecdc.first-read"
 
 
-class Summary(Protocol):
-    """What the task of a round has seen; all by the number of the source table.
-
-    :param events: number of events by kind.
-    :param event_bytes: mean size of an event; 0 if there was none.
-    """
-
-    events: dict[int, dict[str, int]]
+class Relation(Protocol):
+    """A table's description at one moment of the log."""
 
     @property
-    def event_bytes(self) -> int: ...
-    def to_json(self) -> dict[str, Any]: ...
+    def table(self) -> int: ...
+
+
+L = TypeVar("L", bound=Relation)
+
+
+@dataclass(kw_only=True)
+class Summary(ABC, Generic[L]):
+    """What the task of a round has seen, by the number of the source table.
+
+    :param events: number of events by kind.
+    :param truncates: place, ordinal and time of each table's last TRUNCATE, and what else its server tells.
+    :param relations: descriptions of the tables in the log, oldest first.
+    """
+
+    events: dict[int, dict[str, int]] = field(default_factory=dict)
+    truncates: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    relations: list[L] = field(default_factory=list)
+
+    @property
+    @abstractmethod
+    def event_bytes(self) -> int:
+        """Mean size of an event; 0 if there was none."""
+
+    def count(self, table: int, kind: str, number: int) -> None:
+        """Count events of a kind."""
+        kinds = self.events.setdefault(table, {})
+        kinds[kind] = kinds.get(kind, 0) + number
+
+    def relations_of(self, table: int) -> list[L]:
+        """Return the descriptions of one table, oldest first."""
+        return [relation for relation in self.relations if relation.table == table]
+
+    def of_table(self, table: int) -> Self:
+        """Return the part that concerns one table."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = {n: {t: v for t, v in by.items() if t == table} for n, by in values.items() if isinstance(by, dict)}
+        return replace(self, **own, relations=self.relations_of(table))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return asdict(self)
+
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self: ...
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Decode a JSON object."""
+        return msgspec.convert(document, cls, str_keys=True)
 
 
-S = TypeVar("S", bound=Summary)
+S = TypeVar("S", bound=Summary[Any])
 
 
 @dataclass
@@ -60,12 +106,16 @@ class Round(ABC, Generic[S]):
 
     :cvar schema: Spark SQL schema of the decoded events.
     :cvar place: their column with the place in the log.
+    :cvar time: their column with the time.
+    :cvar unit: microseconds of a unit of time.
     :param cells: of :data:`SCHEMA`; None if the round was parked.
     :param parked: the decoded events otherwise.
     """
 
     schema: ClassVar[str]
     place: ClassVar[str]
+    time: ClassVar[str]
+    unit: ClassVar[int]
 
     summary: S
     cells: DataFrame | None = None
@@ -74,15 +124,12 @@ class Round(ABC, Generic[S]):
     @property
     @abstractmethod
     def end(self) -> int:
-        """Events from this place on are not of the round; read again it may go on behind its end."""
+        """Place from which on events are not of the round; read again, it may go on past its end."""
 
-    @abstractmethod
     def truncate(self, relation: int) -> tuple[int, int, int] | None:
-        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None if there was none."""
-
-    @abstractmethod
-    def summary_of(self, relation: int) -> S:
-        """Return the part of the summary that concerns one table."""
+        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None without one."""
+        place = self.summary.truncates.get(relation)
+        return (place[0], place[1], place[2] * self.unit // 1000) if place else None
 
     def release(self) -> None:
         """Free the disk."""
@@ -106,7 +153,7 @@ class Round(ABC, Generic[S]):
         return self.cells.where(self.cells["relation"] == relation)
 
     def parkable(self, relation: int) -> DataFrame | None:
-        """Return the events of a table as ``parking.EVENTS``; None if there are none.
+        """Return the events of a table as :data:`EVENTS`; None if there are none.
 
         :raises UnsupportedError: a later run could not go on from the end of the round.
         """
@@ -118,6 +165,16 @@ class Round(ABC, Generic[S]):
             return self.parked
         rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, self.schema)
         return rows.where(F.col(self.place) < self.end)
+
+    def layout(
+        self, versions: Iterable[LogVersion], columns: Iterable[Column], key: Iterable[str], convert: Convert
+    ) -> LogLayout:
+        """Return the layout of a table's events.
+
+        :param versions: one for each description of the table in this round.
+        """
+        place, time, unit = self.place, self.time, self.unit
+        return LogLayout(tuple(versions), tuple(columns), tuple(key), convert, place, time, unit, self.end)
 
 
 R_co = TypeVar("R_co", bound=Round[Any], covariant=True)
@@ -138,8 +195,7 @@ class LogEnd:
 class LogRead(Generic[R_co]):
     """A round that was read.
 
-    :param at_log_end: it has come to the end of the log, as of the start of the run.
-    :param facts: for the report.
+    :param at_log_end: it reaches the end of the log, as of the start of the run.
     """
 
     round: R_co
@@ -152,10 +208,7 @@ class RoundTask(ABC):
     """The task of a round, which reads it once for the one row that arrives."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the round.
-
-        :param batches: have one row in all.
-        """
+        """Read the round for the one row that arrives."""
         settle()
         # read again after an executor was lost, it must not end earlier than the round that is known already
         task = self if is_first_read() else self.without_deadline()
@@ -171,23 +224,24 @@ class RoundTask(ABC):
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Read and decode; see :func:`packed`."""
 
+    @abstractmethod
+    def explain(self, error: Exception) -> LakecdcError:
+        """Return our error for the task's failure."""
+
 
 def is_first_read() -> bool:
-    """Check whether a task reads its round for the first time, and not because an executor was lost.
-
-    A round that is read again must not end earlier than the one that is known already; it may go on behind its end.
-    """
+    """Check whether a task reads its round for the first time, and not because an executor was lost."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     return context is None or context.getLocalProperty(_FIRST) is not None
 
 
-def packed(batches: Iterable[pa.RecordBatch], summary: Summary) -> Iterator[pa.RecordBatch]:
+def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator[pa.RecordBatch]:
     """Pack the rows of a round.
 
     :param batches: decoded events, with the number of their table as ``relation``.
-    :param summary: of what was read, complete once all batches have been taken.
+    :param summary: complete once all batches have been taken.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -211,10 +265,9 @@ def _row(relation: int | None, number: int | None, summary: str | None, cell: pa
     return pa.RecordBatch.from_arrays([*arrays, packing.binary(cell)], ["relation", "cell", "summary", "packed"])
 
 
-def read(spark: SparkSession, task: RoundTask, explain: Callable[[Exception], LakecdcError]) -> tuple[DataFrame, Any]:
+def read(spark: SparkSession, task: RoundTask) -> tuple[DataFrame, Any]:
     """Read a round in one task.
 
-    :param explain: makes our error of a failed task's.
     :return: its cells, on the executors' disks until they are released, and its summary as JSON.
     :raises LakecdcError: the task fails.
     """
@@ -227,7 +280,7 @@ def read(spark: SparkSession, task: RoundTask, explain: Callable[[Exception], La
     except Exception as error:
         cells.unpersist()
         if isinstance(error, PySparkException):
-            raise explain(error) from error
+            raise task.explain(error) from error
         raise
     finally:
         spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]

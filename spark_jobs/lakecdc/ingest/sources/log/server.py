@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
+from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.errors import LakecdcError
+    from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.change import Column, ColumnsTold
     from lakecdc.ingest.engine.log import LogRows
     from lakecdc.ingest.engine.log_layout import LogLayout
@@ -35,12 +38,11 @@ class LoadPart:
     """The rows that one commit of a full load brings.
 
     :param at: place from which on the log is applied to them.
-    :param load: how far the load has come then; None if it is complete.
+    :param load: progress of the load; None if it is complete.
     :param loaded: place up to which the rows may be newer than the log; 0 if it is that of the table's position.
-    :param rows: None if the load has ended and only its end is noted.
+    :param rows: None in a part that only ends the load.
     :param again: the target may hold some of them already.
-    :param kept: frames that the rows are made of, to be released with the round.
-    :param facts: for the report.
+    :param kept: cached frames that the rows are made of, released with the round.
     """
 
     at: LogPosition
@@ -54,12 +56,9 @@ class LoadPart:
 
 @dataclass(frozen=True)
 class TableChanges:
-    """A table's part of a round, under the names that its columns have at the end of the round.
+    """A table's part of a round, under the column names at the end of the round.
 
-    :param key: names of the key's columns.
-    :param layout: how its events tell its rows.
     :param source_columns: see ``SourceFacts.columns``, as is ``columns_told``.
-    :param facts: for the report.
     """
 
     key: tuple[str, ...]
@@ -75,12 +74,21 @@ class LogServer(ABC, Generic[F, R]):
 
     :cvar type: of the source, as positions name it.
     :cvar twin_hint: what to do where two targets have the same source table.
+    :param place: ``host:port`` for messages.
     :ivar max_lag_bytes: bytes of log that the server may keep for a table that does not follow; 0 is no limit.
     """
 
     type: ClassVar[str]
     twin_hint: ClassVar[str]
     max_lag_bytes: int = 0
+
+    def __init__(self, spark: SparkSession, spec: JobSpec, place: str) -> None:
+        self.spark, self.spec, self.place = spark, spec, place
+        self._opened = ExitStack()
+
+    def target_table(self, target: Target) -> IcebergTable | None:
+        """Open a target's table, if there is one."""
+        return open_target(self.spark, self.spec.catalog.name, target.table)
 
     @abstractmethod
     def open(self) -> str:
@@ -91,22 +99,14 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:
-        """Explain what the server refuses meanwhile."""
-
-    @abstractmethod
-    def check_position(self, table: str, position: Position) -> None:
-        """Refuse a position that another source has given.
-
-        :raises InputError: saying what differs.
-        """
+        """Explain the server's errors as ours."""
 
     @abstractmethod
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
         """Read a target's source table and check that the target can go on from a position.
 
         :param number: of the target in this run.
-        :param parked: rounds that the target takes before the log.
-        :raises InputError: saying why not.
+        :raises InputError: the target cannot be fed.
         """
 
     @abstractmethod
@@ -117,17 +117,19 @@ class LogServer(ABC, Generic[F, R]):
         """
 
     @abstractmethod
-    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, F], refuse: Refuse) -> Mapping[str, int]:
+    def prepare(
+        self, positions: Mapping[str, Position | None], feeds: Mapping[str, F], refuse: Refuse
+    ) -> Mapping[str, int]:
         """Check that the log reaches back to the tables' positions, and begin the snapshot of those that have none.
 
-        :param targets: those of the run, refused ones included.
+        :param positions: of the run's targets, refused ones included.
         :return: places that hold the log for source tables that the run does not feed.
         :raises LakecdcError: the server keeps the log for others, or no longer has it.
         """
 
     @abstractmethod
     def load(self, feed: F, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
-        """Read a table in full, or what is left of it, part by part.
+        """Yield the rest of a table's full load, part by part.
 
         :param epoch: of the order keys.
         :param whole: in one part.
@@ -145,12 +147,12 @@ class LogServer(ABC, Generic[F, R]):
     def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[R]:
         """Read a round for some tables, from the first place that one of them has not reached.
 
-        :param repeated: a batch is repeated that has ended there, whatever had ended it then.
+        :param repeated: repeat an interrupted batch that ended there, whatever ended it then.
         """
 
     @abstractmethod
     def take(self, read: LogRead[R], feed: F, relation: int) -> TableChanges:
-        """Take a table's part out of a round.
+        """Return a table's part of a round.
 
         :param relation: the table's number in the round.
         :raises InputError: the table cannot follow it.
@@ -158,10 +160,7 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def position_at(self, feed: F, before: LogPosition | None, at: LogPosition) -> LogPosition:
-        """Return the position of a table once it has the log up to a place; one that is ahead stays there.
-
-        :param before: its position before; None if there was none.
-        """
+        """Return the position of a table once it has the log up to a place; one that is ahead stays there."""
 
     @abstractmethod
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[R]:
@@ -170,12 +169,12 @@ class LogServer(ABC, Generic[F, R]):
     def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:
         """Let the server remove the log before a place, and what full loads need once they are over.
 
-        :param upto: None if nothing is known of any table.
-        :param followed: the first place that a table which follows the log has not reached; None if there is none.
+        :param upto: None if no table's place is known.
+        :param followed: the first place that a table which follows the log has not reached; None without such a table.
         :return: facts for the report.
         """
         return {}
 
-    @abstractmethod
     def close(self) -> None:
         """Disconnect."""
+        self._opened.close()

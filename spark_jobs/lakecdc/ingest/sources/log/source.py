@@ -11,14 +11,12 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.log import LogFold, LogRows
 from lakecdc.ingest.misfits import with_misfits
-from lakecdc.ingest.sources.database import reloads
+from lakecdc.ingest.sources.database import check_identity, reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
-from lakecdc.ingest.sources.log.load import rounds_of_parts
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
-from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from lakecdc.model.positions import LogPosition, log_position
@@ -37,8 +35,7 @@ _EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
 class LogSource(Generic[F, R]):
     """The source of one run; see :class:`lakecdc.ingest.batch.IngestSource`.
 
-    :ivar refused: tables that cannot be fed, by name of their target. It grows when the log brings something that a
-        table cannot follow.
+    :ivar refused: tables that cannot be fed; it grows when the log brings something that a table cannot follow.
     :ivar given_up: tables whose position the log has passed; they need a full load.
     """
 
@@ -70,7 +67,7 @@ class LogSource(Generic[F, R]):
         server = self.server
         for name, position in positions.items():
             if position is not None:
-                server.check_position(name, position)
+                check_identity(name, position, server.type, self._identity, server.place)
         known = [position for position in map(log_position, positions.values()) if position]
         self._epoch = max((position.epoch for position in known), default=1)
         targets = [target for target in self.spec.targets if target.table in positions]
@@ -78,15 +75,12 @@ class LogSource(Generic[F, R]):
         for number, target in enumerate(targets):
             name = target.table
             self._admit(number, target, positions[name], parked.get(name, []), lost.get(name))
-        self._backlog.left_out |= server.prepare(targets, self.feeds, self._refuse)
+        self._backlog.left_out |= server.prepare(positions, self.feeds, self._refuse)
 
     def _admit(
         self, number: int, target: Target, position: Position | None, parked: list[Parked], lost: LakecdcError | None
     ) -> None:
-        """Take a table in, or refuse it without stopping the others.
-
-        :param lost: why it is not known what is parked.
-        """
+        """Take a table in, or refuse it without stopping the others."""
         name = target.table
         try:
             if lost:
@@ -101,7 +95,7 @@ class LogSource(Generic[F, R]):
             self._stop(name, error, position)
 
     def _stop(self, name: str, error: LakecdcError, position: Position | None) -> None:
-        """Take no more batches of a table; if its log can be followed, that is parked."""
+        """Take no more batches of a table; its log is parked if it can be followed."""
         feed = self.feeds.get(name)
         if feed is None or feed.loading:
             self._refuse(name, error, position)
@@ -121,9 +115,9 @@ class LogSource(Generic[F, R]):
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """First the new tables' full load, part by part, then the log up to where it ended at that moment.
+        """Yield the new tables' full load, part by part, then the log up to its end at that moment.
 
-        A batch that was interrupted is repeated first: a round ends where it did.
+        A round ends where an interrupted batch did, which it repeats.
         """
         yield from self._loads()
         yield from self._parked_rounds()
@@ -160,12 +154,11 @@ class LogSource(Generic[F, R]):
         return [feed for feed in self._followed() if not feed.failed]
 
     def _parked_rounds(self) -> Iterator[list[Batch]]:
-        """Yield what was parked, which comes before the log."""
         while waiting := [feed for feed in self._live() if feed.parked]:
             batches = []
             for feed in waiting:
                 parked = feed.parked[0]
-                events = self._backlog.events(feed.table.target.table, parked)
+                events = self._backlog.parking.events(feed.table.target.table, parked)
                 with self.server.asking():
                     read = self.server.parked_round(parked, events)
                     facts = self._source_facts(read.end.time) | {"parked_rounds": len(feed.parked)}
@@ -176,12 +169,22 @@ class LogSource(Generic[F, R]):
     def _loads(self) -> Iterator[list[Batch]]:
         """Yield rounds with a part of every table that has parts left."""
         feeds = {name: feed for name, feed in self.feeds.items() if feed.loading}
-        loads = {name: self._load(feed) for name, feed in feeds.items()}
-
-        def refuse(name: str, error: LakecdcError) -> None:
-            self._refuse(name, error, feeds[name].position)
-
-        return rounds_of_parts(loads, lambda name: feeds[name].failed, refuse, self.server.asking)
+        left = {name: self._load(feed) for name, feed in feeds.items()}
+        while left:
+            batches = []
+            for name in [*left]:
+                batch = None
+                try:
+                    with self.server.asking():
+                        batch = None if feeds[name].failed else next(left[name], None)
+                except LakecdcError as error:
+                    self._refuse(name, error, feeds[name].position)
+                if batch is None:
+                    del left[name]
+                else:
+                    batches.append(batch)
+            if batches:
+                yield batches
 
     def _load(self, feed: F) -> Iterator[Batch]:
         target, dry_run = feed.table.target, self.spec.options.dry_run
@@ -191,8 +194,8 @@ class LogSource(Generic[F, R]):
             yield self._load_batch(feed, part)
 
     def _load_batch(self, feed: F, part: LoadPart) -> Batch:
-        at, found = self.server.position_at(feed, feed.stands, part.at), part.rows
-        position = self._encoded(feed, replace(at, load=part.load, loaded=part.loaded), None)
+        at, found = replace(part.at, load=part.load, loaded=part.loaded), part.rows
+        position = self._position(feed, feed.stands, at, None)
         batch = Batch(feed.table.target, feed.key, feed.columns, None, position)
         if found is None:
             return batch
@@ -228,7 +231,7 @@ class LogSource(Generic[F, R]):
             key=changes.key,
             columns=changes.columns,
             rows=found.rows if found else None,
-            position=self._position(feed, read.end.at, read.end.time),
+            position=self._position(feed, feed.stands, read.end.at, read.end.time),
             truncate_order=truncate_order,
             source=SourceFacts(
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
@@ -240,22 +243,19 @@ class LogSource(Generic[F, R]):
         return _without_misfits(batch, found)
 
     def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
-        """Type the changes of a table, and fold them where that is possible."""
         target = feed.table.target
-        by = partition_transforms(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        by = partition_transforms(self.server.target_table(target), target)
         cells, size = log_round.cells_of(relation), log_round.size(relation)
         return LogFold(cells, changes.layout, size, target, by, self._epoch, self._cached).run()
 
-    def _position(self, feed: F, place: LogPosition, moment: datetime | None) -> Position:
-        """Return the position of a table once the log is applied up to a place."""
-        return self._encoded(feed, self.server.position_at(feed, feed.stands, place), moment)
-
-    def _encoded(self, feed: F, at: LogPosition, moment: datetime | None) -> Position:
+    def _position(self, feed: F, before: LogPosition | None, at: LogPosition, moment: datetime | None) -> Position:
+        """Return the position of a table that stood at ``before``, once it has the log up to a place."""
+        at = replace(self.server.position_at(feed, before, at), load=at.load, loaded=at.loaded)
         offsets = replace(at, epoch=self._epoch, loaded=at.loaded or feed.ahead).encode()
-        before = feed.position
+        known = feed.position.read_through if feed.position else None
         read_through = moment.astimezone(UTC).isoformat(timespec="microseconds") if moment else None
-        if before and before.read_through and read_through:
-            read_through = max(before.read_through, read_through)
+        if known and read_through:
+            read_through = max(known, read_through)
         return Position(self.server.type, self._identity, offsets, read_through, storage=feed.remembered)
 
     def _source_facts(self, moment: datetime) -> dict[str, Any]:
@@ -272,7 +272,7 @@ class LogSource(Generic[F, R]):
     def failed(self, table: str, error: Exception) -> None:
         """Take no more batches of the table: what the log has for it is parked.
 
-        One whose full load has not ended holds the log, unless it has no position: then the load begins again.
+        An unfinished full load holds the log, unless it has no position: then the load begins again.
         """
         feed = self.feeds[table]
         feed.failed = True
@@ -280,10 +280,11 @@ class LogSource(Generic[F, R]):
             self._backlog.held[table] = feed.at
 
     def finish_round(self) -> None:
-        """Let the source go of the log that every table has, and the cluster of the round."""
+        """Let the source remove the log that every table has, and the cluster the round."""
         server, backlog = self.server, self._backlog
-        if self._read is not None:
-            self._park(self._read)
+        if (read := self._read) is not None:
+            end = read.end
+            backlog.park(self.feeds, read, lambda feed: self._position(feed, feed.reached, end.at, end.time))
         reach("before_round_release")
         with server.asking():
             if server.max_lag_bytes and (backlog.behind(self.feeds) or backlog.left_out):
@@ -299,14 +300,6 @@ class LogSource(Generic[F, R]):
             still = any(feed.loading and not feed.failed for feed in self.feeds.values())
             facts = server.release(min(places, default=None), min(followed, default=None), loading=still)
         self.facts = {**facts, **({"slot_held_for": sorted(backlog.left_out)} if backlog.left_out else {})}
-
-    def _park(self, read: LogRead[R]) -> None:
-        place, moment = read.end.at, read.end.time
-
-        def after(feed: F) -> Position:
-            return self._encoded(feed, self.server.position_at(feed, feed.reached, place), moment)
-
-        self._backlog.park(self.feeds, read, after)
 
     def _release_round(self) -> None:
         while self._cached:

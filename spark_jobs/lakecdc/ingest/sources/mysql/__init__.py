@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
 
 if TYPE_CHECKING:
@@ -15,24 +13,14 @@ if TYPE_CHECKING:
     from lakecdc.ingest.batch import IngestSource
 
 
-def check_driver() -> None:
-    """Refuse to go on without the driver.
-
-    :raises InputError: its package is missing.
-    """
-    if importlib.util.find_spec("pymysql") is None:
-        raise InputError(
-            "The Python package pymysql is missing, on the driver at least.",
-            hint='Install "pymysql" where driver and executors run, or ship it in an environment archive.',
-        )
-
-
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """Open the source of an ingest spec whose source is of type ``mysql``.
+    """Open the source of an ingest spec of type ``mysql``.
 
-    :raises LakecdcError: if the driver's package is missing, or the password's reference leads nowhere.
+    :raises LakecdcError: the driver is missing, or the password's reference leads nowhere.
     """
-    check_driver()
+    from lakecdc.ingest.sources.database import check_driver
+
+    check_driver("pymysql")
     from lakecdc.ingest.sources.log.source import LogSource
     from lakecdc.ingest.sources.mysql.log_server import MysqlServer
 
@@ -40,9 +28,9 @@ def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """All tables that the user may see, ``database.table``.
+    """List all tables that the user may see, ``database.table``.
 
-    :raises LakecdcError: if the server cannot be reached.
+    :raises LakecdcError: the server cannot be reached.
     """
     from lakecdc.ingest.sources.mysql.catalog import list_tables
     from lakecdc.ingest.sources.mysql.connect import address, connect

@@ -7,7 +7,8 @@ leave every row as it is are passed; any other, and any that cannot be read, sto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lakecdc.ingest.sources.mysql.sql_tokens import TableName, Token, parts, table_name
 from lakecdc.ingest.sources.mysql.types import MAX_PRECISION, MysqlType
@@ -69,8 +70,7 @@ class Rename:
 class Redefinition:
     """A column that gets another definition.
 
-    :param type: Spark SQL type of the new one. Values stay as they are if the column has that type already, or one that
-        differs only in its range.
+    :param type: its new Spark SQL type. Values stay as they are if it is the old one, or differs only in its range.
     """
 
     column: str
@@ -83,7 +83,7 @@ class Alteration:
 
     :param renamed: all at once, so that columns may exchange their names.
     :param redefined: columns whose values stay only if they fit their new types.
-    :param moved: a column comes to stand elsewhere than at the end.
+    :param moved: a column moves elsewhere than to the end.
     """
 
     renamed: tuple[Rename, ...] = ()
@@ -102,20 +102,9 @@ class AlterTable:
     """
 
     table: TableName
-    renamed: list[Rename] = field(default_factory=list)
-    added: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    redefined: list[Redefinition] = field(default_factory=list)
-    moved: bool = False
+    change: Alteration = Alteration()
     refusals: list[str] = field(default_factory=list)
     replaced: list[TableName] = field(default_factory=list)
-
-    @property
-    def change(self) -> Alteration:
-        """What it does to the columns."""
-        return Alteration(
-            tuple(self.renamed), tuple(self.added), tuple(self.dropped), self.moved, tuple(self.redefined)
-        )
 
 
 def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, strict: bool) -> AlterTable:
@@ -138,7 +127,12 @@ def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, 
         reader.refuse("had rows removed or changed by ALTER IGNORE TABLE")
     for part in actions:
         reader.read(part)
-    return reader.finish()
+    change = reader.result.change
+    dropped = {name.lower() for name in change.dropped}
+    again = [name for name in change.added if name.lower() in dropped]
+    if again:
+        reader.refuse(f"dropped and added the column {again[0]!r} at once")
+    return reader.result
 
 
 @dataclass
@@ -152,17 +146,23 @@ class _Reader:
     def refuse(self, why: str) -> None:
         self.result.refusals.append(why)
 
+    def note(self, kind: str, *items: object) -> None:
+        """Add to a member of the alteration."""
+        before = self.result.change
+        changed: dict[str, Any] = {kind: (*getattr(before, kind), *items)}
+        self.result.change = replace(before, **changed)
+
     def read(self, part: Sequence[Token]) -> None:
-        """Read one action."""
         words = [token.bare for token in part]
         first, second = words[0], (words + [""])[1]
-        self.result.moved = self.result.moved or not {"FIRST", "AFTER"}.isdisjoint(words)
+        if not {"FIRST", "AFTER"}.isdisjoint(words):
+            self.result.change = replace(self.result.change, moved=True)
         if not {"RENAME", "CHANGE"}.isdisjoint(words[1:]):
             self.refuse(_UNREADABLE)
         elif "VERSIONING" in words:
             self.refuse("was given system versioning, or lost it")
         elif first in ("ADD", "DROP") and _is_column(words):
-            (self.result.added if first == "ADD" else self.result.dropped).extend(_columns(part))
+            self.note("added" if first == "ADD" else "dropped", *_columns(part))
         elif first in ("CHANGE", "MODIFY") or (first, second) == ("RENAME", "COLUMN"):
             self._read_column(part, words)
         elif first == "RENAME" and second not in _HARMLESS["RENAME"]:
@@ -199,7 +199,7 @@ class _Reader:
             self.refuse(_UNREADABLE)
             return
         if words[0] != "MODIFY":
-            self.result.renamed.append(Rename(old, new, optional))
+            self.note("renamed", Rename(old, new, optional))
         if words[0] != "RENAME" and not self.instant:
             self._redefine(old, words[behind:])
 
@@ -210,7 +210,7 @@ class _Reader:
             why = "" if self.strict else ", in a session without a strict sql_mode"
             self.refuse(f"was changed by a new definition of the column {column!r}{why}, which may change its values")
         else:
-            self.result.redefined.append(Redefinition(column, new_type))
+            self.note("redefined", Redefinition(column, new_type))
 
     def _is_harmless(self, words: Sequence[str]) -> bool:
         """Check whether an action leaves every row as it is."""
@@ -223,21 +223,13 @@ class _Reader:
             return charset or (self.strict and second == "TO" and "TABLE" not in words)
         return list(words) == ["FORCE"] or _are_options(words)
 
-    def finish(self) -> AlterTable:
-        """Return what was read, with what only the whole tells."""
-        dropped = {name.lower() for name in self.result.dropped}
-        again = [name for name in self.result.added if name.lower() in dropped]
-        if again:
-            self.refuse(f"dropped and added the column {again[0]!r} at once")
-        return self.result
-
 
 def _new_type(definition: Sequence[str]) -> str | None:
     """Return the Spark SQL type of a column's definition; None if a strict server may change values for it.
 
-    Not told by an error are digits behind the point of a second, spaces behind a text of fixed length, padded bytes,
-    digits of a long decimal, years of two digits, the order within a set, what JSON leaves out, and the values of a
-    generated column.
+    No error reports lost digits behind the point of a second, spaces behind a text of fixed length, padded bytes,
+    digits of a long decimal, years of two digits, the order within a set, what JSON leaves out, and values of
+    generated columns.
     """
     base = _STRICT_TYPES.get(definition[0])
     if base is None or not {"AS", "GENERATED"}.isdisjoint(definition):
@@ -257,7 +249,7 @@ def _new_type(definition: Sequence[str]) -> str | None:
 
 
 def _in_parentheses(definition: Sequence[str]) -> list[str]:
-    """Return what stands in parentheses behind a type, without commas."""
+    """Return the words in parentheses behind a type, without commas."""
     if list(definition[1:2]) != ["("] or ")" not in definition:
         return []
     return [word for word in definition[2 : definition.index(")")] if word != ","]

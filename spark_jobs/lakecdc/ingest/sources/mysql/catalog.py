@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
+from lakecdc.ingest.formats.text_columns import TextColumn
+from lakecdc.ingest.sources import database
+from lakecdc.ingest.sources.database import check_named_columns, defaults, no_such_table
+from lakecdc.ingest.sources.log import feed
 from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
-from lakecdc.ingest.sources.mysql.types import BASES, DATED, NUMERIC, MysqlType
+from lakecdc.ingest.sources.mysql.types import BASES, BYTES, DATED, NUMERIC, MysqlType, convert
 from lakecdc.ingest.sources.mysql.values import python_encoding
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class SourceColumn:
     :param type_name: its type in full, for messages.
     :param generated: computed when it is read, so that the log need not carry it.
     :param default: SQL of the constant that rows show which are older than the column; None is null.
-    :param computed_default: such rows show something that is no constant.
+    :param computed_default: such rows show something that is not constant.
     """
 
     named: Named
@@ -69,7 +71,6 @@ class SourceColumn:
 
     @property
     def name(self) -> str:
-        """The column's name."""
         return self.named.name
 
     @property
@@ -77,30 +78,30 @@ class SourceColumn:
         """See :class:`MysqlType`."""
         return self.named.type.base if self.named.type else ""
 
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        """See :func:`lakecdc.ingest.sources.database.target_columns`."""
+        if self.generated:
+            return "is generated when it is read, and the log need not carry it", ", or make it STORED at the source"
+        charset = self.named.charset
+        if charset != BINARY and python_encoding(charset) is None:
+            why = f"has the character set {charset}, which Python cannot read"
+            return why, ", or convert it to utf8mb4 at the source"
+        return None
+
 
 @dataclass(frozen=True)
-class SourceTable:
+class SourceTable(feed.SourceTable[SourceColumn]):
     """A source table and the target it feeds.
 
-    :param key: the key columns, from the target or from the source; empty if there are none.
     :param leading: column that begins an index, the primary key's if there is one; full loads are cut by it.
     """
 
-    target: Target
-    schema: str
-    name: str
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
     leading: str | None
-
-    @property
-    def label(self) -> str:
-        """``database.table`` for messages."""
-        return f"{self.schema}.{self.name}"
 
 
 def source_name(target: Target, source: MysqlSource) -> tuple[str, str]:
-    """Database and name of a target's source table."""
+    """Return database and name of a target's source table."""
     namespace, name = target.table.split(".")[-2:]
     if target.source_table is None:
         return source.database or namespace, name
@@ -109,25 +110,22 @@ def source_name(target: Target, source: MysqlSource) -> tuple[str, str]:
 
 
 def list_tables(session: Session) -> list[str]:
-    """Return the tables that a user made, ``database.table``."""
+    """List users' tables, ``database.table``."""
     return [f"{schema}.{name}" for schema, name in query(session, _TABLES)]
 
 
 def read_table(session: Session, target: Target, source: MysqlSource, mariadb: bool) -> SourceTable:
     """Read and check a target's source table.
 
-    :raises InputError: if it cannot feed the target.
+    :raises InputError: it cannot feed the target.
     """
     place = source_name(target, source)
     found = query(session, _TABLE, place)
     if not found:
         remedy = 'Set "source_table" of its target to "database.table".'
-        near = nearest(".".join(place), list_tables(session))
-        raise InputError(
-            f"The source has no table {'.'.join(place)}, or the user may not see it.",
-            table=target.table,
-            hint=f"{near} {remedy}" if near else remedy,
-        )
+        label = ".".join(place)
+        what = f"The source has no table {label}, or the user may not see it."
+        raise no_such_table(what, target, label, list_tables(session), remedy)
     schema, name, kind, engine = found[0]
     if kind != "BASE TABLE":
         raise InputError(
@@ -174,7 +172,7 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
 
 
 def _logs_cascades(session: Session) -> bool:
-    """Whether foreign keys are the server's and no longer the engine's, as at MySQL from 9.6 on: then all is logged."""
+    """Check whether the server executes foreign keys, not the engine, as MySQL from 9.6 on: then all is logged."""
     return variables(session, "innodb_native_foreign_keys").get("innodb_native_foreign_keys", "").upper() == "OFF"
 
 
@@ -185,30 +183,12 @@ def target_columns(
 
     :param columns: name, base and Spark type of each, in order.
     :param key: those among them that identify a row.
-    :raises InputError: naming the first column that has no type or whose name cannot be used.
+    :raises InputError: naming the first column without a type or with an unusable name.
     """
-    target = table.target
-    kept = [column for column in columns if column[0] not in target.exclude_columns]
-    check_names(target, [name for name, _base, _type in kept])
-    by_name = {column.name: column for column in table.columns}
-    found = []
-    for name, base, spark_type in kept:
-        known = by_name.get(name)
-        kind = column_type(target, name, spark_type, known.type_name if known else base)
-        if known and known.generated:
-            raise InputError(
-                f"Column {name!r} is generated when it is read, and the log need not carry it.",
-                table=target.table,
-                hint=f'Leave it out with "exclude_columns": ["{name}"], or make it STORED at the source.',
-            )
-        if known and known.named.charset != BINARY and python_encoding(known.named.charset) is None:
-            raise InputError(
-                f"Column {name!r} has the character set {known.named.charset}, which Python cannot read.",
-                table=target.table,
-                hint=f'Leave it out with "exclude_columns": ["{name}"], or convert it to utf8mb4 at the source.',
-            )
-        found.append(Column(name, kind, name in key))
-    return tuple(found)
+    known = {column.name: column for column in table.columns}
+    types = [(n, spark_type, known[n].type_name if n in known else base) for n, base, spark_type in columns]
+    unreadable = {name: why for name, column in known.items() if (why := column.unreadable)}
+    return database.target_columns(table.target, key, types, unreadable)
 
 
 def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
@@ -217,7 +197,7 @@ def described(table: SourceTable) -> list[tuple[str, str, str | None]]:
 
 
 def bases(table: SourceTable, relations: Iterable[Relation]) -> dict[str, str]:
-    """Return base of each column by name, the newest description first."""
+    """Return the base of each column by name, the newest description first."""
     found: dict[str, str] = {}
     for relation in reversed([*relations]):
         for name, base, _type in relation.columns:
@@ -258,7 +238,7 @@ def _unescaped(member: str) -> str:
 
 
 def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None:
-    """Return what a NOT NULL column without a default shows in older rows; null for the zero dates."""
+    """Return the value of a NOT NULL column without a default in older rows; null for the zero dates."""
     if base in DATED:
         return None
     size = int((re.findall(r"\((\d+)\)", full_type) or [0])[0])
@@ -271,3 +251,47 @@ def _implicit(base: str, full_type: str, members: tuple[str, ...]) -> str | None
     if base == "binary":
         return f"x'{'00' * size}'"
     return "0" if base in NUMERIC else "''"
+
+
+def with_fills(
+    session: Session, table: SourceTable, columns: Sequence[Column], added: Sequence[str]
+) -> tuple[Column, ...]:
+    """Return the columns with what rows older than them show, which the log does not carry.
+
+    :param columns: the target's.
+    :param added: columns that the log saw being added.
+    :raises InputError: such a column has no constant default, so that only the source knows its values, or has gone.
+    """
+    known = {column.name: column for column in table.columns}
+    new = {name.lower() for name in added}
+    gone = [name for name in added if name not in known and name not in table.target.exclude_columns]
+    if gone:
+        raise table.full_load_needed(
+            f"The column {gone[0]!r} was added to {table.label} and has been renamed or dropped since, so that its "
+            "default is not known"
+        )
+    for column in table.columns:
+        if column.name.lower() in new and column.computed_default and column.name in {c.name for c in columns}:
+            raise table.full_load_needed(
+                f"The column {column.name!r} was added to {table.label} with a default that is computed"
+            )
+    wanted = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
+    if not wanted:
+        return tuple(columns)
+    asked = [_as_text(str(known[c.name].default), known[c.name].base) for c in wanted]
+    # one row, whatever the table holds
+    rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
+    texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
+    named = {c.name: None if text is None else str(text) for c, text in zip(wanted, texts, strict=True)}
+    of = [TextColumn(c.name, known[c.name].base, c.type) for c in wanted]
+    fills = defaults(of, named, convert, table.target.table)
+    return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
+
+
+def _as_text(literal: str, base: str) -> str:
+    if base in BYTES:
+        return f"HEX({literal})"
+    if base == "bit":
+        return f"{literal} + 0"
+    # see snapshot.expression
+    return f"CAST({literal} * 1e0 AS CHAR)" if base == "float" else f"CAST({literal} AS CHAR)"

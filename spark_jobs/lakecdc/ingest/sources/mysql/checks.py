@@ -1,19 +1,20 @@
-"""What can be told of a MySQL or MariaDB source before a run: server, settings of its log, login, tables."""
+"""Checks of a MySQL source: what a run refuses when it starts, and what is known before Spark is started."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import standing
-from lakecdc.ingest.sources.mysql import log as binlog
+from lakecdc.ingest.sources.database import check_identity, full_load_needed, standing
 from lakecdc.ingest.sources.mysql.catalog import list_tables, read_table
 from lakecdc.ingest.sources.mysql.connect import Address, address, asking, connect, query, quoted, variables
+from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.server import Server, log_end, read_server
-from lakecdc.ingest.sources.mysql.start_checks import check_identity, check_place
+from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 from lakecdc.model.positions import BinlogPosition
 
 if TYPE_CHECKING:
@@ -23,15 +24,75 @@ if TYPE_CHECKING:
     from lakecdc.ingest.sources.mysql.connect import Session
     from lakecdc.metadata.positions import Position
 
+TYPE = "mysql"
 _UNKNOWN = "Whether the log still has what they have not seen is not known: see what is said of the catalog."
 # a full load from MySQL takes a read lock for a moment; FLUSH_TABLES is a part of RELOAD
 _MAY_LOCK = ("RELOAD", "FLUSH_TABLES", "ALL PRIVILEGES ON *.*")
 
 
-def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
-    """Look at the source as a run does when it starts, and lock nothing.
+def check_place(
+    session: Session, server: Server, table: str, at: BinlogPosition, created: Callable[[str], int]
+) -> None:
+    """Refuse a position from which the log cannot be read.
 
-    :param source: the spec's.
+    :param created: returns when a log file was made.
+    """
+    if wrong := _lost_place(session, server, at):
+        raise full_load_needed(wrong, table)
+    file = at.place.file
+    if at.created and at.created != created(file):
+        raise full_load_needed(f"The log file {file} was made anew at the source, whose log was reset", table)
+
+
+def _lost_place(session: Session, server: Server, at: BinlogPosition) -> str | None:
+    place, gtid = at.place, at.gtid
+    sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
+    if place.file not in sizes:
+        return f"The log file {place.file} is gone from the source (purged, or the log was reset)"
+    if place.pos > sizes[place.file]:
+        return f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
+    if not gtid:
+        return None
+    if server.mariadb:
+        there = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
+        same = set(gtid.split(",")) <= set(there.split(","))
+    else:
+        there = "another set of transactions"
+        same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
+    return None if same else f"At {place} the source's log has {there}, not {gtid}: it was reset or restored"
+
+
+def check(session: Session, where: Address, spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
+    """Check what a run checks first, and compare the log's end with the positions.
+
+    :param positions: of the targets that have been fed; None if they are not known.
+    :raises LakecdcError: no table can be fed from the source.
+    """
+    with asking(where, "tell its settings"):
+        server = read_server(session)
+    for table, position in standing(spec, positions or {}).items():
+        check_identity(table, position, TYPE, server.identity, where.place)
+    if positions is None or not may_be_idle(spec, positions):
+        return SourceState()
+    return state_unless_unknown(_compare_log_end, session, where, server, spec, positions)
+
+
+def _compare_log_end(
+    session: Session, where: Address, server: Server, spec: JobSpec, positions: Mapping[str, Position]
+) -> SourceState:
+    """Prove that the log ends where every target stands; a log that has moved on may have something for one."""
+    end, clock = log_end(session, server)
+    for target in spec.targets:
+        at = BinlogPosition.of(positions[target.table].offsets)
+        if at.load is not None or at.ahead or at.place != end:
+            return SourceState()
+        check_place(session, server, target.table, at, partial(file_created, where))
+    return SourceState(idle={target.table: positions[target.table].idle_until(clock) for target in spec.targets})
+
+
+def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Position] | None) -> Iterator[Finding]:
+    """Check the source as a run does when it starts, without locking anything.
+
     :param positions: of tables that have been fed; None if they are not known.
     """
     where = address(source)
@@ -44,7 +105,13 @@ def findings(spec: JobSpec, source: MysqlSource, positions: Mapping[str, Positio
         yield tried("binary log", _log, session, where, servers)
         for server in servers:
             yield tried("source login", _login, session, where, server)
-            yield from _tables(session, spec, source, where, server, positions or {})
+            named: list[JobSpec] = []
+            yield from check_patterns(spec, lambda: list_tables(session), named)
+            common = (session, source, where, server)
+            for each in named:
+                fed = standing(each, positions or {})
+                found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in each.targets]
+                yield from summed("source tables", found, "can be read")
             if positions is None:
                 yield Finding("positions", "warn", "the tables' positions cannot be read", _UNKNOWN)
 
@@ -65,7 +132,7 @@ def _login(session: Session, where: Address, server: Server) -> Finding | str:
     with asking(where, "tell where its log ends"):
         end, _ = log_end(session, server)
     with asking(where, "send its log"):
-        binlog.file_created(where, end.file)
+        file_created(where, end.file)
     grants = " ".join(str(row[0]).upper() for row in query(session, "SHOW GRANTS"))
     if server.mariadb or any(right in grants for right in _MAY_LOCK):
         return f"{where.login['user']} may read the log"
@@ -77,31 +144,14 @@ def _login(session: Session, where: Address, server: Server) -> Finding | str:
     )
 
 
-def _tables(
-    session: Session,
-    spec: JobSpec,
-    source: MysqlSource,
-    where: Address,
-    server: Server,
-    positions: Mapping[str, Position],
-) -> Iterator[Finding]:
-    known = (session, source, where, server)
-    named: list[JobSpec] = []
-    yield from check_patterns(spec, lambda: list_tables(session), named)
-    for each in named:
-        at = standing(each, positions)
-        found = [tried(f"source of {t.table}", _table, *known, t, at.get(t.table)) for t in each.targets]
-        yield from summed("source tables", found, "can be read")
-
-
 def _table(
     session: Session, source: MysqlSource, where: Address, server: Server, target: Target, position: Position | None
 ) -> str:
     with asking(where, "read the table"):
         if position:
-            check_identity(target.table, position, server, where.place)
+            check_identity(target.table, position, TYPE, server.identity, where.place)
             at = BinlogPosition.of(position.offsets)
-            check_place(session, server, target.table, at, lambda file: binlog.file_created(where, file))
+            check_place(session, server, target.table, at, partial(file_created, where))
         table = read_table(session, target, source, server.mariadb)
         query(session, f"SELECT 1 FROM {quoted(table.schema, table.name)} LIMIT 0")
     return table.label

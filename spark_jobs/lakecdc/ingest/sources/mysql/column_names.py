@@ -1,7 +1,7 @@
 """Names of a table's columns while the log is read: each column keeps its number when a statement renames it.
 
-Rows of the log stand under the names of their time, or under none at all. The names where the reading begins are known
-from the table; what statements do to them is checked against the names that rows come with, as far as they do.
+Rows of the log have the names of their time, or none at all. The names where the reading begins are known from the
+table; what statements do to them is checked against the names that rows come with.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.sources.mysql.alter_table import Alteration, Redefinition
-from lakecdc.ingest.sources.mysql.table_map import LayoutError, Named
-
-_REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
+from lakecdc.ingest.sources.mysql.table_map import REMEDY, LayoutError, Named
 
 
 class ColumnNames:
@@ -21,7 +19,7 @@ class ColumnNames:
 
     :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
     :param types: Spark SQL types in the target of the columns that it has, by their names where the reading begins.
-    :param excluded: columns that the target has not.
+    :param excluded: columns that the target lacks.
     """
 
     def __init__(
@@ -35,10 +33,7 @@ class ColumnNames:
         self._last = max(numbers.values(), default=0)
 
     def alter(self, change: Alteration) -> str | None:
-        """Follow a statement.
-
-        :return: why that cannot be done; None if it was.
-        """
+        """Follow a statement; return why that cannot be done, or None."""
         here = {name.lower(): name for name in self.numbers}
         for redefinition in change.redefined:
             if why := self._redefine(redefinition, here):
@@ -64,7 +59,7 @@ class ColumnNames:
         return None
 
     def _redefine(self, column: Redefinition, here: Mapping[str, str]) -> str | None:
-        """Note a column's new type; tell why the server may have changed its values for it."""
+        """Note a column's new type; return why the server may have changed its values for it."""
         name = column.column.lower()
         if name in self._excluded:
             return None
@@ -93,8 +88,8 @@ class ColumnNames:
     def unnamed(self, now: Sequence[Named]) -> Sequence[Named]:
         """Return the columns of rows that come without names.
 
-        :param now: the columns as the server tells them now.
-        :raises LayoutError: if that cannot be told for sure.
+        :param now: the columns as the server describes them now.
+        :raises LayoutError: they are not certain.
         """
         if not self._in_order or len(self.numbers) != len(now):
             return now
@@ -103,20 +98,17 @@ class ColumnNames:
         others = [there for name, there in pairs if name != there.name]
         for name, there in pairs:
             if name != there.name and any(_alike(there, other) and _facts(there) != _facts(other) for other in others):
-                raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {_REMEDY}.")
+                raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {REMEDY}.")
         return [replace(there, name=name) for name, there in pairs]
 
     def described(self, names: Sequence[str]) -> str | None:
-        """Take over the names of rows, in their order.
-
-        :return: why these cannot be the columns that are known; None if they can.
-        """
+        """Take over the names of rows, in their order; return why these cannot be the known columns, or None."""
         appeared = [name for name in names if name not in self.numbers]
         vanished = [name for name in self.numbers if name not in names]
         if self._known and appeared and vanished:
             return (
                 f"has rows with the column {appeared[0]!r} instead of {vanished[0]!r}, and no statement in the log "
-                f"tells why; if the log does not name its columns, {_REMEDY}"
+                f"tells why; if the log does not name its columns, {REMEDY}"
             )
         for name in appeared:
             self._number(name)
@@ -126,11 +118,10 @@ class ColumnNames:
 
 
 def _alike(one: Named, other: Named) -> bool:
-    """Whether values of both stand alike in the log."""
+    """Check whether the log writes values of both in the same way."""
     assert one.type is not None and other.type is not None
     return replace(one.type, unsigned=False) == replace(other.type, unsigned=False)
 
 
 def _facts(column: Named) -> tuple[object, ...]:
-    """Return what the reading of values depends on."""
     return column.type, column.unsigned, column.charset, column.members

@@ -1,6 +1,6 @@
 """The texts of many values of one column at once, each as :mod:`values` writes it, in a fraction of the time.
 
-Whatever does not come out here, for bytes that are no such value, is left to the value's own codec, which says so.
+Bytes that are not such a value are left to the value's own codec, which explains them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Many = Callable[[Sequence[bytes]], "pa.Array"]
 
 
 def integers(size: int, *, unsigned: bool) -> Many:
-    """Integers, little-endian."""
+    """Return what reads integers, little-endian."""
 
     def many(raws: Sequence[bytes]) -> pa.Array:
         import numpy as np
@@ -36,7 +36,7 @@ def integers(size: int, *, unsigned: bool) -> Many:
 
 
 def bit_fields(size: int) -> Many:
-    """Bit fields as numbers."""
+    """Return what reads bit fields as numbers."""
 
     def many(raws: Sequence[bytes]) -> pa.Array:
         import pyarrow as pa
@@ -47,21 +47,21 @@ def bit_fields(size: int) -> Many:
 
 
 def utf8(raws: Sequence[bytes]) -> pa.Array:
-    """Text in UTF-8."""
+    """Read text in UTF-8."""
     import pyarrow as pa
 
     return pa.array(raws, pa.binary()).cast(pa.string())
 
 
 def ascii_of_latin1(raws: Sequence[bytes]) -> pa.Array:
-    """Text in latin1 that is ASCII."""
+    """Read text in latin1 that is ASCII."""
     if not b"".join(raws).isascii():
         raise ValueError("not ASCII")
     return utf8(raws)
 
 
 def members(size: int, texts: Sequence[str]) -> Many:
-    """Values of an ENUM, whose texts are told apart by their places."""
+    """Return what reads an ENUM, whose texts are identified by their places."""
 
     def many(raws: Sequence[bytes]) -> pa.Array:
         import pyarrow as pa
@@ -73,7 +73,7 @@ def members(size: int, texts: Sequence[str]) -> Many:
 
 
 def decimals(digits: Sequence[int], sizes: Sequence[int], scale: int) -> Many | None:
-    """Decimals of at most 18 digits; None for larger ones.
+    """Return what reads decimals of at most 18 digits; None for larger ones.
 
     :param digits: of each group.
     :param sizes: bytes of each group.
@@ -106,13 +106,13 @@ def decimals(digits: Sequence[int], sizes: Sequence[int], scale: int) -> Many | 
 
 
 def days(raws: Sequence[bytes]) -> pa.Array:
-    """Values of a DATE."""
+    """Read a DATE."""
     number = _big_endian(_octets(raws, 3)[:, ::-1])
     return _written([(number >> 9, 4), "-", (number >> 5 & 15, 2), "-", (number & 31, 2)])
 
 
 def moments(places: int) -> Many:
-    """Values of a DATETIME; see :func:`values.moment`.
+    """Return what reads a DATETIME; see :func:`values.moment`.
 
     :param places: digits after the second.
     """
@@ -129,7 +129,7 @@ def moments(places: int) -> Many:
 
 
 def instants(places: int) -> Many:
-    """Values of a TIMESTAMP; see :func:`values.instant`.
+    """Return what reads a TIMESTAMP; see :func:`values.instant`.
 
     :param places: digits after the second.
     """
@@ -158,7 +158,7 @@ def _moment(date: tuple[Numbers, ...], clock: tuple[Numbers, ...], rest: Numbers
 
 
 def _octets(raws: Sequence[bytes], size: int) -> Numbers:
-    """Values of one size, a row each."""
+    """Return values of one size, a row each."""
     import numpy as np
 
     return np.frombuffer(b"".join(raws), np.uint8).reshape(len(raws), size)
@@ -174,7 +174,7 @@ def _big_endian(octets: Numbers) -> Numbers:
 
 
 def _written(parts: Sequence[str | tuple[Numbers, int]]) -> pa.Array:
-    """Texts of one width.
+    """Return texts of one width.
 
     :param parts: what stands between, or numbers and how many digits they have.
     :raises ValueError: a number has more digits.

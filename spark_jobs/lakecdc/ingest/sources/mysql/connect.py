@@ -23,7 +23,7 @@ T = TypeVar("T")
 _CONNECT_SECONDS = 20
 # a peer that is gone without a word is noticed after a minute, not after the system's two hours
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-# how often a lock of somebody else's is waited for, each time so long as lock_wait_timeout
+# attempts to get a lock of another session's, each as long as lock_wait_timeout
 _LOCK_ATTEMPTS = 5
 _LOCK_WAIT_TIMEOUT = 1205
 _SETTINGS = {
@@ -61,7 +61,7 @@ class Address:
     ssl_key: str | None = None
 
     def ssl_context(self) -> SSLContext | None:
-        """Return what encrypts connections; None if nothing does."""
+        """Return the context of encrypted connections; None without encryption."""
         if self.ssl == "disabled":
             return None
         context = create_default_context(cafile=self.ssl_ca)
@@ -76,7 +76,7 @@ class Address:
 def address(source: MysqlSource) -> Address:
     """Return the address that a spec names, its password resolved.
 
-    :raises SpecError: if the password's reference leads nowhere.
+    :raises SpecError: the password's reference leads nowhere.
     """
     login = {
         "host": source.host,
@@ -132,7 +132,7 @@ def _socket(where: Address) -> socket.socket:
 
 
 def query(session: Session, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-    """Run a statement and fetch its rows; where it meets a lock, some times."""
+    """Run a statement and fetch its rows, again where it met a lock."""
 
     def run() -> list[tuple[Any, ...]]:
         with session.cursor() as cursor:
@@ -166,7 +166,7 @@ def _met_lock(error: BaseException) -> bool:
 
 @contextmanager
 def asking(where: Address, doing: str) -> Iterator[None]:
-    """Explain what the server refuses meanwhile.
+    """Explain the server's errors as ours.
 
     :param doing: see :func:`explain`.
     """
@@ -179,17 +179,14 @@ def asking(where: Address, doing: str) -> Iterator[None]:
 
 
 def variables(session: Session, *names: str) -> dict[str, str]:
-    """Global server variables by name; one that the server does not know is left out.
-
-    :param names: in lower case.
-    """
+    """Return global server variables by name in lower case, as far as the server knows them."""
     quoted = ", ".join(["%s"] * len(names))
     rows = query(session, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({quoted})", names)
     return {name.lower(): str(value) for name, value in rows}
 
 
 def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
-    """Our error for one of the server's.
+    """Return our error for one of the server's.
 
     :param doing: what was tried, such as ``read the table``.
     """
@@ -203,8 +200,8 @@ def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
     if _met_lock(error):
         return ConflictError(
             text,
-            hint="Somebody holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs for "
-            "long. Wait for its end, or see who it is by SHOW PROCESSLIST.",
+            hint="Another session holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs "
+            "for long. Wait until it ends, or find it with SHOW PROCESSLIST.",
         )
     return SourceUnavailableError(text)
 

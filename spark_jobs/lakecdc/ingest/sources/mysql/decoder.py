@@ -1,7 +1,7 @@
 """Events of the binary log as rows of Arrow batches; nothing here knows Spark or talks to a server.
 
 Layouts: MySQL's source documentation, namespace ``binary_log``; MariaDB's Knowledge Base, "Replication Protocol".
-Every event is looked at: one that could carry rows and cannot be read stops the reading, it is never passed over.
+An event that could carry rows and cannot be read stops the reading, it is never passed over.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.sources.mysql import events as kinds
-from lakecdc.ingest.sources.mysql import gtid, statements
+from lakecdc.ingest.sources.mysql import statements
 from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
-from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation, Summary
 from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, length, read_columns, table_name
 from lakecdc.ingest.sources.mysql.values import Codec
@@ -36,14 +36,14 @@ _GEOMETRY_TYPE = 255
 
 
 class LogError(ValueError):
-    """The log cannot be read any further; the message says why."""
+    """The log cannot be read any further."""
 
 
 class _Layout:
     """A table's rows as one Table_map event describes them."""
 
     def __init__(
-        self, table: int, version: int, wanted: Wanted, columns: tuple[LogColumn, ...], numbers: Sequence[int]
+        self, table: int, version: int, wanted: LogTable, columns: tuple[LogColumn, ...], numbers: Sequence[int]
     ) -> None:
         self.table, self.version, self.start, self.columns = table, version, wanted.start, columns
         names = [column.name for column in columns]
@@ -63,7 +63,6 @@ class _Layout:
             self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new
 
     def rows(self) -> Rows:
-        """Return what takes rows of these columns."""
         return Rows(self.table, self.version, self._new, self._old)
 
 
@@ -71,11 +70,10 @@ class Decoder:
     """Turns events into rows; one instance reads one stretch of the log.
 
     :param wanted: the tables to deliver.
-    :param server: tells how table names are compared, and whether events end with a checksum before the log says so.
-    :param begin: where the stretch begins, between two transactions.
+    :param begin: between two transactions.
     """
 
-    def __init__(self, wanted: Mapping[int, Wanted], server: Server, begin: Place, limits: Limits) -> None:
+    def __init__(self, wanted: Mapping[int, LogTable], server: Server, begin: Place, limits: Limits) -> None:
         self.summary = Summary(begin.file, begin.pos)
         self.done = begin.number >= limits.stop
         self._wanted, self._charsets, self._limits = wanted, server.charsets, limits
@@ -101,9 +99,8 @@ class Decoder:
         self._touched: set[int] = set()
 
     def batches(self, events: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode events until a limit is reached or they end.
+        """Decode events in the order of the log, each with its header, until a limit is reached or they end.
 
-        :param events: in the order of the log, each with its header.
         :return: batches of ``rows.SCHEMA`` of bounded size, each of one table.
         :raises LogError: an event that cannot be read.
         """
@@ -195,8 +192,8 @@ class Decoder:
     def _begin(self, event: bytes, kind: int, server: int, end: int) -> None:
         self._inside, self._ordinal, self._unfinished, self._begun = True, 0, False, False
         self._touched.clear()
-        self._gtid = gtid.gtid_of(event, kind, server)
-        if kind == gtid.MARIADB:
+        self._gtid = kinds.gtid_of(event, kind, server)
+        if kind == kinds.MARIADB:
             # behind sequence and domain
             flags = event[31]
             self._begun = not flags & _STANDALONE
@@ -370,10 +367,9 @@ class Decoder:
     def _read_updates(
         self, layout: _Layout, rows: Rows, event: bytes, within: tuple[int, int, int], place: tuple[int, int]
     ) -> int:
-        """Read the pairs of images of an event.
+        """Read the pairs of images of an event; return the ordinal of the last row.
 
-        :param within: where they begin and end, and bytes of the bits that tell nulls.
-        :return: ordinal of the last row.
+        :param within: where they begin and end, and bytes of the null bitmap.
         """
         at, end, width = within
         ordinal = stayed = self._ordinal
@@ -390,22 +386,21 @@ class Decoder:
                 rows.add("d", place, range(ordinal, ordinal + 1))
                 rows.add_old(before)
                 rows.add("u", place, range(ordinal, ordinal + 1), moved=True)
-                self._count(layout.table, "d", 1, rows=0)
+                self.summary.count(layout.table, "d", 1)
             rows.add_new(new)
         rows.add("u", place, range(stayed + 1, ordinal + 1))
         return ordinal
 
-    def _count(self, table: int, kind: str, number: int = 1, rows: int | None = None) -> None:
-        kinds = self.summary.events.setdefault(table, {})
-        kinds[kind] = kinds.get(kind, 0) + number
-        self.summary.total += number if rows is None else rows
+    def _count(self, table: int, kind: str, number: int = 1) -> None:
+        self.summary.count(table, kind, number)
+        self.summary.total += number
 
 
 def _image(plan: Sequence[tuple[int, int, bool]], event: bytes, at: int, width: int) -> tuple[Image, int]:
     """Return the values of one row image, and where it ends.
 
     :param plan: of each column, the size of its values or of the length before them, and whether it is wanted.
-    :param width: bytes of the bits that tell nulls.
+    :param width: bytes of the null bitmap.
     """
     nulls = int.from_bytes(event[at : at + width], "little")
     at += width

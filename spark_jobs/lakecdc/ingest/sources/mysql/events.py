@@ -1,16 +1,23 @@
-"""Kinds of events in the log, which of them cannot be read, and the statement that one carries."""
+"""Kinds of events in the log, the statement that one carries, and the global transaction identifier of one.
+
+Layouts of identifiers: MySQL's classes ``Gtid_event`` and ``Gtid_log_event`` (``mysql/serialization``), MariaDB's
+"GTID_EVENT".
+"""
 
 from __future__ import annotations
 
-from lakecdc.ingest.sources.mysql import gtid
+import struct
+from uuid import UUID
 
 QUERY, ROTATE, FORMAT, XID, LOAD_QUERY, TABLE_MAP, XA_PREPARE = 2, 4, 15, 16, 18, 19, 38
+GTID, ANONYMOUS, TAGGED, MARIADB = GTIDS = 33, 34, 42, 162
+#: fields of a tagged identifier, which come in this order
+_FLAGS, _UUID, _NUMBER, _TAG = range(4)
 #: kinds of row events by event type, and whether extra data stands before the columns
 ROWS = {
     **{23: ("c", False), 24: ("u", False), 25: ("d", False)},
     **{30: ("c", True), 31: ("u", True), 32: ("d", True)},
 }
-GTIDS = (gtid.GTID, gtid.ANONYMOUS, gtid.TAGGED, gtid.MARIADB)
 _UNREADABLE = {
     39: "partial JSON updates (binlog_row_value_options = PARTIAL_JSON)",
     40: "compressed transactions (binlog_transaction_compression = ON)",
@@ -25,7 +32,7 @@ _IGNORABLE = 0x80
 
 
 def unreadable(kind: int, flags: int) -> str | None:
-    """Tell what an event holds that could be rows and cannot be read; None if it can be read or holds none."""
+    """Return what an event holds that could be rows and cannot be read; None if it can be read or holds none."""
     if kind in _READ or kind in _WITHOUT_ROWS or (kind not in _UNREADABLE and flags & _IGNORABLE):
         return None
     return _UNREADABLE.get(kind, f"events of the unknown kind {kind}")
@@ -40,6 +47,64 @@ def read_statement(event: bytes, end: int) -> tuple[str, bytes, int]:
 
 
 def _sql_mode(variables: bytes) -> int:
-    """Return the session's mode, from the variables of its statement: its flags come first, the mode behind them."""
+    """Return the session's mode, from the variables of its statement: flags first, then the mode."""
     at = 5 if variables[:1] == b"\0" else 0
     return int.from_bytes(variables[at + 1 : at + 9], "little") if variables[at : at + 1] == b"\1" else 0
+
+
+def gtid_of(event: bytes, kind: int, server: int) -> str:
+    """Return the identifier of the transaction that an event begins; empty if it has none.
+
+    :param event: with its header.
+    :param server: number of the server that wrote the event.
+    """
+    if kind == MARIADB:
+        sequence, domain = struct.unpack_from("<QI", event, 19)
+        return f"{domain}-{server}-{sequence}"
+    if kind == GTID:
+        return f"{UUID(bytes=event[20:36])}:{int.from_bytes(event[36:44], 'little')}"
+    return _tagged(event) if kind == TAGGED else ""
+
+
+def _tagged(event: bytes) -> str:
+    at = 19
+    # version, size, and the last field that a reader has to know
+    for _ in range(3):
+        _value, at = _integer(event, at)
+    source, number, tag = b"", 0, ""
+    while not tag:
+        field, at = _integer(event, at)
+        value, at = _integer(event, at)
+        if field == _UUID:
+            octets = [value]
+            for _ in range(15):
+                value, at = _integer(event, at)
+                octets.append(value)
+            source = bytes(octets)
+        elif field == _NUMBER:
+            # the lowest bit is the sign
+            number = value >> 1
+        elif field == _TAG:
+            tag, at = event[at : at + value].decode(), at + value
+    return f"{UUID(bytes=source)}:{tag}:{number}"
+
+
+def _integer(event: bytes, at: int) -> tuple[int, int]:
+    """Return an integer behind as many set bits as it has further bytes, and where it ends."""
+    first = event[at]
+    further = (first ^ (first + 1)).bit_length() - 1
+    end = at + 1 + further
+    value = int.from_bytes(event[at:end], "little")
+    return value >> min(further + 1, 8), end
+
+
+def merged_gtid(before: str, last: str) -> str:
+    """Return the last identifiers read, by replication domain, after another transaction.
+
+    :param before: the same before it.
+    :param last: the transaction's identifier; empty if there was none.
+    """
+    if not last or ":" in last:
+        return last or before
+    domains = {part.split("-")[0]: part for part in (*filter(None, before.split(",")), last)}
+    return ",".join(domains.values())

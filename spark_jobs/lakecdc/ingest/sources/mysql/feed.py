@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
 from lakecdc.ingest.sources.mysql.reading import Relation, Summary
@@ -45,14 +44,14 @@ class Feed(log_feed.Feed[SourceTable]):
 
     @property
     def facts(self) -> dict[str, int]:
-        """What the report says of the table's values."""
+        """Facts for the report."""
         loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self.loaded_zero_dates)
         zero_dates = self.zero_dates + loaded
         return {"zero_dates": zero_dates} if zero_dates else {}
 
     @property
     def numbers_reached(self) -> Mapping[str, int]:
-        """The numbers of the source's columns where what is parked ends."""
+        """The numbers of the source's columns where the parked rounds end."""
         if self.numbers:
             for parked in reversed(self.parked):
                 if found := Summary.from_json(parked.summary).columns.get(parked.relation):
@@ -86,9 +85,8 @@ class Feed(log_feed.Feed[SourceTable]):
         there = {column.name for column in self.table.columns}
         gone = [name for name in self.numbers if self.load and name not in there]
         if gone:
-            raise full_load_needed(
-                f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded",
-                self.table.target.table,
+            raise self.table.full_load_needed(
+                f"The column {gone[0]!r} of {self.table.label} was renamed or dropped while it was being loaded"
             )
         known = {*self.key_numbers} <= {*self.numbers.values()} and len(self.key_numbers) == len(self.table.key)
         if self.key_numbers and not known and self.table.target.keyed:
@@ -122,13 +120,12 @@ class Feed(log_feed.Feed[SourceTable]):
         self._number_key()
 
     def _number_key(self) -> None:
-        """Tell the key's columns by their numbers, which are known by their names of now."""
+        """Give the key's columns, known by their present names, their numbers."""
         missing = [name for name in self.table.key if name not in self.numbers]
         if missing:
-            raise full_load_needed(
+            raise self.table.full_load_needed(
                 f"The key of {self.table.label} has the column {missing[0]!r}, which the table was not loaded with: it "
-                "was renamed, or another key was made",
-                self.table.target.table,
+                "was renamed, or another key was made"
             )
         self.key_numbers = tuple(self.numbers[name] for name in self.table.key)
 
@@ -139,7 +136,7 @@ class Feed(log_feed.Feed[SourceTable]):
         :param relations: under the names of its end.
         :param altered: statements have changed the table.
         :param reached: the log ends there, so that the server has no other names for them.
-        :raises InputError: if they cannot feed the target.
+        :raises InputError: they cannot feed the target.
         """
         if self.numbers and not {*self.key_numbers} <= {*numbers.values()}:
             raise self.another_key()

@@ -1,7 +1,7 @@
 """MySQL's binary JSON as the text that the server writes for it.
 
-Layout: the comment at the head of ``sql-common/json_binary.h`` in MySQL's source. A document is a byte that tells its
-type, and a value; offsets within objects and arrays count from the value's first byte. MariaDB's JSON is plain text.
+Layout: the comment at the head of ``sql-common/json_binary.h`` in MySQL's source. A document is a type byte and a
+value; offsets within objects and arrays count from the value's first byte. MariaDB's JSON is plain text.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def json_document(prefix: int) -> Codec:
 def _text(kind: int, raw: bytes, at: int, left: Iterator[int]) -> str:
     """Return the text of a value.
 
-    :param left: ends when more members have been read than the document can have. Each has bytes of its own, while
-        offsets in a damaged one may lead to the same members again and again.
+    :param left: ends when more members have been read than the document can have: offsets in a damaged one may lead to
+        the same members again and again.
     :raises ValueError: a type that is not known.
     """
     if kind <= 3:
@@ -98,12 +98,12 @@ def _length(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def real_text(value: float) -> str:
-    """Return a double with the fewest digits that tell it, as MySQL's ``my_gcvt`` writes them.
+    """Return a double with the fewest digits that identify it, as MySQL's ``my_gcvt`` writes them.
 
-    :raises ValueError: it is none of JSON's numbers.
+    :raises ValueError: JSON does not have the number.
     """
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no number of JSON")
+        raise ValueError(f"{value} is not a number of JSON")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     text, point = "".join(map(str, digits)), len(digits) + exponent

@@ -1,4 +1,4 @@
-"""The log: one Spark task dumps it and decodes; a round stays on disk, for each table to take its events."""
+"""The log: one Spark task dumps it and decodes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
-from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
+from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.log.parking import EVENTS, Parked
+from lakecdc.ingest.sources.log.rounds import EVENTS
 from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.events import FORMAT
-from lakecdc.ingest.sources.mysql.reading import Limits, Relation, Summary, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation, Summary
 from lakecdc.ingest.sources.mysql.server import Server
-from lakecdc.ingest.sources.mysql.texts import convert
 from lakecdc.model.positions import FILE_STEP, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakecdc.ingest.change import Column
+    from lakecdc.ingest.sources.log.parking import Parked
+
 
 _DUMP, _NON_BLOCKING = 0x12, 0x01
 _SETTINGS = (
@@ -38,10 +38,9 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class ReadLog(rounds.RoundTask):
-    """What the task of a round runs.
+    """The task of a round.
 
-    :param server_id: what the reader calls itself; 0 is nobody.
-    :param begin: where the round begins.
+    :param server_id: of the reader; 0 is none.
     :param wanted: the tables, by number.
     """
 
@@ -50,7 +49,7 @@ class ReadLog(rounds.RoundTask):
     server_id: int
     begin: Place
     limits: Limits
-    wanted: Mapping[int, Wanted]
+    wanted: Mapping[int, LogTable]
 
     def without_deadline(self) -> ReadLog:
         return replace(self, limits=replace(self.limits, seconds=0))
@@ -59,6 +58,17 @@ class ReadLog(rounds.RoundTask):
         decoder = self.decoder()
         events = () if decoder.done else dump(self.where, self.begin, self.server_id)
         yield from rounds.packed(decoder.batches(events), decoder.summary)
+
+    def explain(self, error: Exception) -> LakecdcError:
+        reason = cause(error)
+        text = f"The log of the MySQL server at {self.where.place} cannot be read from {self.begin} on: {reason}."
+        if "(1236," in reason:
+            hint = 'If it was purged, run once with "reload": ["*"] in options, and keep the log for longer.'
+            return InputError(text, hint=f"{hint} (binlog_expire_logs_seconds)")
+        if LogError.__name__ in reason:
+            hint = 'Correct the settings of the source, then run once with "reload": ["*"] in options.'
+            return InputError(text, hint=hint)
+        return SourceUnavailableError(text)
 
     def decoder(self) -> Decoder:
         """Return a decoder of the round."""
@@ -90,7 +100,7 @@ def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
 
 
 def file_created(where: Address, file: str) -> int:
-    """When the server began a log file, in seconds since 1970: a file of a log that was reset has another time."""
+    """Return when the server began a log file, in seconds since 1970; a log that was reset has another one."""
     events = dump(where, Place(file, 4), 0)
     try:
         # the first event only names the file, the next describes it
@@ -101,27 +111,18 @@ def file_created(where: Address, file: str) -> int:
 
 
 class Round(rounds.Round[Summary]):
-    """See :class:`lakecdc.ingest.sources.log.rounds.Round`."""
+    """A round of a binary log."""
 
     schema = decoded.SCHEMA
     place = "position"
+    time = "seconds"
+    unit = 1_000_000
 
     @property
     def end(self) -> int:
         place = self.summary.place
         # the byte is capped where a file's last transaction ends beyond 4 GiB
         return place.number + (place.pos >= FILE_STEP - 1)
-
-    def relations(self, table: int) -> list[Relation]:
-        """Return the descriptions of a table in this round, oldest first."""
-        return [relation for relation in self.summary.relations if relation.table == table]
-
-    def truncate(self, relation: int) -> tuple[int, int, int] | None:
-        place = self.summary.truncates.get(relation)
-        return (place[0], place[1], place[2] * 1000) if place else None
-
-    def summary_of(self, relation: int) -> Summary:
-        return self.summary.of_table(relation)
 
     def parkable(self, relation: int) -> DataFrame | None:
         if relation in self.summary.lost or relation in self.summary.altered:
@@ -137,7 +138,7 @@ class Round(rounds.Round[Summary]):
     def from_parked(cls, parked: Parked, events: DataFrame) -> Round:
         """Return a parked round, as if it had just been read from the log.
 
-        :param events: rows of ``parking.EVENTS``.
+        :param events: rows of ``rounds.EVENTS``.
         """
         old = {"relation": "int(relation)", "position": "commit_lsn", "seconds": "commit_micros div 1000000"}
         columns = [column.split(" ")[0] for column in cls.schema.split(", ")]
@@ -150,27 +151,12 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
 
     :raises LakecdcError: the task fails.
     """
-    cells, summary = rounds.read(spark, task, lambda error: explain_task(error, task))
+    cells, summary = rounds.read(spark, task)
     return Round(Summary.from_json(summary), cells)
 
 
-def explain_task(error: Exception, task: ReadLog) -> LakecdcError:
-    """Our error for a task that failed."""
-    told = cause(error)
-    text = f"The log of the MySQL server at {task.where.place} cannot be read from {task.begin} on: {told}."
-    if "(1236," in told:
-        hint = 'If it was purged, run once with "reload": ["*"] in options, and keep the log for longer.'
-        return InputError(text, hint=f"{hint} (binlog_expire_logs_seconds)")
-    if LogError.__name__ in told:
-        return InputError(text, hint='Mend the source\'s settings, then run once with "reload": ["*"] in options.')
-    return SourceUnavailableError(text)
-
-
 def named(relation: Relation, names: Mapping[int, str]) -> Relation:
-    """Return a description with the names that its columns have later.
-
-    :param names: by number.
-    """
+    """Return a description with the names, by number, that its columns have later."""
     if not relation.numbers:
         return relation
     taken = set(names.values())
@@ -182,26 +168,12 @@ def named(relation: Relation, names: Mapping[int, str]) -> Relation:
     return replace(relation, columns=columns)
 
 
-def layout(
-    log_round: Round,
-    relations: Sequence[Relation],
-    key: Sequence[str],
-    columns: Sequence[Column],
-    bases: Mapping[str, str],
-) -> LogLayout:
-    """Return the layout of a table's events in a round.
+def version(relation: Relation, key: Sequence[str], bases: Mapping[str, str]) -> LogVersion:
+    """Return the places of the texts in events of one description of a table.
 
-    :param relations: the table's descriptions, under the names of ``columns``.
-    :param columns: the target's.
+    :param relation: under the names of the target's columns.
     :param bases: see ``MysqlType.base``, by column.
     """
-    old_key = {name: LogText(place, bases[name]) for place, name in enumerate(key)}
-    versions = tuple(_version(relation, old_key) for relation in relations)
-    place = log_round.place
-    return LogLayout(versions, tuple(columns), tuple(key), convert, place, "seconds", 1_000_000, log_round.end)
-
-
-def _version(relation: Relation, old_key: Mapping[str, LogText]) -> LogVersion:
     texts = {name: LogText(place, base) for place, (name, base, _type) in enumerate(relation.columns) if name}
     # without a key, a delete has the whole row
-    return LogVersion(relation.version, texts, old_key or texts)
+    return LogVersion(relation.version, texts, {n: LogText(i, bases[n]) for i, n in enumerate(key)} or texts)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
@@ -17,15 +16,14 @@ from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, Table
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table
-from lakecdc.ingest.sources.mysql.columns import checked_fills, with_fills
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table, with_fills
+from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
+from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
-from lakecdc.ingest.sources.mysql.gtid import merged_gtid
-from lakecdc.ingest.sources.mysql.load import Part, Progress, parts
-from lakecdc.ingest.sources.mysql.reading import Limits, Wanted
-from lakecdc.ingest.sources.mysql.start_checks import TYPE, check_identity, check_place
-from lakecdc.ingest.tables import open_target
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable
+from lakecdc.ingest.sources.mysql.snapshot import Part, Progress, parts
+from lakecdc.ingest.sources.mysql.types import convert
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition, LogPosition, Place
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.sources.log.parking import Parked
     from lakecdc.ingest.sources.mysql.connect import Session
 
@@ -51,13 +48,12 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, MysqlSource)
-        self.spark, self.spec, self.source = spark, spec, spec.source
-        self.where = address(self.source)
-        self._session_or_none: Session | None = None
+        self.source, self.where = spec.source, address(spec.source)
+        super().__init__(spark, spec, self.where.place)
         self._files: dict[str, int] = {}
 
     def open(self) -> str:
-        self._session_or_none = connect(self.where)
+        self._session: Session = self._opened.enter_context(closing(connect(self.where)))
         with self.asking():
             self._server = servers.read_server(self._session)
             return self._server.identity
@@ -65,19 +61,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def asking(self) -> AbstractContextManager[None]:
         return asking(self.where, "be read from")
 
-    @property
-    def _session(self) -> Session:
-        if self._session_or_none is None:
-            raise SourceUnavailableError("The source is not open.")
-        return self._session_or_none
-
-    def _target(self, feed: Feed) -> IcebergTable | None:
-        return open_target(self.spark, self.spec.catalog.name, feed.table.target.table)
-
     # -- start ------------------------------------------------------------------------------------------------
-
-    def check_position(self, table: str, position: Position) -> None:
-        check_identity(table, position, self._server, self.where.place)
 
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> Feed:
         with self.asking():
@@ -87,13 +71,15 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
                 at = feed.reached
                 assert isinstance(at, BinlogPosition)
                 check_place(self._session, self._server, target.table, at, self._created)
-            feed.remember(self._target(feed))
+            feed.remember(self.target_table(target))
             return feed
 
     def describe_columns(self, feed: Feed) -> None:
         feed.derive_columns()
 
-    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, Feed], refuse: Refuse) -> Mapping[str, int]:
+    def prepare(
+        self, positions: Mapping[str, Position | None], feeds: Mapping[str, Feed], refuse: Refuse
+    ) -> Mapping[str, int]:
         """Note the place in the log from which on it is applied to new tables."""
         self._begin_time = servers.now(self._session)
         if any(feed.position is None for feed in feeds.values()):
@@ -113,7 +99,6 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             self._session.rollback()
 
     def _created(self, file: str) -> int:
-        """Return when a log file was made."""
         if file not in self._files:
             self._files[file] = binlog.file_created(self.where, file)
         return self._files[file]
@@ -148,13 +133,13 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             moment = end.time
         return LogRead(found, LogEnd(at, moment), is_end, {"log_bytes": summary.bytes})
 
-    def _wanted(self, feed: Feed) -> Wanted:
+    def _wanted(self, feed: Feed) -> LogTable:
         table = feed.table
         excluded = frozenset(table.target.exclude_columns)
         now = tuple(column.named for column in table.columns)
         numbers = tuple(feed.numbers_reached.items())
-        types = tuple(feed.target_types(lambda: self._target(feed)).items())
-        return Wanted(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
+        types = tuple(feed.target_types(lambda: self.target_table(table.target)).items())
+        return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
     def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
         with self.asking():
@@ -170,18 +155,19 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
         numbers = summary.columns.get(relation, before)
         names = {of: name for name, of in numbers.items()}
-        relations = [binlog.named(one, names) for one in found.relations(relation)]
+        relations = [binlog.named(one, names) for one in found.summary.relations_of(relation)]
         feed.take(numbers, relations, altered, read.at_log_end)
         columns = feed.columns
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(relation, ()) if of in names]
-            fills = checked_fills(self._session, feed.table, columns, added)
-            columns = with_fills(columns, fills)
+            columns = with_fills(self._session, feed.table, columns, added)
+        by_name = bases(feed.table, relations)
+        versions = [binlog.version(each, feed.key, by_name) for each in relations]
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         return TableChanges(
             key=feed.key,
             columns=columns,
-            layout=binlog.layout(found, relations, feed.key, columns, bases(feed.table, relations)),
+            layout=found.layout(versions, columns, feed.key, convert),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
@@ -205,7 +191,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     # -- full load --------------------------------------------------------------------------------------------
 
     def load(self, feed: Feed, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
-        """Read a table in full; the last part only tells up to where in the log its rows may have been read."""
+        """Read a table in full; the last part only notes up to where in the log its rows may have been read."""
         if feed.position is None:
             feed.begin()
         if not feed.table.target.keyed and not self.spec.options.dry_run:
@@ -213,12 +199,9 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             return
         size = 0 if whole else self.source.full_load_commit_rows
         before = Progress(**feed.load) if feed.load else None
-        session = connect(self.where, texts=True)
-        try:
+        with closing(connect(self.where, texts=True)) as session:
             for part in parts(session, feed.table, self.source.chunk_rows, size, before):
                 yield self._load_part(feed, part, epoch) if part.chunks else self._loaded(feed)
-        finally:
-            session.close()
 
     def _load_part(self, feed: Feed, part: Part, epoch: int) -> LoadPart:
         at = feed.stands or self._begin
@@ -235,11 +218,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         return LoadPart(feed.stands, loaded=self.log_end().at.number)
 
     def _load_exactly(self, feed: Feed, epoch: int) -> LoadPart:
-        session = connect(self.where, texts=True)
-        try:
+        with closing(connect(self.where, texts=True)) as session:
             found = snapshot.chunks(session, feed.table, self.source.chunk_rows)
-        finally:
-            session.close()
         reach("after_chunks")
         feed.chunks += len(found)
         _, by_spark = self._readings(feed, deal(found, 1))
@@ -251,15 +231,9 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def _readings(
         self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
     ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
-        """Return what tasks run that write the rows, and those that read them for Spark."""
-        names, rows = [column.name for column in feed.columns], snapshot.type_rows(feed.table, feed.key, feed.columns)
+        """Return the readings of the tasks that write the rows, and of those that read them for Spark."""
         context = self.spark.sparkContext
         by_tasks, by_spark = context.accumulator(0), context.accumulator(0)
         feed.loaded_zero_dates.append((by_tasks, by_spark))
-        read = snapshot.read_chunks(self.where, feed.table, shares, names, by_tasks)
-        return snapshot.ReadTables(read, rows), snapshot.ReadTables(replace(read, zero_dates=by_spark), rows)
-
-    def close(self) -> None:
-        if self._session_or_none:
-            self._session_or_none.close()
-            self._session_or_none = None
+        read = snapshot.read_tables(self.where, feed.table, feed.key, feed.columns, shares)
+        return replace(read, zero_dates=by_tasks), replace(read, zero_dates=by_spark)

@@ -1,29 +1,25 @@
-"""What a read of the binary log is to find and where it ends, and what it has seen."""
+"""What a read of the binary log looks for and where it ends, and what it has seen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.model.positions import Place
 
-#: members of a summary that are by table
-_BY_TABLE = ("events", "truncates", "columns", "added", "lost", "zero_dates")
-
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a reader wants to know of one table.
+class LogTable:
+    """One table of a read.
 
     :param start: see :attr:`Place.number`; events before it are already applied.
     :param key: columns that identify a row, as they are named at ``start``, or now where ``columns`` is not known.
     :param excluded: columns that are left out.
-    :param now: the columns as the server tells them now, for logs that do not name them.
+    :param now: the columns as the server describes them now, for logs that do not name them.
     :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
-    :param loaded: see :attr:`Place.number`; columns that are renamed or made anew before it were so while they were
-        loaded.
+    :param loaded: see :attr:`Place.number`; columns renamed or made anew before it were so while they were loaded.
     :param types: Spark SQL types of the target's columns, by their names at ``start``.
     """
 
@@ -38,7 +34,7 @@ class Wanted:
     types: tuple[tuple[str, str], ...] = ()
 
     def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
-        """Where the key's columns stand in rows; None for one that they do not have.
+        """Return the places of the key's columns in rows; None for one that they do not have.
 
         :param names: of all columns, as the log has them.
         :param numbers: of the same.
@@ -51,13 +47,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a read ends: at the first boundary between transactions that one of these names.
+    """Where a read ends: at the first boundary between transactions that one of these names; 0 is no limit.
 
     :param stop: see :attr:`Place.number`.
     :param events: row events of wanted tables.
-    :param transaction: row events of one transaction above which the read fails; 0 is no limit.
-    :param bytes: of log that hold these row events; 0 is no limit.
-    :param seconds: since the first event, once there is such a row event; 0 is no limit.
+    :param transaction: row events of one transaction above which the read fails.
+    :param bytes: of log that hold these row events.
+    :param seconds: since the first event, once there is such a row event.
     """
 
     stop: int
@@ -83,20 +79,20 @@ class Relation:
 
 
 @dataclass
-class Summary:
+class Summary(rounds.Summary[Relation]):
     """What one read has seen.
 
     :param file: file and byte of the boundary where it ended.
     :param gtid: the last transaction's identifier; empty if there was none.
     :param seconds: its time, since 1970.
-    :param events: number of events by table and kind.
-    :param truncates: place, ordinal and time of each table's last TRUNCATE.
+    :param total: row events of wanted tables.
+    :param bytes: of log read.
+    :param row_bytes: those of row events of wanted tables.
+    :param altered: tables that statements have changed.
     :param columns: numbers of the columns by their names at the end, in their order, for tables that tell of any.
     :param added: numbers of columns that statements added, by table.
     :param lost: why a table can only be loaded in full.
     :param zero_dates: dates that are none, by table.
-    :param bytes: bytes of log read.
-    :param row_bytes: those of row events of wanted tables.
     """
 
     file: str
@@ -106,9 +102,6 @@ class Summary:
     total: int = 0
     bytes: int = 0
     row_bytes: int = 0
-    events: dict[int, dict[str, int]] = field(default_factory=dict)
-    truncates: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    relations: list[Relation] = field(default_factory=list)
     altered: list[int] = field(default_factory=list)
     columns: dict[int, dict[str, int]] = field(default_factory=dict)
     added: dict[int, list[int]] = field(default_factory=dict)
@@ -122,29 +115,8 @@ class Summary:
 
     @property
     def event_bytes(self) -> int:
-        """Mean size of a row event of a wanted table; 0 if there was none."""
         return self.row_bytes // max(1, self.total)
 
     def of_table(self, table: int) -> Summary:
-        """Return the part that concerns one table."""
-        document, own = asdict(self), sum(self.events.get(table, {}).values())
-        for name in _BY_TABLE:
-            document[name] = {t: found for t, found in document[name].items() if t == table}
-        document["relations"] = [relation for relation in document["relations"] if relation["table"] == table]
-        document["altered"] = [t for t in self.altered if t == table]
-        return Summary.from_json({**document, "total": own, "row_bytes": own * self.event_bytes})
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Summary:
-        """Back from a JSON object."""
-        found = {**document, **{k: {int(t): v for t, v in document[k].items()} for k in _BY_TABLE}}
-        found["truncates"] = {table: tuple(place) for table, place in found["truncates"].items()}
-        found["relations"] = [
-            Relation(r["table"], r["version"], tuple((c[0], c[1], c[2]) for c in r["columns"]), tuple(r["numbers"]))
-            for r in document["relations"]
-        ]
-        return cls(**found)
+        own, altered = sum(self.events.get(table, {}).values()), [t for t in self.altered if t == table]
+        return replace(super().of_table(table), altered=altered, total=own, row_bytes=own * self.event_bytes)

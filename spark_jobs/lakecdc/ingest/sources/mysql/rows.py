@@ -1,4 +1,4 @@
-"""Rows of one table on their way from the binary log to an Arrow batch, their values made texts column by column."""
+"""Rows of one table on their way from the binary log to an Arrow batch."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class UnreadableError(ValueError):
 class Rows:
     """The rows.
 
-    :param relation: number of the table.
-    :param version: of its description.
+    :param version: of the table's description.
     :param new: what reads the values of each column; None for one that is left out.
     :param old: the same for old values.
     """
@@ -68,11 +67,11 @@ class Rows:
         self._count += len(ordinals)
 
     def add_new(self, image: Image) -> None:
-        """Return the values of a row; a row of kind ``d`` has none."""
+        """Add the values of a row; a row of kind ``d`` has none."""
         self._new += image
 
     def add_old(self, image: Image) -> None:
-        """Return the old values of a row of kind ``d``, or of one that was moved; others have none."""
+        """Add the old values of a row of kind ``d``, or of one that was moved; others have none."""
         self._old += image
 
     def batch(self) -> pa.RecordBatch:
@@ -148,7 +147,7 @@ class Rows:
 
 
 def _zero_dates(texts: pa.Array) -> int:
-    """How many dates have a year, month or day of zero."""
+    """Count the dates that have a year, month or day of zero."""
     import pyarrow.compute as pc
 
     zero = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))

@@ -35,7 +35,7 @@ _LOCKED_IDLE_SECONDS = 10
 class Server:
     """What a run has to know about the server.
 
-    :param identity: what tells this source from another.
+    :param identity: distinguishes this source from another.
     :param fold: table names are compared without case.
     :param checksum: events end with a checksum.
     :param charsets: character set by collation number.
@@ -51,7 +51,7 @@ class Server:
 def read_server(session: Session) -> Server:
     """Look at the server's settings.
 
-    :raises InputError: if its log cannot be used; the message names the setting and what to do.
+    :raises InputError: its log cannot be used; the message names the setting and what to do.
     """
     names = [name for name, _value, _why in (*_NEEDED, *_FORBIDDEN)]
     identity = ("version", "server_uuid", "server_id", "gtid_domain_id", "lower_case_table_names", "binlog_checksum")
@@ -69,10 +69,7 @@ def read_server(session: Session) -> Server:
 
 
 def check_settings(found: dict[str, str]) -> None:
-    """Refuse settings under which the log does not tell all changes.
-
-    :raises InputError: naming the first of them.
-    """
+    """Refuse settings under which the log does not tell all changes."""
     for name, needed, why in (*_NEEDED, *_FORBIDDEN):
         value = found.get(name, needed)
         if value.upper() != needed:
@@ -97,7 +94,7 @@ def _charsets(session: Session) -> dict[int, str]:
 
 
 def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
-    """Where the log ends now, and the server's clock just before.
+    """Return where the log ends now, and the server's clock just before.
 
     :raises InputError: if there is no log.
     """
@@ -121,13 +118,13 @@ def now(session: Session) -> datetime:
 
 
 def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
-    """Begin a transaction whose snapshot shows exactly what lies before a place in the log; the place, and the clock.
+    """Begin a transaction whose snapshot shows exactly what lies before a place in the log; return it and the clock.
 
-    The log's plain end is no such place: a transaction stands in the log before its rows can be seen. MariaDB tells
+    The log's plain end is not such a place: a transaction stands in the log before its rows can be seen. MariaDB tells
     the place of a snapshot; at MySQL a global read lock, held for a moment, waits until what is logged can be seen.
     Whatever any session reads later shows these transactions too.
 
-    :raises pymysql.MySQLError: somebody holds a lock for long.
+    :raises pymysql.MySQLError: another session holds a lock for long.
     """
     clock = now(session)
     query(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -147,36 +144,15 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
 
 
 def snapshot_place(session: Session) -> Place:
-    """Return the place in the log of MariaDB's snapshot of this session's transaction."""
+    """Return the place in the log of the snapshot of this session's transaction at MariaDB."""
     found = {str(n).lower(): v for n, v in query(session, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 
-def check_place(session: Session, server: Server, place: Place, gtid: str) -> str | None:
-    """Why the log cannot be read from a place on; None if it can.
-
-    :param gtid: what was read last before it, see :func:`lakecdc.ingest.sources.mysql.gtid.merged_gtid`.
-    """
-    sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
-    if place.file not in sizes:
-        return f"The log file {place.file} is gone from the source (purged, or the log was reset)"
-    if place.pos > sizes[place.file]:
-        return f"The source's log file {place.file} ends before the table's position {place.pos}: it was restored"
-    if not gtid:
-        return None
-    if server.mariadb:
-        told = str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")
-        same = set(gtid.split(",")) <= set(told.split(","))
-    else:
-        told = "another set of transactions"
-        same = bool(query(session, "SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (gtid,))[0][0])
-    return None if same else f"At {place} the source's log has {told}, not {gtid}: it was reset or restored"
-
-
 def gtid_at(session: Session, server: Server, place: Place) -> str:
-    """Global transaction identifiers up to a place; at MySQL, whose list knows no bounds, some of those until now."""
+    """Return transaction identifiers up to a place; at MySQL, whose list has no bounds, some of those until now."""
     if not server.mariadb:
-        told = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+        executed = str(query(session, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
         # a position is kept short, and a part of the list serves to tell this log from another
-        return told if len(told) <= _GTID_CHARACTERS else told[:_GTID_CHARACTERS].rpartition(",")[0]
+        return executed if len(executed) <= _GTID_CHARACTERS else executed[:_GTID_CHARACTERS].rpartition(",")[0]
     return str(query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))[0][0] or "")

@@ -5,6 +5,10 @@ transaction; a chunk that is read later may show newer rows. The log is then rea
 change carries the whole row, replaying what a chunk has already seen ends in the same rows. The rows carry the order
 key of that place with the rank of a read, below every change.
 
+Chunks are read in the order of the column that they are cut by, so that one value tells how far an interrupted load has
+come: rows below it were read, the others were not. The rows that are left may be cut anew. The value means nothing any
+more once the column is compared otherwise than before.
+
 Where rows are only added (modes append and history) nothing converges, so one task reads the whole table in one
 transaction, whose snapshot shows exactly what lies before its place in the log.
 """
@@ -22,14 +26,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.database import LoadMark, judged, kept_on_disk
+from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_on_disk
 from lakecdc.ingest.sources.mysql.catalog import SourceTable
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
-from lakecdc.ingest.sources.mysql.texts import ZERO_DATE, convert
-from lakecdc.ingest.sources.mysql.types import BYTES, DATED
+from lakecdc.ingest.sources.mysql.types import BYTES, DATED, ZERO_DATE, convert
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import Place
+from lakecdc.runtime.failpoints import reach
+from lakecdc.runtime.progress import ProgressLog
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -44,6 +49,12 @@ if TYPE_CHECKING:
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"
+# every retained snapshot has its position in metadata.json
+_MOST_BYTES = 1000
+_LEADING = """
+SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_NAME = %s
+"""
 #: types whose order in an index is that of their text as a literal
 ORDERED = frozenset(
     {
@@ -108,8 +119,83 @@ def _literal(text: Any, is_bytes: bool) -> str:
     return f"x'{text}'" if is_bytes else f"'{escape_string(str(text))}'"
 
 
-def expression(name: str, base: str) -> str:
-    """Return what a SELECT asks for, so that full load and log deliver the same text."""
+@dataclass(frozen=True)
+class Progress:
+    """How far a full load has come.
+
+    :param bound: SQL literal; every row whose leading column lies below it was read. None if all rows were.
+    :param leading: fingerprint of the leading column.
+    """
+
+    bound: str | None
+    leading: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one commit of a full load brings.
+
+    :param chunks: none in the last one, which only ends the reading.
+    :param after: progress of the load then; None if it is complete.
+    """
+
+    chunks: tuple[Chunk, ...]
+    after: Progress | None
+
+
+def parts(
+    session: Session, table: SourceTable, chunk_rows: int, part_rows: int, before: Progress | None
+) -> Iterator[Part]:
+    """Cut the rest of a full load into parts.
+
+    :param session: one that delivers texts.
+    :param part_rows: rows in a part; 0 makes one part of all.
+    :param before: progress of an earlier run.
+    :raises InputError: the leading column has changed since the first part.
+    """
+    leading = before.leading if before else _fingerprint(session, table)
+    _check(session, table, leading)
+    bound = before.bound if before else None
+    found = [] if before and bound is None else chunks(session, table, chunk_rows, bound)
+    reach("after_chunks")
+    size = max(1, part_rows // chunk_rows) if part_rows else max(1, len(found))
+    progress = ProgressLog(table.target.table, "chunks", len(found))
+    for share in _shares(found, size):
+        _check(session, table, leading)
+        yield Part(share, Progress(share[-1].end, leading))
+        # whoever asks for the next part has committed this one
+        progress.add(len(share))
+    # what was read last must not have been compared otherwise either
+    _check(session, table, leading)
+    yield Part((), None)
+
+
+def _shares(found: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
+    """Cut where a commit can tell the end."""
+    share: list[Chunk] = []
+    for chunk in found:
+        share.append(chunk)
+        if len(share) >= size and chunk.end is not None and len(json.dumps(chunk.end)) <= _MOST_BYTES:
+            yield tuple(share)
+            share = []
+    if share:
+        yield tuple(share)
+
+
+def _check(session: Session, table: SourceTable, leading: str) -> None:
+    if _fingerprint(session, table) != leading:
+        raise table.full_load_needed(
+            f"{table.label} has changed the column {table.leading!r}, in whose order it is loaded, meanwhile"
+        )
+
+
+def _fingerprint(session: Session, table: SourceTable) -> str:
+    """Return the fingerprint of what the order of the leading column depends on."""
+    return fingerprint(query(session, _LEADING, (table.schema, table.name, table.leading or "")))
+
+
+def _expression(name: str, base: str) -> str:
+    """Return the expression of a SELECT, such that full load and log deliver the same text."""
     column = quoted(name)
     if base in BYTES:
         return f"HEX({column})"
@@ -120,72 +206,59 @@ def expression(name: str, base: str) -> str:
 
 
 @dataclass(frozen=True)
-class ReadChunks:
-    """Reading of the chunks of a full load.
+class ReadTables:
+    """Task of a full load; see :class:`lakecdc.ingest.change.Load`.
 
     :param source: the table, quoted.
     :param shares: chunks by number of the task.
-    :param expressions: what to ask for the columns.
-    :param dated: places of the columns whose zero dates are counted.
-    :param zero_dates: where to.
+    :param zero_dates: counts the zero dates.
     """
 
     where: Address
     source: str
     shares: tuple[tuple[Chunk, ...], ...]
-    expressions: tuple[str, ...]
-    dated: tuple[int, ...]
+    rows: TypeRows
     zero_dates: Accumulator[int] | None = None
 
-    def read(self, session: Session, number: int) -> Iterator[list[pa.Array]]:
-        """Yield the texts of one task's chunks, by column.
+    def __call__(self, number: int) -> Iterator[pa.Table]:
+        """Read a share and turn its texts into values."""
+        with closing(connect(self.where, texts=True)) as session, self.asking():
+            yield from self.typed(session, number)
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Explain the server's errors as ours."""
+        return asking(self.where, f"read {self.source}")
+
+    def typed(self, session: Session, number: int) -> Iterator[pa.Table]:
+        """Yield the rows of one task's chunks.
 
         :param session: one that delivers texts.
         """
         import pyarrow as pa
         from pymysql.cursors import SSCursor
 
+        expressions = ", ".join(_expression(column.name, column.base) for column in self.rows.columns)
         for chunk in self.shares[number]:
             with session.cursor(SSCursor) as cursor:
-                statement = f"SELECT {', '.join(self.expressions)} FROM {self.source} WHERE {chunk.condition}"
+                statement = f"SELECT {expressions} FROM {self.source} WHERE {chunk.condition}"
                 patiently(partial(cursor.execute, statement))
                 while rows := cursor.fetchmany(_ROWS):
                     arrays = [pa.array(values, pa.string()) for values in zip(*rows, strict=True)]
                     self._count_zero_dates(arrays)
-                    yield arrays
+                    yield self.rows.typed(arrays)
 
     def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
         import pyarrow.compute as pc
 
-        found = sum(pc.sum(pc.match_substring_regex(arrays[i], ZERO_DATE)).as_py() or 0 for i in self.dated)
+        dated = [texts for texts, column in zip(arrays, self.rows.columns, strict=True) if column.base in DATED]
+        found = sum(pc.sum(pc.match_substring_regex(texts, ZERO_DATE)).as_py() or 0 for texts in dated)
         if found and self.zero_dates is not None:
             self.zero_dates.add(found)
 
 
 @dataclass(frozen=True)
-class ReadTables:
-    """What a task of a full load reads; see :class:`lakecdc.ingest.change.Load`.
-
-    :param rows: types what was read.
-    """
-
-    chunks: ReadChunks
-    rows: TypeRows
-
-    def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Read a share and turn its texts into values."""
-        with closing(connect(self.chunks.where, texts=True)) as session, self.asking():
-            for texts in self.chunks.read(session, number):
-                yield self.rows.typed(texts)
-
-    def asking(self) -> AbstractContextManager[None]:
-        """Explain what the server refuses meanwhile."""
-        return asking(self.chunks.where, f"read {self.chunks.source}")
-
-
-@dataclass(frozen=True)
 class ReadExactly:
-    """What the one task of an exact full load runs; its last row holds only the place, as JSON, in :data:`PLACE`.
+    """The one task of an exact full load; its last row holds only the place, as JSON, in :data:`PLACE`.
 
     :param tables: its only share is read.
     """
@@ -203,11 +276,10 @@ class ReadExactly:
     def _read(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        chunks, rows = self.tables.chunks, self.tables.rows
-        with closing(connect(chunks.where, texts=True)) as session, self.tables.asking():
+        tables, rows = self.tables, self.tables.rows
+        with closing(connect(tables.where, texts=True)) as session, tables.asking():
             place, _clock = begin_snapshot(session, self.server)
-            for texts in chunks.read(session, 0):
-                typed = rows.typed(texts)
+            for typed in tables.typed(session, 0):
                 yield from typed.append_column(PLACE, pa.nulls(len(typed), pa.string())).to_batches()
         nothing = {
             field.name: pa.nulls(1, field.type)
@@ -216,19 +288,27 @@ class ReadExactly:
         yield from pa.table({**nothing, PLACE: [json.dumps([place.file, place.pos])]}).to_batches()
 
 
-def type_rows(table: SourceTable, key: tuple[str, ...], columns: Iterable[Column]) -> TypeRows:
-    """Return what types the rows of a table.
+def read_tables(
+    where: Address,
+    table: SourceTable,
+    key: tuple[str, ...],
+    columns: Iterable[Column],
+    shares: tuple[tuple[Chunk, ...], ...],
+) -> ReadTables:
+    """Return the task that reads some columns of a table.
 
     :param columns: the target's.
+    :param shares: chunks by number of the task.
     """
     known = {column.name: column.base for column in table.columns}
-    return TypeRows(tuple(TextColumn(c.name, known[c.name], c.type) for c in columns), key, convert)
+    text_columns = tuple(TextColumn(c.name, known[c.name], c.type) for c in columns)
+    return ReadTables(where, quoted(table.schema, table.name), shares, TypeRows(text_columns, key, convert))
 
 
 class ExactRows(NamedTuple):
     """Rows of an exact full load.
 
-    :param kept: what Spark keeps.
+    :param kept: cached by Spark.
     :param judged: see :func:`lakecdc.ingest.sources.database.judged`.
     :param facts: their numbers.
     :param place: in the log.
@@ -254,22 +334,3 @@ def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetim
     place = Place(*json.loads(facts["place"]))
     mark = LoadMark(order_key(epoch, place.number, 0, RANK_READ), time)
     return ExactRows(kept, judged(kept.where(of_table), rows, mark), facts, place, mark)
-
-
-def read_chunks(
-    where: Address,
-    table: SourceTable,
-    shares: tuple[tuple[Chunk, ...], ...],
-    names: Sequence[str],
-    zero_dates: Accumulator[int] | None,
-) -> ReadChunks:
-    """Return the task that reads some columns of a table."""
-    known = {column.name: column.base for column in table.columns}
-    return ReadChunks(
-        where,
-        quoted(table.schema, table.name),
-        shares,
-        tuple(expression(name, known[name]) for name in names),
-        tuple(place for place, name in enumerate(names) if known[name] in DATED),
-        zero_dates,
-    )

@@ -34,8 +34,8 @@ class Effect:
         stands for, in a way that no row event tells.
     :param schema: None is every schema.
     :param table: None is every table of the schema.
-    :param detail: what happened, for ``lost``.
-    :param change: what happened, for ``altered``.
+    :param detail: of ``lost``.
+    :param change: of ``altered``.
     """
 
     kind: Literal["truncate", "altered", "lost"]

@@ -1,20 +1,22 @@
-"""Table_map events: which columns the rows of a table have at one moment of the log, and how their values stand there.
+"""Table_map events: which columns the rows of a table have at one moment of the log, and how it writes their values.
 
 Layout: MySQL's source documentation, class ``Table_map_event``; names, signs, character sets and the values of
 enumerations come in its optional metadata, fully so under ``binlog_row_metadata = FULL``. What is missing is taken
-from what the server says of the table now, as long as that can be the same table.
+from the server's present description of the table, as long as that can be the same table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.types import MysqlType
 from lakecdc.ingest.sources.mysql.values import Codec, Text
 
+T = TypeVar("T")
 BINARY = "binary"
 _INTEGERS = {1: ("tinyint", 1), 2: ("smallint", 2), 9: ("mediumint", 3), 3: ("int", 4), 8: ("bigint", 8)}
 _NUMBERS = frozenset({*_INTEGERS, 4, 5, 13, 246})
@@ -37,15 +39,19 @@ _STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL, _VECTOR = 254, 24
 _VARCHAR, _FLOAT, _DOUBLE = (15, 253), 4, 5
 
 
+#: of logs that do not name their columns
+REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
+
+
 class LayoutError(ValueError):
     """Rows of a table cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """What is known of a column besides how its values stand in the log.
+    """What is known of a column besides how the log writes its values.
 
-    :param type: as the server tells it now; None for one that the log told itself.
+    :param type: the server's present one; None for a column that the log describes itself.
     :param charset: name of the character set; ``binary`` for bytes.
     :param members: values of an ENUM or SET.
     """
@@ -59,10 +65,7 @@ class Named:
 
 @dataclass(frozen=True)
 class LogColumn:
-    """A column of the rows in the log.
-
-    :param codec: how its values stand there.
-    """
+    """A column of the rows in the log."""
 
     name: str
     type: MysqlType
@@ -77,7 +80,6 @@ class Optional:
     unsigned: dict[int, bool] = field(default_factory=dict)
     collations: dict[int, int] = field(default_factory=dict)
     members: dict[int, list[bytes]] = field(default_factory=dict)
-    known: set[int] = field(default_factory=set)
 
 
 def table_name(body: bytes) -> tuple[str, str, int]:
@@ -96,19 +98,19 @@ def read_columns(
 ) -> tuple[LogColumn, ...]:
     """Read the columns of a Table_map event.
 
-    :param body: see :func:`table_name`.
-    :param at: where the columns begin.
+    :param body: see :func:`table_name`, as is ``at``.
     :param charsets: name of the character set by collation number.
-    :param unnamed: the table's columns as the server tells them now, under the names of the rows' time.
+    :param unnamed: the table's columns as the server describes them now, under the names of the rows' time.
     :param mariadb: MariaDB counts geometries among the columns with a character set.
     :raises LayoutError: a column that cannot be read.
     """
-    count, at = length(body, at)
-    codes = list(body[at : at + count])
-    size, at = length(body, at + count)
-    kinds, metas = _real_types(codes, body[at : at + size])
-    told = _optional(body, at + size + (count + 7) // 8, kinds, mariadb)
-    named = _named(told, kinds, charsets) if told.names else _as_now(kinds, metas, unnamed())
+    cursor = _Cursor(body, at)
+    codes = cursor.octets()
+    kinds, metas = _real_types(codes, cursor.octets())
+    # which columns may be null
+    cursor.at += (len(codes) + 7) // 8
+    optional = _optional(cursor, kinds, mariadb)
+    named = _named(optional, kinds, charsets) if optional.names else _as_now(kinds, metas, unnamed())
     return tuple(_column(kind, meta, column) for kind, meta, column in zip(kinds, metas, named, strict=True))
 
 
@@ -121,7 +123,30 @@ def length(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
-def _real_types(codes: Sequence[int], metadata: bytes) -> tuple[list[int], list[bytes]]:
+class _Cursor:
+    """Reads what is length-encoded, one after the other."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data, self.at = data, at
+
+    def number(self) -> int:
+        number, self.at = length(self._data, self.at)
+        return number
+
+    def octets(self) -> bytes:
+        size = self.number()
+        self.at += size
+        return self._data[self.at - size : self.at]
+
+    def all(self, read: Callable[[_Cursor], T]) -> list[T]:
+        """Read up to the end."""
+        found = []
+        while self.at < len(self._data):
+            found.append(read(self))
+        return found
+
+
+def _real_types(codes: bytes, metadata: bytes) -> tuple[list[int], list[bytes]]:
     kinds, metas, at = [], [], 0
     for code in codes:
         size = _METADATA_BYTES.get(code, 0)
@@ -137,93 +162,55 @@ def _real_types(codes: Sequence[int], metadata: bytes) -> tuple[list[int], list[
     return kinds, metas
 
 
-def _optional(body: bytes, at: int, kinds: Sequence[int], mariadb: bool) -> Optional:
+def _optional(cursor: _Cursor, kinds: Sequence[int], mariadb: bool) -> Optional:
     found = Optional()
     characters = [i for i, k in enumerate(kinds) if k in _CHARACTERS or (mariadb and k == _GEOMETRY)]
     chosen = [i for i, k in enumerate(kinds) if k in (_ENUM, _SET)]
-    while at < len(body):
-        kind = body[at]
-        size, at = length(body, at + 1)
-        value, at = body[at : at + size], at + size
+    for kind, value in cursor.all(lambda at: (at.number(), at.octets())):
         if kind == 1:
             numbers = [i for i, k in enumerate(kinds) if k in _NUMBERS]
             found.unsigned = {i: bool(value[n >> 3] & 0x80 >> (n & 7)) for n, i in enumerate(numbers)}
         elif kind in (2, 10):
-            found.collations |= _default_collations(value, characters if kind == 2 else chosen)
+            columns = characters if kind == 2 else chosen
+            default, *rest = _Cursor(value).all(_Cursor.number)
+            found.collations |= dict.fromkeys(columns, default)
+            others = zip(rest[::2], rest[1::2], strict=True)
+            found.collations |= {columns[place]: collation for place, collation in others}
         elif kind in (3, 11):
-            found.collations |= dict(zip(characters if kind == 3 else chosen, _lengths(value), strict=True))
+            numbers = _Cursor(value).all(_Cursor.number)
+            found.collations |= dict(zip(characters if kind == 3 else chosen, numbers, strict=True))
         elif kind == 4:
-            found.names = [name.decode() for name in _strings(value)]
+            found.names = [name.decode() for name in _Cursor(value).all(_Cursor.octets)]
         elif kind in (5, 6):
-            wanted = [i for i, k in enumerate(kinds) if k == (_SET if kind == 5 else _ENUM)]
-            found.members |= dict(zip(wanted, _lists(value), strict=True))
+            columns = [i for i, k in enumerate(kinds) if k == (_SET if kind == 5 else _ENUM)]
+            members = _Cursor(value).all(lambda at: [at.octets() for _ in range(at.number())])
+            found.members |= dict(zip(columns, members, strict=True))
     return found
 
 
-def _default_collations(value: bytes, columns: Sequence[int]) -> dict[int, int]:
-    default, *rest = _lengths(value)
-    found = dict.fromkeys(columns, default)
-    for place, collation in zip(rest[::2], rest[1::2], strict=True):
-        found[columns[place]] = collation
-    return found
-
-
-def _lengths(value: bytes) -> list[int]:
-    found, at = [], 0
-    while at < len(value):
-        number, at = length(value, at)
-        found.append(number)
-    return found
-
-
-def _strings(value: bytes) -> list[bytes]:
-    found, at = [], 0
-    while at < len(value):
-        size, at = length(value, at)
-        found.append(value[at : at + size])
-        at += size
-    return found
-
-
-def _lists(value: bytes) -> list[list[bytes]]:
-    found, at = [], 0
-    while at < len(value):
-        count, at = length(value, at)
-        members = []
-        for _ in range(count):
-            size, at = length(value, at)
-            members.append(value[at : at + size])
-            at += size
-        found.append(members)
-    return found
-
-
-def _named(told: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) -> list[Named]:
+def _named(optional: Optional, kinds: Sequence[int], charsets: Mapping[int, str]) -> list[Named]:
     found = []
-    for i, name in enumerate(told.names):
+    for i, name in enumerate(optional.names):
         charset = BINARY
-        if i in told.collations and kinds[i] != _GEOMETRY:
-            collation = told.collations[i]
+        if i in optional.collations and kinds[i] != _GEOMETRY:
+            collation = optional.collations[i]
             if collation not in charsets:
                 raise LayoutError(f"Column {name!r} has the collation {collation}, which the server does not know.")
             charset = charsets[collation]
-        members = told.members.get(i, [])
-        read = _reader(name, charset)
-        texts = tuple(read(member) for member in members)
-        found.append(Named(name, None, told.unsigned.get(i, False), charset, texts))
+        texts = tuple(map(_reader(name, charset), optional.members.get(i, [])))
+        found.append(Named(name, None, optional.unsigned.get(i, False), charset, texts))
     return found
 
 
 def _as_now(kinds: Sequence[int], metas: Sequence[bytes], now: Sequence[Named]) -> list[Named]:
-    """Return the server's description of today, if it can be that of the rows."""
-    remedy = "set binlog_row_metadata = FULL at the source and load the table anew"
+    """Return the server's present description, if it can be that of the rows."""
     if len(kinds) != len(now):
-        raise LayoutError(f"The log has rows of {len(kinds)} columns, the table now has {len(now)}; {remedy}.")
+        raise LayoutError(f"The log has rows of {len(kinds)} columns, the table now has {len(now)}; {REMEDY}.")
     for kind, meta, column in zip(kinds, metas, now, strict=True):
         assert column.type is not None
         read = _column(kind, meta, column).type
         if replace(read, unsigned=False) != replace(column.type, unsigned=False):
-            raise LayoutError(f"Column {column.name!r} was {read.base} in the log and is {column.type.base}; {remedy}.")
+            raise LayoutError(f"Column {column.name!r} was {read.base} in the log and is {column.type.base}; {REMEDY}.")
     return list(now)
 
 

@@ -27,9 +27,19 @@ keep its text, give the column the type string with ``columns`` of the target.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.ingest.formats.text_columns import parse
+from lakecdc.ingest.sources.log.texts import octets, typed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_PRECISION = 38
+ZERO_DATE = "^(0000|.{5}00|.{8}00)"
+_TIMES = ("date", "timestamp", "timestamp_ntz")
 _SMALL = ("tinyint", "smallint", "mediumint", "int", "year")
 _SIMPLE = {
     **dict.fromkeys(_SMALL, "int"),
@@ -58,8 +68,7 @@ BASES = {
 #: types whose text is hexadecimal
 BYTES = frozenset({"binary", "varbinary", "blob", "geometry", "vector"})
 DATED = frozenset({"date", "datetime", "timestamp"})
-EXACT_NUMBERS = frozenset({*_SMALL, "bigint", "decimal"})
-NUMERIC = frozenset({*EXACT_NUMBERS, "float", "double", "bit"})
+NUMERIC = frozenset({*_SMALL, "bigint", "decimal", "float", "double", "bit"})
 
 
 @dataclass(frozen=True)
@@ -86,3 +95,40 @@ class MysqlType:
         if self.unsigned and self.base in ("int", "bigint"):
             return "bigint" if self.base == "int" else "decimal(20,0)"
         return _SIMPLE.get(self.base)
+
+
+def convert(texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection[int]]:
+    """Return the values of texts, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
+
+    :param texts: the server's in UTC; bytes as hexadecimal digits, a bit field as a number.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if base in BYTES:
+        return _of_bytes(octets(texts), kind)
+    is_date = base in DATED and kind in _TIMES
+    if is_date:
+        # a date that no calendar has is null
+        texts = pc.if_else(pc.match_substring_regex(texts, ZERO_DATE), pa.scalar(None, pa.string()), texts)
+        if base == "timestamp" and kind == "timestamp":
+            texts = pc.binary_join_element_wise(texts, "Z", "")
+    values, misfits = typed(texts, _SIMPLE.get(base, base), kind)
+    return values, () if is_date else misfits
+
+
+def _of_bytes(values: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
+    """Return bytes in a type; as anything but bytes they are text in UTF-8."""
+    import pyarrow as pa
+
+    if kind == "binary":
+        return values, ()
+    texts, misfits = list[str | None](), list[int]()
+    for place, value in enumerate(values.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError:
+            texts.append(None)
+            misfits.append(place)
+    parsed, wrong = parse(pa.array(texts, pa.string()), kind)
+    return parsed, sorted({*misfits, *wrong})

@@ -26,7 +26,7 @@ ZERO_MOMENT = "0000-00-00 00:00:00"
 
 @dataclass(frozen=True)
 class Codec:
-    """How one column's values stand in a row image.
+    """How a row image holds one column's values.
 
     :param text: the value's text from its bytes.
     :param size: bytes of every value, if ``prefix`` is 0.
@@ -65,17 +65,14 @@ def year() -> Codec:
 
 
 def characters(prefix: int, text: Text) -> Codec:
-    """Text in a character set.
-
-    :param text: see :func:`reader`.
-    """
+    """Read text in a character set; see :func:`reader`."""
     known: dict[Text, Many] = {_utf8: column_texts.utf8, _latin1: column_texts.ascii_of_latin1}
     many = known.get(text)
     return Codec(text, prefix=prefix, many=many)
 
 
 def octets(prefix: int, padded: int = 0) -> Codec:
-    """Bytes as hexadecimal digits.
+    """Read bytes as hexadecimal digits.
 
     :param padded: size of a BINARY column, whose trailing zero bytes the log leaves out.
     """
@@ -134,10 +131,7 @@ def decimal(precision: int, scale: int) -> Codec:
 
 @lru_cache(65536)
 def day_text(number: int) -> str:
-    """Return the text of a day.
-
-    :param number: year * 512 + month * 32 + day.
-    """
+    """Return the text of a day, whose number is year * 512 + month * 32 + day."""
     return f"{number >> 9:04d}-{number >> 5 & 15:02d}-{number & 31:02d}"
 
 
@@ -153,7 +147,7 @@ def day() -> Codec:
 
 @lru_cache(65536)
 def clock(seconds: int) -> str:
-    """``hh:mm:ss`` of six bits each, more for the hours."""
+    """Return ``hh:mm:ss`` of six bits each, more for the hours."""
     return f"{seconds >> 12:02d}:{seconds >> 6 & 63:02d}:{seconds & 63:02d}"
 
 
@@ -262,12 +256,12 @@ _ENCODINGS = {
 
 
 def python_encoding(charset: str) -> str | None:
-    """Python's name of a character set of MySQL; None if Python has none."""
+    """Return Python's name of a character set of MySQL; None if Python has none."""
     return _ENCODINGS.get(charset)
 
 
 def reader(charset: str) -> Text | None:
-    """Return what makes text of bytes in a character set of MySQL, as the server does; None if Python cannot."""
+    """Return what decodes a character set of MySQL as the server does; None if Python cannot."""
     encoding = python_encoding(charset)
     if encoding is None:
         return None

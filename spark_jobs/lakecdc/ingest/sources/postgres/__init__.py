@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
 
 if TYPE_CHECKING:
@@ -15,25 +13,14 @@ if TYPE_CHECKING:
     from lakecdc.ingest.batch import IngestSource
 
 
-def check_driver() -> None:
-    """Refuse to go on without the driver.
-
-    :raises InputError: its package is missing.
-    """
-    if importlib.util.find_spec("psycopg") is None:
-        raise InputError(
-            "The Python package psycopg is missing, on the driver at least.",
-            hint='Install "psycopg[binary]" where driver and executors run, or ship it in an environment archive.',
-        )
-
-
 def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
-    """Open the source of an ingest spec whose source is of type ``postgres``.
+    """Open the source of an ingest spec of type ``postgres``.
 
-    :raises LakecdcError: if the driver's package is missing, or the connection string or the password's reference
-        cannot be used.
+    :raises LakecdcError: the driver is missing, or the connection string or the password's reference cannot be used.
     """
-    check_driver()
+    from lakecdc.ingest.sources.database import check_driver
+
+    check_driver("psycopg[binary]")
     from lakecdc.ingest.sources.log.source import LogSource
     from lakecdc.ingest.sources.postgres.log_server import PostgresServer
 
@@ -41,9 +28,9 @@ def open_source(spark: SparkSession, spec: JobSpec) -> IngestSource:
 
 
 def source_tables(spark: SparkSession, spec: JobSpec) -> list[str]:
-    """All tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
+    """List all tables of the database, ``schema.table``; a partitioned table counts, its partitions do not.
 
-    :raises LakecdcError: if the database cannot be reached.
+    :raises LakecdcError: the database cannot be reached.
     """
     from lakecdc.ingest.sources.postgres.catalog import list_tables
     from lakecdc.ingest.sources.postgres.connect import address, connect

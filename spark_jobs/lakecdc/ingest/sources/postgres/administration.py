@@ -1,4 +1,4 @@
-"""What is done to slot and publication by hand, apart from any run."""
+"""Commands on slot and publication, apart from any run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:
     from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.sources.postgres.slots import Session
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 def create(spec: JobSpec) -> dict[str, Any]:
-    """Make the publication, or add to it the targets' tables that it lacks, then the slot if there is none.
+    """Create the publication, or add the targets' tables that it lacks, then create the slot unless it exists.
 
     :raises LakecdcError: a table that cannot be fed, a slot that is not ours, or a source that refuses.
     """
@@ -41,7 +41,7 @@ def create(spec: JobSpec) -> dict[str, Any]:
 
 
 def drop(spec: JobSpec) -> dict[str, Any]:
-    """Drop both, as far as they are there.
+    """Drop both, as far as they exist.
 
     :raises ConflictError: if a run uses them.
     """
@@ -52,7 +52,7 @@ def drop(spec: JobSpec) -> dict[str, Any]:
 
 
 def status(spec: JobSpec) -> dict[str, Any]:
-    """Where both stand."""
+    """Return the state of both."""
     source, where = _source(spec)
     with closing(connect(where)) as session:
         return _status(session, source, Publication(session, where, source.publication_name))

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.fields import nearest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.sources.database import check_named_columns, check_names, column_type
+from lakecdc.ingest.sources import database
+from lakecdc.ingest.sources.database import check_named_columns, no_such_table
+from lakecdc.ingest.sources.log import feed
 
 if TYPE_CHECKING:
-    import psycopg
-
+    from lakecdc.ingest.sources.postgres.connect import Session
     from lakecdc.ingest.sources.postgres.types import TypeCatalog
-
-    Session = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -36,7 +34,7 @@ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 # what rows older than a column show of it (ADD COLUMN … DEFAULT); the log does not carry it
 _MISSING_VALUES = """
-SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1] FROM pg_attribute
+SELECT DISTINCT ON (attname) attname, (attmissingval::text::text[])[1], atttypid FROM pg_attribute
 WHERE (attrelid = %(oid)s OR attrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
   AND atthasmissing AND NOT attisdropped ORDER BY attname, attrelid
 """
@@ -91,7 +89,7 @@ class Leaf:
 
     :param kind: ``r`` table, ``f`` foreign table.
     :param identity: ``d`` default, ``n`` nothing, ``f`` full, ``i`` index.
-    :param identity_columns: columns that the log tells of an updated or deleted row; empty for full.
+    :param identity_columns: that the log has of an updated or deleted row; empty for full.
     """
 
     oid: int
@@ -103,31 +101,20 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class SourceTable:
+class SourceTable(feed.SourceTable[SourceColumn]):
     """A source table and the target it feeds.
 
-    :param key: the key columns, from the target or from the source.
     :param children: tables that inherit from it, whose rows are left out.
     """
 
-    target: Target
     oid: int
-    schema: str
-    name: str
-    columns: tuple[SourceColumn, ...]
-    key: tuple[str, ...]
     leaves: tuple[Leaf, ...]
     children: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, list[str]]:
-        """What the report tells of it."""
+        """Facts for the report."""
         return {"child_tables_left_out": [*self.children]} if self.children else {}
-
-    @property
-    def label(self) -> str:
-        """``schema.table`` for messages."""
-        return f"{self.schema}.{self.name}"
 
     @property
     def numbers(self) -> dict[str, int | None]:
@@ -143,7 +130,7 @@ def source_name(target: Target) -> tuple[str, str]:
 
 
 def list_tables(session: Session) -> list[str]:
-    """Return the tables that a user made, ``schema.table``."""
+    """List users' tables, ``schema.table``."""
     return [f"{schema}.{name}" for schema, name in session.execute(_TABLES)]
 
 
@@ -162,16 +149,14 @@ def table_of(session: Session, oid: int) -> str | None:
 def read_table(session: Session, target: Target) -> SourceTable:
     """Read and check a target's source table.
 
-    :raises InputError: if it cannot feed the target: it is missing, has no usable key or tells too little in the log.
+    :raises InputError: it cannot feed the target: it is missing, has no usable key or its log lacks something.
     """
     schema, name = source_name(target)
     found = find_table(session, target)
     if found is None:
         remedy = 'Set "source_table" of its target to "schema.table", in the case in which Postgres keeps it.'
-        near = nearest(f"{schema}.{name}", list_tables(session))
-        raise InputError(
-            f"The source has no table {schema}.{name}.", table=target.table, hint=f"{near} {remedy}" if near else remedy
-        )
+        label = f"{schema}.{name}"
+        raise no_such_table(f"The source has no table {label}.", target, label, list_tables(session), remedy)
     oid, kind = found
     if kind not in "rp":
         raise InputError(f"{schema}.{name} is not a table (relkind {kind}).", table=target.table)
@@ -182,16 +167,16 @@ def read_table(session: Session, target: Target) -> SourceTable:
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
-    table = SourceTable(target, oid, schema, name, columns, key, leaves, children)
+    table = SourceTable(target, schema, name, columns, key, oid, leaves, children)
     _check_key(table)
     for leaf in leaves:
         _check_leaf(table, leaf)
     return table
 
 
-def missing_values(session: Session, oid: int) -> dict[str, str]:
-    """Text of the value that rows older than a column show of it, by column; of constant defaults only."""
-    return {row[0]: row[1] for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
+def missing_values(session: Session, oid: int) -> dict[str, tuple[str, int]]:
+    """Return the text that rows older than a column show of it and its type, by column; of constant defaults only."""
+    return {row[0]: (row[1], row[2]) for row in session.execute(_MISSING_VALUES, {"oid": oid}) if row[1] is not None}
 
 
 def _index_key(leaves: tuple[Leaf, ...]) -> tuple[str, ...]:
@@ -211,7 +196,7 @@ def _check_key(table: SourceTable) -> None:
 
 
 def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
-    """Make sure that the log of a leaf tells the key of each changed row, and that publishing it breaks no writer."""
+    """Check that a leaf's log has the key of each changed row, and that publishing it breaks no writer."""
     target, label = table.target.table, f"{leaf.schema}.{leaf.name}"
     if leaf.kind != "r":
         raise InputError(f"{label} is not an ordinary table (relkind {leaf.kind}), so it has no log.", table=target)
@@ -232,7 +217,7 @@ def _check_leaf(table: SourceTable, leaf: Leaf) -> None:
 
 
 def column_numbers(session: Session, oid: int) -> dict[str, int]:
-    """Return a table's columns with the numbers that they keep when they are renamed."""
+    """Return the numbers that columns keep when they are renamed."""
     return {str(name): int(number) for name, number in session.execute(_NUMBERS, (oid,))}
 
 
@@ -242,19 +227,12 @@ def target_columns(
     """Return the target's columns for the source's.
 
     :param columns: source columns in order, with ``name``, ``type_oid`` and ``type_modifier``.
-    :raises InputError: naming the first column that has no type or whose name cannot be used.
+    :raises InputError: naming the first column without a type or with an unusable name.
     """
-    kept = [column for column in columns if column.name not in target.exclude_columns]
-    check_names(target, [column.name for column in kept])
-    found = []
-    for column in kept:
-        derived = types.spark_type(column.type_oid, column.type_modifier)
-        kind = column_type(target, column.name, derived, types.name(column.type_oid))
+    described, unreadable = [], {}
+    for column in columns:
+        kind = types.spark_type(column.type_oid, column.type_modifier)
+        described.append((column.name, kind, types.name(column.type_oid)))
         if getattr(column, "generated", False):
-            raise InputError(
-                f"Column {column.name!r} is generated, and Postgres leaves generated columns out of its log.",
-                table=target.table,
-                hint=f'Leave it out with "exclude_columns": ["{column.name}"].',
-            )
-        found.append(Column(column.name, kind, column.name in key))
-    return tuple(found)
+            unreadable[column.name] = "is generated, and Postgres leaves generated columns out of its log", ""
+    return database.target_columns(target, key, described, unreadable)

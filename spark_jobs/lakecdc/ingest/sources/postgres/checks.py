@@ -1,37 +1,52 @@
-"""What can be told of a Postgres source before a run: server, login, slot and its owner, publication, tables."""
+"""Checks of a Postgres source: what a run refuses when it starts, and what is known before Spark is started."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.ingest.discovery import check_patterns
-from lakecdc.ingest.sources.database import standing
+from lakecdc.ingest.sources.database import check_identity, standing
 from lakecdc.ingest.sources.postgres import owners, slots
-from lakecdc.ingest.sources.postgres.catalog import list_tables, read_table
-from lakecdc.ingest.sources.postgres.connect import Address, address, connect
+from lakecdc.ingest.sources.postgres.catalog import find_table, list_tables, read_table, source_name, table_of
+from lakecdc.ingest.sources.postgres.connect import Address, address, asking, connect
+from lakecdc.ingest.sources.postgres.log import publication_list
 from lakecdc.ingest.sources.postgres.owners import Owner
-from lakecdc.ingest.sources.postgres.slots import Publication
-from lakecdc.ingest.sources.postgres.start_checks import (
-    check_position,
-    check_publication,
-    check_same_table,
-    check_slot,
-    check_still_there,
-)
+from lakecdc.ingest.sources.postgres.slots import Publication, Slot
+from lakecdc.ingest.sources.postgres.storage import is_unchanged
+from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
+from lakecdc.model.positions import LsnPosition, lsn_text
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.postgres import PostgresSource
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.postgres.slots import Session
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
+    from lakecdc.ingest.sources.postgres.connect import Session
     from lakecdc.metadata.positions import Position
 
 Positions = Mapping[str, "Position"] | None
+TYPE = "postgres"
 
+# log that the source may keep for the slot before a run has to move it on
+_KEPT_BYTES = 64 * 1024**2
+_MESSAGES = 1000
+# -1 for no limit; servers before Postgres 13 have none
+_KEEP_SIZE = """
+SELECT pg_size_bytes(nullif(current_setting('max_slot_wal_keep_size', true), '-1'))
+"""
+# a run that starts meanwhile waits for the lock no longer than that
+_LIMIT = "SET statement_timeout = '1500ms'"
+# transactions without a change of the published tables are a Begin and a Commit before Postgres 15, and nothing since
+_PEEK = """
+SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) NOT IN (ascii('B'), ascii('C')))
+FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
+"""
 _UNKNOWN = "If its tables have been fed before, it is gone: the positions of the tables cannot be read here."
 # Amazon's servers give replication to the members of a role instead of by an attribute
 _MAY_REPLICATE = """
@@ -44,10 +59,170 @@ _MAY_CREATE = "SELECT has_database_privilege(current_database(), 'CREATE')"
 _MAY_READ = "SELECT has_table_privilege(%s::oid, 'SELECT'), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s"
 
 
-def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Iterator[Finding]:
-    """Look at the source as a run does when it starts, and make nothing.
+def check_still_there(session: Session, slot: str, target: Target, position: Position | None) -> None:
+    """Refuse a target whose source table was dropped or renamed since it was fed.
 
-    :param source: the spec's.
+    :param slot: the slot's name.
+    :param position: where the target stands; None if it was never fed.
+    :raises InputError: saying what the slot keeps for it.
+    """
+    if position is None or find_table(session, target) is not None:
+        return
+    label, oid = ".".join(source_name(target)), position.offsets.get("oid")
+    name = table_of(session, oid) if oid else None
+    found = slots.find_slot(session, slot)
+    kept = f", {found.lag_bytes / 1024**2:,.0f} MB by now" if found else ""
+    held = f"The slot {slot!r} keeps the log from {position.offsets['lsn']} on for its target{kept}."
+    if name:
+        raise InputError(
+            f"The source table {label} was renamed to {name}. {held}",
+            table=target.table,
+            hint=f'Set "source_table" of its target to "{name}", or rename it back.',
+        )
+    raise InputError(
+        f"The source table {label} was dropped. {held}",
+        table=target.table,
+        hint="Take the target out of the configuration to let the slot move on; the target's rows stay. If the table "
+        f'was made anew under another name, set "source_table" and run once with "reload": ["{target.table}"] in '
+        "options.",
+    )
+
+
+def check_same_table(table: SourceTable, position: Position | None) -> None:
+    """Refuse a source table that was dropped and made anew since its target was fed."""
+    if position and position.offsets.get("oid", table.oid) != table.oid:
+        raise table.full_load_needed(f"The source table {table.label} was dropped and made anew")
+
+
+def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
+    """Refuse a slot that a run cannot go on from.
+
+    :param fed: whether a table has a position.
+    :raises InputError: saying what is missing.
+    """
+    name = source.slot
+    if slot is None and fed:
+        raise InputError(
+            f"The slot {name!r} is gone from the source, and with it the log that the tables have not seen.",
+            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
+        )
+    if slot is None and not source.create:
+        raise InputError(
+            f"The source has no slot {name!r}, and source.create is false.",
+            hint="Run postgres_slot.py create --spec …, or allow source.create.",
+        )
+    if slot is not None and slot.lost:
+        raise InputError(
+            f"The source has removed log that the slot {name!r} needed (max_slot_wal_keep_size).",
+            hint="Run SELECT pg_drop_replication_slot('…') at the source, then once with "
+            '"reload": ["*"] in options: the tables are loaded anew, from a new slot on.',
+        )
+
+
+def check_publication(name: str, exists: bool, fed: bool) -> None:
+    """Refuse to go on from a publication that is gone.
+
+    :param fed: whether a table has a position.
+    """
+    if fed and not exists:
+        raise InputError(
+            f"The publication {name!r} is gone from the source; changes made meanwhile may be lost.",
+            hint='Run once with "reload": ["*"] in options: the tables are loaded anew, through a new publication.',
+        )
+
+
+def check(
+    session: Session,
+    where: Address,
+    spec: JobSpec,
+    source: PostgresSource,
+    positions: Positions,
+) -> SourceState:
+    """Check what a run checks first, and look for changes.
+
+    :param positions: of the targets that have been fed; None if they are not known.
+    :raises LakecdcError: no table can be fed from the source.
+    """
+    known = None if positions is None else standing(spec, positions)
+    with asking(where):
+        _check_start(session, where, source, known)
+    if known is None or not may_be_idle(spec, known):
+        return SourceState()
+    return state_unless_unknown(_look_for_changes, session, where, spec, source, known)
+
+
+def _check_start(session: Session, where: Address, source: PostgresSource, positions: Positions) -> None:
+    slots.check_server(session)
+    slot, publication = slots.find_slot(session, source.slot), Publication(session, where, source.publication_name)
+    if slot is not None:
+        slots.check_ours(session, slot)
+    if positions is None:
+        return
+    cluster = slots.identity(session)
+    for table, position in positions.items():
+        check_identity(table, position, TYPE, cluster, where.place)
+    check_slot(source, slot, fed=bool(positions))
+    check_publication(publication.name, publication.check(), fed=bool(positions))
+
+
+def _look_for_changes(
+    session: Session, where: Address, spec: JobSpec, source: PostgresSource, positions: Mapping[str, Position]
+) -> SourceState:
+    """Prove that the log has nothing for any target, as far as that takes no longer than a moment.
+
+    The slot stays where it is: a run moves it on before it keeps much of the source's disk.
+    """
+    slots.lock(session, source.slot)
+    session.execute(_LIMIT)
+    slot, (end, clock) = slots.find_slot(session, source.slot), slots.log_end(session)
+    if slot is None or slot.active_pid is not None or slot.lost or slot.lag_bytes > _most_kept(session):
+        return SourceState()
+    publication = Publication(session, where, source.publication_name)
+    owner = owners.read(session, publication.name).get(slot.name)
+    owners.check(slot.name, publication.name, owner, Owner.of(spec.catalog, spec.targets), lambda _: True)
+    published = publication.tables()
+    for target in spec.targets:
+        position = positions[target.table]
+        if not slot.confirmed <= LsnPosition.of(position.offsets).lsn <= end:
+            return SourceState()
+        if not _is_as_before(session, publication, published, target, position):
+            return SourceState()
+    found = session.execute(_PEEK, (slot.name, lsn_text(end), _MESSAGES, publication_list(publication.name))).fetchone()
+    # a peek that was cut has not seen the end
+    if found is None or found[0] >= _MESSAGES or found[1]:
+        return SourceState()
+    idle = {table: _moved(position, end, clock) for table, position in positions.items()}
+    return SourceState(idle=idle, facts={"slot_lag_bytes": slot.lag_bytes})
+
+
+def _most_kept(session: Session) -> int:
+    """Return how many bytes of log the slot may keep without a run: far less than where the server drops it."""
+    row = session.execute(_KEEP_SIZE).fetchone()
+    limit = None if row is None else row[0]
+    return _KEPT_BYTES if limit is None else min(_KEPT_BYTES, limit // 4)
+
+
+def _moved(position: Position, end: int, clock: datetime) -> Position:
+    """Return the position of a table that has read the log to its end, where it found nothing."""
+    at = replace(LsnPosition.of(position.offsets), lsn=end)
+    return replace(position.idle_until(clock), offsets=at.encode())
+
+
+def _is_as_before(
+    session: Session, publication: Publication, published: set[tuple[str, str]], target: Target, position: Position
+) -> bool:
+    """Check whether a source table is loaded, published and unaltered."""
+    if position.storage is None or {"load", "loaded"} & position.offsets.keys():
+        return False
+    table = read_table(session, target)
+    check_same_table(table, position)
+    publication.check_filters(table)
+    return (table.schema, table.name) in published and is_unchanged(session, table, position.storage)
+
+
+def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Iterator[Finding]:
+    """Check the source as a run does when it starts, without changing anything.
+
     :param positions: of tables that have been fed; None if they are not known.
     """
     opened: list[Session] = []
@@ -65,7 +240,10 @@ def findings(spec: JobSpec, source: PostgresSource, positions: Positions) -> Ite
         yield tried("slot's owner", _owner, session, spec, source)
         publication = Publication(session, where, source.publication_name)
         yield tried("publication", _publication, session, source, publication, known)
-        yield from _tables(session, spec, source, publication, known or {}) if named else ()
+        if named:
+            fed, common = known or {}, (session, source, publication, publication.tables())
+            found = [tried(f"source of {t.table}", _table, *common, t, fed.get(t.table)) for t in spec.targets]
+            yield from summed("source tables", found, "can be read")
 
 
 def _opened(where: Address, opened: list[Session]) -> str:
@@ -108,7 +286,7 @@ def _owner(session: Session, spec: JobSpec, source: PostgresSource) -> str:
     mine, known = Owner.of(spec.catalog, spec.targets), owners.read(session, source.publication_name)
     theirs = known.get(source.slot)
     owners.check(source.slot, source.publication_name, theirs, mine, lambda _: True)
-    return f"{source.slot} feeds these tables" if theirs else f"nobody has fed tables from {source.slot} yet"
+    return f"{source.slot} feeds these tables" if theirs else f"no tables have been fed from {source.slot} yet"
 
 
 def _publication(
@@ -133,21 +311,6 @@ def _publication(
     return Finding("publication", "warn", text, _UNKNOWN) if positions is None else text
 
 
-def _tables(
-    session: Session,
-    spec: JobSpec,
-    source: PostgresSource,
-    publication: Publication,
-    positions: Mapping[str, Position],
-) -> Iterator[Finding]:
-    known = (session, source, publication, publication.tables())
-    found = [
-        tried(f"source of {target.table}", _table, *known, target, positions.get(target.table))
-        for target in spec.targets
-    ]
-    yield from summed("source tables", found, "can be read")
-
-
 def _table(
     session: Session,
     source: PostgresSource,
@@ -157,7 +320,8 @@ def _table(
     position: Position | None,
 ) -> str:
     if position:
-        check_position(target.table, position, slots.identity(session), f"{session.info.host}:{session.info.port}")
+        place = f"{session.info.host}:{session.info.port}"
+        check_identity(target.table, position, TYPE, slots.identity(session), place)
     check_still_there(session, source.slot, target, position)
     table, user = read_table(session, target), session.info.user
     check_same_table(table, position)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.sources.postgres import PostgresSource
 
+    Session = psycopg.Connection[tuple[Any, ...]]
+
 OLDEST = 130000
 _SETTINGS = (
     "SET client_encoding = 'UTF8'",
@@ -36,10 +38,7 @@ _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 @dataclass(frozen=True)
 class Address:
-    """Where the source is; its text never shows the connection string, which may hold a password.
-
-    :param conninfo: libpq connection string with the password.
-    """
+    """Where the source is; its text never shows the connection string, which may hold a password."""
 
     conninfo: str = field(repr=False)
 
@@ -55,8 +54,8 @@ class Address:
 def address(source: PostgresSource) -> Address:
     """Return the address that a spec names, its password resolved.
 
-    :raises InputError: if the connection string cannot be read.
-    :raises SpecError: if the password's reference leads nowhere.
+    :raises InputError: the connection string cannot be read.
+    :raises SpecError: the password's reference leads nowhere.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -75,7 +74,7 @@ def address(source: PostgresSource) -> Address:
         ) from error
 
 
-def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(where: Address, *, replication: bool = False) -> Session:
     """Open a session in which every value has one text form.
 
     :param replication: speak the replication protocol's commands too.
@@ -89,10 +88,10 @@ def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[
         session = psycopg.connect(where.conninfo, autocommit=True, **extra)
     except psycopg.OperationalError as error:
         kind = " for replication" if replication else ""
-        told = _one_line(error)
-        refused = is_refusal(told)
+        text = _one_line(error)
+        refused = is_refusal(text)
         raise (InputError if refused else SourceUnavailableError)(
-            f"Postgres at {where.place} {'refuses the login' if refused else 'cannot be reached'}{kind}: {told}.",
+            f"Postgres at {where.place} {'refuses the login' if refused else 'cannot be reached'}{kind}: {text}.",
             hint="Check host, port, database, user and password, pg_hba.conf, and that the server runs.",
         ) from error
     settings = [*_SETTINGS]
@@ -104,11 +103,18 @@ def connect(where: Address, *, replication: bool = False) -> psycopg.Connection[
     return session
 
 
+def one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...]:
+    """Return the first row of a statement that always has one."""
+    row = session.execute(statement, parameters or None).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
 @contextmanager
 def asking(where: Address) -> Iterator[None]:
-    """Explain what the server refuses meanwhile.
+    """Explain the server's errors as ours.
 
-    :raises LakecdcError: it refuses something.
+    :raises LakecdcError: the server refuses something.
     """
     import psycopg
 
@@ -119,7 +125,7 @@ def asking(where: Address) -> Iterator[None]:
 
 
 def explain(error: psycopg.Error, where: Address, doing: str) -> LakecdcError:
-    """Our error for one of the server's.
+    """Return our error for one of the server's.
 
     :param doing: what was tried, such as ``create the publication "p"``.
     """

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
 from lakecdc.ingest.formats.text_columns import TextColumn
-from lakecdc.ingest.sources.database import defaults, full_load_needed
+from lakecdc.ingest.sources.database import defaults
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
 from lakecdc.ingest.sources.postgres.reading import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
-from lakecdc.ingest.sources.postgres.texts import Texts
-from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
 
 if TYPE_CHECKING:
-    import psycopg
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 @dataclass
 class Feed(log_feed.Feed[SourceTable]):
     """A table during a run; its number in rounds is the oid of the source table.
 
-    :param numbers: numbers of the source's columns when the log was read last.
-    :param target_key: those of the target's key; empty if they are not known.
+    :param numbers: of the source's columns when the log was read last.
+    :param target_key: numbers of the target's key; empty if they are not known.
     :param storage: compares what holds the source's rows; None outside of ingestion.
     """
 
@@ -49,30 +48,27 @@ class Feed(log_feed.Feed[SourceTable]):
         return self.storage.encode() if self.storage else None
 
 
-def described_numbers(
-    session: psycopg.Connection[tuple[Any, ...]], feed: Feed, relations: Sequence[Relation]
-) -> list[dict[str, int | None]]:
+def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
     """Return the numbers of the columns in each description of the table.
 
-    :raises InputError: if they contradict the order of the columns.
+    :raises InputError: they contradict the order of the columns.
     """
     catalog = column_numbers(session, feed.table.oid) if relations else {}
     found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
     for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
         _guess(relation, numbers, relations[-1], found[-1])
     if not all(map(ascend, found)):
-        raise full_load_needed(
-            f"The log does not tell which columns of {feed.table.label} had which names before they were altered",
-            feed.table.target.table,
+        raise feed.table.full_load_needed(
+            f"The log does not tell which columns of {feed.table.label} had which names before they were altered"
         )
     return found
 
 
 def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
-    """Return the columns that have another name at the end of a round, by the ones they had in each description.
+    """Return the columns that have another name at the end of a round, by their names in each description.
 
     :param numbers: of the columns in each description.
-    :return: the name is empty for a column that was dropped, if a new one has its name.
+    :return: an empty name is a dropped column whose name a new one has.
     """
     last = numbers[-1]
     now = {number: name for name, number in last.items() if number is not None}
@@ -83,10 +79,9 @@ def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
 
 
 def settle_quiet_names(feed: Feed, to: int) -> bool:
-    """Take the catalog's names for a table without events, if it has given a dropped column's name to a new one.
+    """Take the catalog's names for a table without events if a new column has a dropped one's name; return whether.
 
     :param to: LSN up to which the log was read.
-    :return: whether it has.
     """
     now = feed.table.numbers
     anew = [n for n, i in feed.numbers.items() if i is not None and now.get(n, i) != i and i not in now.values()]
@@ -96,10 +91,8 @@ def settle_quiet_names(feed: Feed, to: int) -> bool:
     return True
 
 
-def without_new_names(
-    session: psycopg.Connection[tuple[Any, ...]], feed: Feed, columns: tuple[Column, ...]
-) -> tuple[Column, ...]:
-    """Return the columns but those that the catalog has under another name than the log has told: they are not new."""
+def without_new_names(session: Session, feed: Feed, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns without those that the catalog has under another name than the log: they are not new."""
     if not feed.numbers or all(c.name in feed.numbers for c in columns):
         return columns
     catalog = column_numbers(session, feed.table.oid)
@@ -108,46 +101,36 @@ def without_new_names(
 
 
 def key_names(feed: Feed, relations: Sequence[Relation], numbers: Sequence[Columns]) -> tuple[str, ...]:
-    """Return the names that the key's columns have at the end of a round.
+    """Return the names of the key's columns at the end of a round.
 
     :param relations: descriptions of the table in the round.
     :param numbers: of the columns in each of them.
-    :raises InputError: if the rows of one have been told apart by other columns, or it does not tell the key.
+    :raises InputError: rows of one were identified by other columns, or it lacks the key.
     """
     for relation, of in zip(relations, numbers, strict=True):
         there = places(of, feed.key_numbers)
-        if len(there) < len(feed.key_numbers) or relation.key not in (None, there):
-            raise full_load_needed(
-                f"The log does not tell which columns were the key of {feed.table.label} before they were renamed",
-                feed.table.target.table,
+        if len(there) < len(feed.key_numbers) or relation.key != there:
+            raise feed.table.full_load_needed(
+                f"The log does not tell which columns were the key of {feed.table.label} before they were renamed"
             )
     last = numbers[-1] if numbers else feed.numbers
     names = {number: name for name, number in last.items()}
     return tuple(names.get(of, name) for of, name in zip(feed.key_numbers, feed.table.key, strict=True))
 
 
-def with_fill(session: psycopg.Connection[tuple[Any, ...]], feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
-    """Return the columns with what rows older than them show, in the columns' types."""
-    texts = missing_values(session, feed.table.oid)
-    wanted = [c for c in feed.columns if c.name in texts]
-    if not wanted:
-        return feed.columns
-    row = session.execute(
-        "SELECT array_agg(attname::text), array_agg(atttypid::bigint) FROM pg_attribute "
-        "WHERE attrelid = %s AND attname = ANY(%s)",
-        (feed.table.oid, [c.name for c in wanted]),
-    ).fetchone()
-    assert row is not None
-    kinds = dict(zip(row[0] or [], row[1] or [], strict=True))
-    of = [TextColumn(c.name, types.base_name(kinds[c.name]), c.type) for c in wanted if c.name in kinds]
+def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column, ...]:
+    """Return the columns with the values that rows older than them show."""
+    older = missing_values(session, feed.table.oid)
+    of = [TextColumn(c.name, types.base_name(older[c.name][1]), c.type) for c in feed.columns if c.name in older]
+    texts = {name: text for name, (text, _) in older.items()}
     fills = defaults(of, texts, Texts(types.infinity), feed.table.target.table)
     return tuple(replace(c, fill=fills.get(c.name)) for c in feed.columns)
 
 
 def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
-    """Give numbers to columns whose names neither the table nor the catalog has: a step between two renamings.
+    """Give columns that neither the table nor the catalog knows the number of the same place and type at the end.
 
-    It is the column that stands in their place later, with the same type.
+    They have the name of a step between two renamings.
     """
     if len(relation.columns) != len(last.columns):
         return

@@ -1,4 +1,4 @@
-"""The log: one Spark task peeks into the slot and decodes; a round stays on disk, for each table to take its events."""
+"""The log: one Spark task peeks into the slot and decodes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import SourceUnavailableError
-from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
+from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.postgres import pgoutput
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.ingest.sources.postgres.pgoutput import Decoder
-from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, Summary
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
-from lakecdc.ingest.sources.postgres.texts import Texts
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import lsn_text
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.contract.sources.postgres import PostgresSource
-    from lakecdc.ingest.change import Column
 
 _PEEK = """
 COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_lsn, {messages},
@@ -39,11 +36,11 @@ _HEADER, _ROW, _TRAILER = 19, 6, b"\xff\xff"
 
 @dataclass(frozen=True)
 class ReadLog(rounds.RoundTask):
-    """What the task of a round runs.
+    """The task of a round.
 
     :param publication: the publication list as the plugin parses it, identifiers quoted.
     :param upto: LSN after which no transaction is begun to be read.
-    :param messages: the slot's messages after which the current transaction is the last.
+    :param messages: of the slot, after which the current transaction is the last.
     :param wanted: the tables, by oid.
     :param bounds: further ones, which the server does not know.
     """
@@ -53,7 +50,7 @@ class ReadLog(rounds.RoundTask):
     publication: str
     upto: int
     messages: int
-    wanted: Mapping[int, Wanted]
+    wanted: Mapping[int, LogTable]
     bounds: Bounds = Bounds()
 
     def without_deadline(self) -> ReadLog:
@@ -63,6 +60,10 @@ class ReadLog(rounds.RoundTask):
         decoder = Decoder(self.wanted, self.bounds)
         with closing(self._messages()) as messages:
             yield from rounds.packed(decoder.batches(messages), decoder.summary)
+
+    def explain(self, error: Exception) -> SourceUnavailableError:
+        what = f"The slot {self.slot!r} of Postgres at {self.where.place} cannot be read"
+        return SourceUnavailableError(f"{what}: {cause(error)}.")
 
     def _messages(self) -> Generator[bytes]:
         from psycopg import errors, sql
@@ -102,38 +103,21 @@ def values(next_row: NextRow) -> Iterator[bytes]:
 
 
 class Round(rounds.Round[Summary]):
-    """See :class:`lakecdc.ingest.sources.log.rounds.Round`."""
+    """A round of a slot's log."""
 
-    schema = pgoutput.SCHEMA
+    schema = rounds.EVENTS
     place = "commit_lsn"
+    time = "commit_micros"
+    unit = 1
 
     @property
     def end(self) -> int:
         return self.summary.end_lsn
 
-    def relations(self, oid: int) -> list[Relation]:
-        """Return the descriptions of a table in this round, oldest first."""
-        return [relation for relation in self.summary.relations if relation.oid == oid]
-
-    def truncate(self, relation: int) -> tuple[int, int, int] | None:
-        place = self.summary.truncates.get(relation)
-        return (place[0], place[1], place[2] // 1000) if place else None
-
     def truncated_by(self, oid: int) -> int | None:
-        """Return the transaction of a table's last TRUNCATE; None if it is not known."""
-        place = self.summary.truncates.get(oid, ())
-        return place[3] if len(place) > 3 else None
-
-    def summary_of(self, relation: int) -> Summary:
-        whole, events = self.summary, self.events(relation)
-        return Summary(
-            end_lsn=whole.end_lsn,
-            commit_micros=whole.commit_micros,
-            events={relation: events} if events else {},
-            truncates={oid: place for oid, place in whole.truncates.items() if oid == relation},
-            relations=self.relations(relation),
-            bytes=whole.event_bytes * sum(events.values()),
-        )
+        """Return the transaction of a table's last TRUNCATE."""
+        place = self.summary.truncates.get(oid)
+        return place[3] if place else None
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
@@ -141,17 +125,12 @@ def read(spark: SparkSession, task: ReadLog) -> Round:
 
     :raises SourceUnavailableError: the task fails.
     """
-
-    def explain(error: Exception) -> SourceUnavailableError:
-        what = f"The slot {task.slot!r} of Postgres at {task.where.place} cannot be read"
-        return SourceUnavailableError(f"{what}: {cause(error)}.")
-
-    cells, summary = rounds.read(spark, task, explain)
+    cells, summary = rounds.read(spark, task)
     return Round(Summary.from_json(summary), cells)
 
 
 def events_at_once(source: PostgresSource, event_bytes: int) -> int:
-    """How many events to ask for, because the server puts all of them aside before it sends the first.
+    """Return how many events to ask for; the server puts all of them aside before it sends the first.
 
     :param event_bytes: mean size of those that were read last; 0 if it is not known.
     """
@@ -164,44 +143,17 @@ def publication_list(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@dataclass(frozen=True)
-class TableEvents:
-    """Columns of the table that the events of a round are typed for.
+def version(
+    relation: Relation, key: Sequence[str], types: TypeCatalog, renamed: Mapping[str, str] | None
+) -> LogVersion:
+    """Return the places of the texts in events of one description of a table.
 
-    :param key: names of the key columns.
-    :param columns: the target's.
-    :param renamed: for versions of the source's table, columns that have another name now: the new one by the old one.
+    :param key: names that the key columns have now.
+    :param renamed: new names of columns by their old ones.
     """
-
-    key: Sequence[str]
-    columns: Sequence[Column]
-    types: TypeCatalog
-    renamed: Mapping[int, Mapping[str, str]]
-
-    def layout(self, log_round: Round, oid: int, *, overtaken: bool) -> LogLayout:
-        """Return the layout of the events.
-
-        :param oid: the source table's.
-        :param overtaken: a full load may have read rows that are newer than the events.
-        """
-        # such an update may not be filled from the load's row; a parked round does not tell which tables have any
-        leaves_out = log_round.parked is not None or oid in log_round.summary.open
-        return LogLayout(
-            tuple(self._version(relation) for relation in log_round.relations(oid)),
-            tuple(self.columns),
-            tuple(self.key),
-            Texts(self.types.infinity),
-            log_round.place,
-            "commit_micros",
-            1,
-            log_round.end,
-            folds=not (overtaken and leaves_out),
-        )
-
-    def _version(self, relation: Relation) -> LogVersion:
-        renamed = self.renamed.get(relation.version, {})
-        texts = {
-            renamed.get(column.name, column.name): LogText(place, self.types.base_name(column.type_oid))
-            for place, column in enumerate(relation.columns)
-        }
-        return LogVersion(relation.version, texts, {name: texts[name] for name in self.key}, renamed)
+    now = renamed or {}
+    texts = {
+        now.get(column.name, column.name): LogText(place, types.base_name(column.type_oid))
+        for place, column in enumerate(relation.columns)
+    }
+    return LogVersion(relation.version, texts, {name: texts[name] for name in key}, now)

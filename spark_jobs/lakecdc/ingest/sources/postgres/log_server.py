@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from contextlib import AbstractContextManager, closing
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Load
 from lakecdc.ingest.source_columns import key_numbers, remembered
-from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows
+from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows, plan_load
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres import owners, slots, snapshot
 from lakecdc.ingest.sources.postgres.catalog import column_numbers, read_table, source_name, target_columns
-from lakecdc.ingest.sources.postgres.connect import address, asking, connect
+from lakecdc.ingest.sources.postgres.checks import (
+    TYPE,
+    check_publication,
+    check_same_table,
+    check_slot,
+    check_still_there,
+)
+from lakecdc.ingest.sources.postgres.connect import address, asking, connect, one
 from lakecdc.ingest.sources.postgres.feed import (
     Feed,
     described_numbers,
@@ -30,36 +37,26 @@ from lakecdc.ingest.sources.postgres.feed import (
     with_fill,
     without_new_names,
 )
-from lakecdc.ingest.sources.postgres.load import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.owners import Owner
-from lakecdc.ingest.sources.postgres.reading import Bounds, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Summary
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
-from lakecdc.ingest.sources.postgres.start_checks import (
-    TYPE,
-    check_position,
-    check_publication,
-    check_same_table,
-    check_slot,
-    check_still_there,
-)
+from lakecdc.ingest.sources.postgres.snapshot import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
-from lakecdc.ingest.sources.postgres.types import TypeCatalog
-from lakecdc.ingest.tables import open_target
+from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
 from lakecdc.model.positions import LogPosition, LsnPosition, lsn, lsn_text
 from lakecdc.runtime.failpoints import reach
 
 if TYPE_CHECKING:
-    import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
     from lakecdc.ingest.sources.log.parking import Parked
+    from lakecdc.ingest.sources.postgres.connect import Session
     from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 
-_FLUSH_SECONDS = 1.0
 _FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
 
 
@@ -71,45 +68,25 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         assert isinstance(spec.source, PostgresSource)
-        self.spark, self.spec, self.source = spark, spec, spec.source
-        self.where = address(self.source)
+        self.source, self.where = spec.source, address(spec.source)
+        super().__init__(spark, spec, self.where.place)
         self.max_lag_bytes = self.source.max_slot_lag_bytes or 0
-        self._session_or_none: psycopg.Connection[tuple[Any, ...]] | None = None
         self._snapshot: snapshot.Snapshot | None = None
-        self._identity = ""
-        # whether any table of the run has a position
-        self._fed = False
         # messages of the last round; those that the slot keeps before the tables that are followed; mean of an event
         self._messages = self._skipped = self._event_bytes = 0
 
     def open(self) -> str:
-        self._session_or_none = connect(self.where)
+        self._session: Session = self._opened.enter_context(closing(connect(self.where)))
         with self.asking():
             slots.check_server(self._session)
             slots.lock(self._session, self.source.slot)
-            self._identity = slots.identity(self._session)
             self._types = TypeCatalog(self._session, self.source.infinity)
-            return self._identity
+            return slots.identity(self._session)
 
     def asking(self) -> AbstractContextManager[None]:
         return asking(self.where)
 
-    @property
-    def _session(self) -> psycopg.Connection[tuple[Any, ...]]:
-        if self._session_or_none is None:
-            raise SourceUnavailableError("The source is not open.")
-        return self._session_or_none
-
-    def _value(self, statement: str) -> Any:
-        row = self._session.execute(statement.encode()).fetchone()
-        assert row is not None
-        return row[0]
-
     # -- start ------------------------------------------------------------------------------------------------
-
-    def check_position(self, table: str, position: Position) -> None:
-        check_position(table, position, self._identity, self.where.place)
-        self._fed = True
 
     def _exists(self, target: str) -> bool:
         try:
@@ -121,7 +98,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         check_still_there(self._session, self.source.slot, target, position)
         table = read_table(self._session, target)
         check_same_table(table, position)
-        known = open_target(self.spark, self.spec.catalog.name, target.table) if position else None
+        known = self.target_table(target) if position else None
         numbers = remembered(known) if known else {}
         target_key = key_numbers(known, target) if known and target.keyed else ()
         return Feed(table.oid, table, position, parked=parked, numbers=numbers, target_key=target_key)
@@ -131,20 +108,23 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         feed.columns = target_columns(table.target, table.key, table.columns, self._types)
         feed.storage = StorageWatch(self._session, table, position.storage if position else None)
 
-    def prepare(self, targets: Sequence[Target], feeds: Mapping[str, Feed], refuse: Refuse) -> Mapping[str, int]:
-        source, session = self.source, self._session
+    def prepare(
+        self, positions: Mapping[str, Position | None], feeds: Mapping[str, Feed], refuse: Refuse
+    ) -> Mapping[str, int]:
+        source, session, fed = self.source, self._session, any(positions.values())
         publication = Publication(session, self.where, source.publication_name)
         known = owners.read(session, publication.name)
         before, owner = known.get(source.slot), Owner.of(self.spec.catalog, self.spec.targets)
         owners.check(source.slot, publication.name, before, owner, self._exists)
         slot = slots.usable_slot(session, source.slot)
-        check_slot(source, slot, self._fed)
-        check_publication(publication.name, publication.check(), self._fed)
+        check_slot(source, slot, fed)
+        check_publication(publication.name, publication.check(), fed)
         self._refuse_unpublished(publication, feeds, refuse)
         left_out: Mapping[str, int] = {}
         if slot:
             self._refuse_gaps(slot, feeds, refuse)
-            left_out = self._left_out(publication, slot, known, {".".join(source_name(target)) for target in targets})
+            here = {".".join(source_name(target)) for target in self.spec.targets if target.table in positions}
+            left_out = self._left_out(publication, slot, known, here)
         if self.spec.options.dry_run:
             return left_out
         if any(feed.loading for feed in feeds.values()):
@@ -175,7 +155,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
                 left_out[name] = slot.confirmed
         if left_out:
             log.warning(
-                "The slot %s stays where it is for %s, which this run leaves out. If nobody wants them any more, run "
+                "The slot %s stays where it is for %s, which this run leaves out. If they are not needed any more, run "
                 "ALTER PUBLICATION %s DROP TABLE … at the source.",
                 *(slot.name, ", ".join(left_out), publication.name),
             )
@@ -199,7 +179,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
                 refuse(name, error, feed.position)
 
     def _refuse_gaps(self, slot: Slot, feeds: Mapping[str, Feed], refuse: Refuse) -> None:
-        flushed = self._value(_FLUSHED)
+        (flushed,) = one(self._session, _FLUSHED)
         for name, feed in [*feeds.items()]:
             if feed.position is None:
                 continue
@@ -244,12 +224,11 @@ class PostgresServer(LogServer[Feed, wal.Round]):
             )
 
     def _planned(self, feed: Feed, part: Part, taken: snapshot.Snapshot, epoch: int) -> Load:
-        table, columns = feed.table, feed.columns
         shares = deal(part.chunks, self.source.full_load_parallelism)
-        copy = snapshot.CopyChunks(self.where, taken.name, shares, tuple(column.name for column in columns))
-        feed.numbers = column_numbers(self._session, table.oid)
+        feed.numbers = column_numbers(self._session, feed.table.oid)
         feed.chunks += len(part.chunks)
-        return snapshot.planned(self.spark, copy, table, columns, self._types, taken.mark(epoch))
+        read = taken.read(shares, self._types.type_rows(feed.table, feed.columns))
+        return plan_load(self.spark, read.rows, taken.mark(epoch), read, read, len(shares))
 
     def _forget_snapshot(self) -> None:
         if self._snapshot:
@@ -259,17 +238,15 @@ class PostgresServer(LogServer[Feed, wal.Round]):
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def log_end(self) -> LogEnd:
-        """Return where the log ends, and the source's clock just before."""
-        end = slots.log_end(self._session)
-        return LogEnd(LsnPosition(end.lsn), end.time)
+        end, clock = slots.log_end(self._session)
+        return LogEnd(LsnPosition(end), clock)
 
     def now(self) -> datetime:
-        moment: datetime = self._value("SELECT clock_timestamp()")
-        return moment
+        return slots.now(self._session)
 
     def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[wal.Round]:
         wanted = {
-            feed.relation: Wanted(
+            feed.relation: LogTable(
                 feed.reach,
                 feed.table.key,
                 frozenset(feed.table.target.exclude_columns),
@@ -292,7 +269,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
     def take(self, read: LogRead[wal.Round], feed: Feed, relation: int) -> TableChanges:
         found, table, to = read.round, feed.table, read.end.at.number
-        relations = found.relations(relation)
+        relations = found.summary.relations_of(relation)
         if feed.storage:
             feed.storage.follow(to, bool(relations), found.truncated_by(relation))
         numbers = described_numbers(self._session, feed, relations)
@@ -307,11 +284,15 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         if found.events(relation):
             renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
         feed.numbers = numbers[-1] if numbers else feed.numbers
-        events = wal.TableEvents(key, columns, self._types, renamed)
+        versions = [wal.version(each, key, self._types, renamed.get(each.version)) for each in relations]
+        layout = found.layout(versions, columns, key, Texts(self._types.infinity))
+        # an update that leaves values out may not be filled from a row that the full load has read later; a parked
+        # round does not tell which tables have any
+        leaves_out = found.parked is not None or relation in found.summary.open
         return TableChanges(
             key=key,
             columns=columns,
-            layout=events.layout(found, relation, overtaken=bool(feed.ahead)),
+            layout=replace(layout, folds=not (feed.ahead and leaves_out)),
             source_columns={c.name: feed.numbers.get(c.name) for c in columns} if named else None,
             facts=table.facts,
         )
@@ -336,11 +317,8 @@ class PostgresServer(LogServer[Feed, wal.Round]):
 
     def close(self) -> None:
         self._forget_snapshot()
-        if self._session_or_none:
-            self._session_or_none.close()
-            self._session_or_none = None
+        super().close()
 
 
 def _end_of(summary: Summary) -> LogEnd:
-    """Return where the last transaction of a round ends."""
     return LogEnd(LsnPosition(summary.end_lsn), datetime.fromtimestamp(summary.commit_micros / 1_000_000, UTC))

@@ -1,4 +1,4 @@
-"""Whose slot it is: the tables that a slot feeds, noted in the comment of its publication, as slots take none.
+"""Which tables a replication slot feeds, noted in the comment of its publication, as slots have no comments.
 
 Two sets of tables on one slot would take the log away from each other. A set is known by its catalog and by the targets
 of its source tables; it stays the same one as long as a table of it is fed into the same target.
@@ -21,11 +21,11 @@ from lakecdc.ingest.sources.postgres.catalog import source_name
 if TYPE_CHECKING:
     from lakecdc.contract.spec import Catalog
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.postgres.slots import Session
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 
-# before the note, so that a comment of somebody else's stays beside it
+# before the note, so that any other comment stays beside it
 _MARK = "lakecdc slots: "
 _READ = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 
@@ -35,7 +35,7 @@ class Owner:
     """A set of tables that a slot feeds.
 
     :param catalog: name of the targets' catalog.
-    :param place: tells that catalog from another one of its name.
+    :param place: distinguishes that catalog from another one of its name.
     :param targets: target by source table, ``schema.table``.
     """
 
@@ -54,7 +54,7 @@ class Owner:
         return cls(catalog.name, digest, {".".join(source_name(t)): t.table for t in targets})
 
     def joined(self, before: Owner | None, published: set[str]) -> Owner:
-        """Return this set with the tables that it had before and that are published still."""
+        """Return this set with its earlier tables that are still published."""
         kept = {s: t for s, t in before.targets.items() if s in published} if before else {}
         return Owner(self.catalog, self.place, {**kept, **self.targets})
 
@@ -62,8 +62,8 @@ class Owner:
 def check(slot: str, publication: str, known: Owner | None, mine: Owner, exists: Callable[[str], bool]) -> None:
     """Refuse a slot that feeds another set of tables.
 
-    :param known: to whom it belongs as far as is noted.
-    :param exists: tells whether a target is in the catalog; a set whose targets are all gone has no need of its slot.
+    :param known: the noted owner.
+    :param exists: tells whether a target is in the catalog; a set whose targets are all gone does not need its slot.
     :raises InputError: naming the others.
     """
     if known is None:
@@ -83,7 +83,7 @@ def check(slot: str, publication: str, known: Owner | None, mine: Owner, exists:
 
 
 def read(session: Session, publication: str) -> dict[str, Owner]:
-    """Return the owners of the slots that a publication serves, by slot, as far as they are noted."""
+    """Return the noted owners of a publication's slots, by slot."""
     text = _comment(session, publication) or ""
     if _MARK not in text:
         return {}
@@ -98,7 +98,7 @@ def read(session: Session, publication: str) -> dict[str, Owner]:
 
 
 def note(session: Session, publication: str, slot: str, owner: Owner) -> None:
-    """Note to whom a slot belongs; a login that does not own the publication cannot."""
+    """Note the owner of a slot; a login that does not own the publication cannot."""
     import psycopg
     from psycopg import sql
 
@@ -115,6 +115,6 @@ def note(session: Session, publication: str, slot: str, owner: Owner) -> None:
 
 
 def _comment(session: Session, publication: str) -> str | None:
-    """Return the comment of a publication, empty if it has none; None if there is no publication."""
+    """Return the comment of a publication, empty if it has none; None without a publication."""
     row = session.execute(_READ, (publication,)).fetchone()
     return str(row[0] or "") if row else None

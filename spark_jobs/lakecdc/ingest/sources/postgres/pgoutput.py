@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.sources.log.rounds import EVENTS
 from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
     UNCHANGED,
     ProtocolError,
@@ -22,18 +23,14 @@ from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
     read_tuple,
     write_tuple,
 )
-from lakecdc.ingest.sources.postgres.reading import Bounds, Relation, RelationColumn, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, RelationColumn, Summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: microseconds between 1970 and Postgres' own epoch, 2000
 EPOCH_MICROS = 946_684_800_000_000
-#: Spark SQL schema of the decoded rows; the last row of a read has kind ``end`` and only ``summary``
-SCHEMA = (
-    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
-    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
-)
+_NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024
 
@@ -68,7 +65,7 @@ class Decoder:
     :param bounds: a transaction is never cut; without them, the read ends with the messages.
     """
 
-    def __init__(self, wanted: Mapping[int, Wanted], bounds: Bounds | None = None) -> None:
+    def __init__(self, wanted: Mapping[int, LogTable], bounds: Bounds | None = None) -> None:
         self.summary = Summary()
         self._wanted, bounds = wanted, bounds or Bounds()
         self._most_bytes = bounds.bytes or float("inf")
@@ -80,10 +77,8 @@ class Decoder:
         self._commit_lsn = self._commit_micros = self._ordinal = self._xid = 0
 
     def batches(self, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode messages.
+        """Decode messages in the order of the log to batches of ``rounds.EVENTS`` of bounded size.
 
-        :param messages: in the order of the log.
-        :return: batches of :data:`SCHEMA` of bounded size, without the closing row.
         :raises ProtocolError: a message of another protocol version.
         """
         take = {
@@ -113,13 +108,13 @@ class Decoder:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Tell of bytes that cannot be read where they stand."""
+        """Explain unreadable bytes with their place in the log."""
         try:
             yield
         except (struct.error, LookupError, ValueError, OverflowError) as error:
-            told = error if isinstance(error, ProtocolError) else repr(error)
+            reason = error if isinstance(error, ProtocolError) else repr(error)
             place = f"{self._commit_lsn >> 32:X}/{self._commit_lsn & 0xFFFFFFFF:X}"
-            raise ProtocolError(f"A message of the log up to the commit at {place} cannot be read: {told}") from error
+            raise ProtocolError(f"A message of the log up to the commit at {place} cannot be read: {reason}") from error
 
     def _flush(self) -> pa.RecordBatch:
         import pyarrow.compute as pc
@@ -133,12 +128,8 @@ class Decoder:
             held = pc.unique(batch.column("relation").filter(batch.column("open").is_valid())).to_pylist()
             self.summary.open = sorted({*self.summary.open, *held})
         for layout, kind, number in rows.runs:
-            self._count(layout.relation.oid, kind, number)
+            self.summary.count(layout.relation.table, kind, number)
         return batch
-
-    def _count(self, oid: int, kind: str, number: int) -> None:
-        kinds = self.summary.events.setdefault(oid, {})
-        kinds[kind] = kinds.get(kind, 0) + number
 
     def _begin(self, run: Sequence[bytes]) -> None:
         self._commit_lsn, micros, self._xid = _BEGIN.unpack(run[0])
@@ -212,13 +203,13 @@ class Decoder:
             for oid in struct.unpack_from(f">{count}I", message, 6):
                 wanted = self._wanted.get(oid)
                 if wanted and self._commit_lsn >= wanted.start:
-                    self._count(oid, "t", 1)
+                    self.summary.count(oid, "t", 1)
                     place = (self._commit_lsn, self._ordinal, self._commit_micros, self._xid)
                     self.summary.truncates[oid] = place
 
 
 def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Messages that follow each other and are of one kind and one table, so that a large statement is taken at once.
+    """Group consecutive messages of one kind and one table, so that a large statement is taken at once.
 
     Their first six bytes are alike: kind, table, and what tuple comes first. A begin or a commit is always alone.
     """
@@ -240,9 +231,9 @@ def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Layout:
-    """What is known about a table's columns while its events are decoded."""
+    """Columns of a table while its events are decoded."""
 
-    def __init__(self, relation: Relation, wanted: Wanted) -> None:
+    def __init__(self, relation: Relation, wanted: LogTable) -> None:
         self.relation = relation
         self.start = wanted.start
         names = [column.name for column in relation.columns]
@@ -257,7 +248,7 @@ class _Layout:
                 new[i] = old[i]
 
     def moved(self, new: Values, old: Values) -> bool:
-        """Tell whether the key differs."""
+        """Check whether the key differs."""
         return any(new[i] != old[i] for i in self.key)
 
 
@@ -276,15 +267,13 @@ class _Rows:
 
     @property
     def size(self) -> int:
-        """Bytes of their values, with what the protocol adds."""
         return self.new.bytes + self.old.bytes
 
     def begin(self, commit_lsn: int, commit_micros: int) -> None:
-        """Begin the rows of a transaction."""
         self._transactions.append((self.count, commit_lsn, commit_micros))
 
     def add_new(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes], at: int = 6) -> None:
-        """Rows whose TupleData begins at ``at``.
+        """Add rows whose TupleData begins at ``at``.
 
         :param last: ordinal of the last one.
         """
@@ -292,10 +281,7 @@ class _Rows:
         self._add(layout, kind, last, len(messages))
 
     def add_old(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes]) -> None:
-        """Rows of which only the old values are known.
-
-        :param last: ordinal of the last one.
-        """
+        """Add rows of which only the old values are known."""
         self.old.add(self.count, messages, 6)
         self._add(layout, kind, last, len(messages))
 
@@ -316,13 +302,12 @@ class _Rows:
         self.count += count
 
     def batch(self) -> pa.RecordBatch:
-        """Return the Arrow batch."""
         import numpy as np
         import pyarrow as pa
 
         rows = self.count
         layouts, kinds, counts = zip(*self.runs, strict=True)
-        relations = np.array([(layout.relation.oid, layout.relation.version) for layout in layouts], np.int64)
+        relations = np.array([(layout.relation.table, layout.relation.version) for layout in layouts], np.int64)
         oids, versions = np.repeat(relations, counts, axis=0).T
         firsts, *places = np.array(self._transactions, np.int64).T
         lsns, micros = (np.repeat(values, np.diff(firsts, append=rows)) for values in places)
@@ -357,9 +342,6 @@ class _Rows:
                 found.setdefault(row, []).append(name)
         rows = range(self.count)
         return pa.array([found.get(row) for row in rows], names) if found else pa.nulls(len(rows), names)
-
-
-_NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:

@@ -26,9 +26,8 @@ class ProtocolError(ValueError):
 
 
 def read_tuple(message: bytes, at: int) -> tuple[Values, int]:
-    """Decode TupleData.
+    """Decode the TupleData that begins at ``at``.
 
-    :param at: where it begins.
     :return: values as bytes, None for null and :data:`UNCHANGED`; where it ends.
     :raises ProtocolError: a kind of value that protocol version 1 does not have.
     """
@@ -83,10 +82,9 @@ class Tuples:
         self.bytes += sum(map(len, messages))
 
     def split(self, count: int) -> tuple[pa.ListArray, list[tuple[int, int]]]:
-        """Return the values.
+        """Return a list of strings per row, null for a row without a tuple, and row and column of each unchanged value.
 
-        :param count: number of rows; those that were not added have no tuple.
-        :return: a list of strings per row, null for a row without a tuple; row and column of each unchanged value.
+        :param count: number of rows.
         :raises ProtocolError: a kind of value that protocol version 1 does not have.
         """
         import numpy as np
@@ -136,17 +134,14 @@ class Tuples:
         return pa.ListArray.from_arrays(offsets, _cut(data, bounds, present), mask=pa.array(starts < 0)), unchanged
 
 
-def _within(told: Any) -> None:
-    """Make sure that places lie in their messages.
-
-    :param told: whether each one does.
-    """
-    if not told.all():
+def _within(checks: Any) -> None:
+    """Check that places lie in their messages."""
+    if not checks.all():
         raise ProtocolError(_CUT_OFF)
 
 
 def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:
-    """Strings out of a buffer.
+    """Return strings out of a buffer.
 
     :param bounds: begin and end of each, ascending; Arrow sees values and the gaps between them in turn.
     :param present: false for null.

@@ -1,4 +1,4 @@
-"""Slot, publication, lock and identity at the source: made, checked, moved, dropped."""
+"""Slot, publication, lock and identity at the source."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain
+from lakecdc.ingest.sources.postgres.connect import OLDEST, Address, explain, one
 from lakecdc.model.positions import lsn, lsn_text
 
 if TYPE_CHECKING:
-    import psycopg
-
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
-
-    Session = psycopg.Connection[tuple[Any, ...]]
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 
@@ -65,26 +62,11 @@ class Slot:
     lag_bytes: int
 
 
-@dataclass
-class End:
-    """Where a run ends.
-
-    :param lsn: as a number.
-    :param time: the source's clock just before.
-    """
-
-    lsn: int
-    time: datetime
-
-
 def check_server(session: Session) -> None:
-    """Refuse a server that cannot be read from.
-
-    :raises InputError: too old, a standby, or without logical decoding.
-    """
+    """Refuse a server that is too old, a standby, or without logical decoding."""
     if session.info.server_version < OLDEST:
         raise InputError(f"The source is Postgres {session.info.server_version // 10000}; 13 or newer is needed.")
-    standby, level = _one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
+    standby, level = one(session, "SELECT pg_is_in_recovery(), current_setting('wal_level')")
     if standby:
         raise InputError("The source is a standby.", hint="Give the primary's address; the slot must live there.")
     if level != "logical":
@@ -95,7 +77,7 @@ def check_server(session: Session) -> None:
 
 
 def identity(session: Session) -> str:
-    """Return what tells this source from another: the cluster's identifier and its timeline.
+    """Return what distinguishes this source from another: the cluster's identifier and its timeline.
 
     Positions go on counting in a cluster after a failover or a restore, but on another timeline.
     """
@@ -103,19 +85,25 @@ def identity(session: Session) -> str:
         "SELECT system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) "
         "FROM pg_control_system()"
     )
-    system, timeline = _one(session, statement)
+    system, timeline = one(session, statement)
     return f"{system}:{int(timeline, 16)}"
 
 
-def log_end(session: Session) -> End:
-    """Read where the log ends now. What was acknowledged before the clock was read must have reached the disk."""
-    clock, inserted = _one(session, "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text")
+def now(session: Session) -> datetime:
+    """Return the source's clock."""
+    moment: datetime = one(session, "SELECT clock_timestamp()")[0]
+    return moment
+
+
+def log_end(session: Session) -> tuple[int, datetime]:
+    """Return where the log ends now, and the clock just before; what was acknowledged by then has reached the disk."""
+    clock, inserted = one(session, "SELECT clock_timestamp(), pg_current_wal_insert_lsn()::text")
     deadline = time.monotonic() + _FLUSH_SECONDS
     while True:
-        (flushed,) = _one(session, "SELECT pg_current_wal_flush_lsn()::text")
+        (flushed,) = one(session, "SELECT pg_current_wal_flush_lsn()::text")
         # commits with synchronous_commit = off arrive within three times wal_writer_delay
         if lsn(flushed) >= lsn(inserted) or time.monotonic() > deadline:
-            return End(lsn(flushed), clock)
+            return lsn(flushed), clock
         time.sleep(0.02)
 
 
@@ -126,7 +114,7 @@ def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:
     :raises ConflictError: if another run holds it.
     """
     deadline = time.monotonic() + max(max_wait, _LOCK_SECONDS)
-    while not _one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
+    while not one(session, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", f"lakecdc {slot}")[0]:
         if time.monotonic() > deadline:
             raise ConflictError(
                 f"Another run is reading the slot {slot!r} now.",
@@ -145,10 +133,7 @@ def find_slot(session: Session, name: str) -> Slot | None:
 
 
 def check_ours(session: Session, slot: Slot) -> None:
-    """Refuse a slot that is not ours.
-
-    :raises InputError: another plugin or database.
-    """
+    """Refuse a slot of another plugin or database."""
     if slot.plugin != "pgoutput" or slot.database != session.info.dbname:
         raise InputError(
             f"The slot {slot.name!r} belongs to database {slot.database} and plugin {slot.plugin}.",
@@ -157,10 +142,10 @@ def check_ours(session: Session, slot: Slot) -> None:
 
 
 def usable_slot(session: Session, name: str) -> Slot | None:
-    """Return the slot, once no process of an earlier run uses it any more; None if there is none.
+    """Return the slot, once no process of an earlier run uses it any more; None without one.
 
-    :raises InputError: if it is not ours: another plugin or database.
-    :raises ConflictError: if somebody keeps using it.
+    :raises InputError: it is not ours, see :func:`check_ours`.
+    :raises ConflictError: it stays in use.
     """
     deadline = time.monotonic() + _ACTIVE_SECONDS
     while True:
@@ -179,7 +164,7 @@ def usable_slot(session: Session, name: str) -> Slot | None:
 
 
 def create_slot(where: Address, session: Session, name: str) -> None:
-    """Make the slot, without a full load (the first run makes it by itself otherwise).
+    """Create the slot, without a full load (the first run creates it by itself otherwise).
 
     :raises LakecdcError: if the source refuses.
     """
@@ -191,7 +176,6 @@ def create_slot(where: Address, session: Session, name: str) -> None:
 def bounded_wait(where: Address, session: Session, name: str) -> Iterator[None]:
     """Create a slot in `session` meanwhile, without waiting for ever for transactions that are open at the source.
 
-    :param name: of the slot.
     :raises LakecdcError: if the source refuses, or a transaction stays open for too long.
     """
     import psycopg
@@ -223,10 +207,8 @@ def _oldest_transaction(session: Session) -> str:
 
 
 def advance(session: Session, slot: str, to: int) -> int:
-    """Let the source remove the log before a position.
+    """Let the source remove the log before a position; return where the slot stands now.
 
-    :param to: LSN as a number.
-    :return: where the slot stands now.
     :raises InputError: if the slot is gone.
     """
     found = find_slot(session, slot)
@@ -237,14 +219,13 @@ def advance(session: Session, slot: str, to: int) -> int:
         )
     if to <= found.confirmed:
         return found.confirmed
-    (end,) = _one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
+    (end,) = one(session, "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", slot, lsn_text(to))
     return lsn(end)
 
 
 def drop(session: Session, where: Address, slot: str, publication: str) -> list[str]:
-    """Drop slot and publication, each if it is there; the tables must be loaded anew afterwards.
+    """Drop slot and publication, as far as they exist, and return what was dropped; the tables need a full load then.
 
-    :return: what was dropped.
     :raises InputError: if the slot is not ours.
     :raises ConflictError: if it is in use.
     """
@@ -265,16 +246,13 @@ def drop(session: Session, where: Address, slot: str, publication: str) -> list[
 
 
 class Publication:
-    """The publication that selects the tables of the log.
-
-    :param where: for messages.
-    """
+    """The publication that selects the tables of the log."""
 
     def __init__(self, session: Session, where: Address, name: str) -> None:
         self._session, self._where, self.name = session, where, name
 
     def check(self) -> bool:
-        """Tell whether it is there.
+        """Return whether it exists.
 
         :raises InputError: if it leaves something out.
         """
@@ -296,7 +274,7 @@ class Publication:
         return {(row[0], row[1]) for row in self._session.execute(statement, (self.name,))}
 
     def listed(self) -> set[str]:
-        """Return the tables that it names one by one, ``schema.table``; none if it takes whatever there is."""
+        """Return the tables that it names one by one, ``schema.table``; none if it is for all tables or a schema."""
         statement = (
             "SELECT n.nspname || '.' || c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid "
             "JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = %s"
@@ -304,10 +282,7 @@ class Publication:
         return {row[0] for row in self._session.execute(statement, (self.name,))}
 
     def check_filters(self, table: SourceTable) -> None:
-        """Refuse a table of which the publication passes on only a part.
-
-        :raises InputError: a row filter, or a column list that lacks a column.
-        """
+        """Refuse a table with a row filter, or a column list that lacks a column."""
         if self._session.info.server_version < 150000:
             return
         statement = (
@@ -328,7 +303,7 @@ class Publication:
             )
 
     def publish(self, tables: Sequence[SourceTable]) -> None:
-        """Make it for exactly these tables, or add those that it lacks."""
+        """Create it for exactly these tables, or add those that it lacks."""
         published = self.tables()
         missing = [table for table in tables if (table.schema, table.name) not in published]
         if not self.check():
@@ -346,9 +321,3 @@ class Publication:
             self._session.execute(sql.SQL(statement).format(sql.Identifier(self.name), names))
         except psycopg.Error as error:
             raise explain(error, self._where, f"publish the tables through {self.name!r}") from error
-
-
-def _one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...]:
-    row = session.execute(statement, parameters or None).fetchone()
-    assert row is not None
-    return tuple(row)

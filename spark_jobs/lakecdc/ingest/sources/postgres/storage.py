@@ -2,8 +2,8 @@
 
 The log has no row for values that ALTER TABLE computes anew, for a partition that is attached, detached, dropped or
 truncated on its own, and for an enum's label that is renamed. The catalog tells: by the partition tree, the files of
-the leaves, and the transactions that wrote the catalog's own rows. A target remembers them in its position; what cannot
-be told from such a change stops the table.
+the leaves, and the transactions that wrote the catalog's own rows. A target remembers them in its position; a change
+that cannot be ruled out stops the table.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.model.positions import lsn
 
 if TYPE_CHECKING:
-    import psycopg
-
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
-
-    Session = psycopg.Connection[tuple[Any, ...]]
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 # one statement, so that all of it is of one moment; a table's row for the column ctid is as old as the table
 _TREE = """
@@ -79,7 +75,7 @@ class _Node:
     columns: str
 
     def rows_from_before(self) -> str:
-        """Return SQL condition of rows that may have been in it when it was attached."""
+        """Return the SQL condition of rows that may have been in it when it was attached."""
         if not self.born:
             return "true"
         # the number of a command is another's once the row was locked
@@ -105,7 +101,6 @@ class _Storage:
 
     @property
     def leaves(self) -> dict[int, _Node]:
-        """The tables that hold rows."""
         return {oid: node for oid, node in self.nodes.items() if not node.partitioned}
 
     def path(self, leaf: int) -> list[_Node]:
@@ -117,12 +112,12 @@ class _Storage:
         return path
 
     def links(self, leaves: Iterable[int]) -> str:
-        """Digest of how leaves hang together with the table."""
+        """Return a digest of how leaves hang together with the table."""
         links = {(node.oid, node.parent, node.xid) for leaf in leaves for node in self.path(leaf)}
         return _digest(repr(sorted(links)))
 
     def columns(self, leaves: Iterable[int]) -> str:
-        """Digest of the columns' rows of the catalog."""
+        """Return a digest of the columns' rows of the catalog."""
         return _digest(repr([(leaf, self.nodes[leaf].columns) for leaf in sorted(leaves)]))
 
 
@@ -152,7 +147,7 @@ class Remembered:
         return cls(files, now.links(leaves), now.columns(leaves), labels, now.xmin)
 
     def encode(self) -> dict[str, Any]:
-        """For a position, where it has to be small: thousands of partitions are numbers that differ by little."""
+        """Encode for a position, where it has to be small: numbers of thousands of partitions differ by little."""
         before, numbers = 0, list[int]()
         for leaf in sorted(self.files):
             numbers += [leaf - before, self.files[leaf] - leaf]
@@ -163,7 +158,7 @@ class Remembered:
 
     @classmethod
     def decode(cls, document: Mapping[str, Any]) -> Remembered:
-        """Back from a position."""
+        """Decode from a position."""
         numbers = json.loads(zlib.decompress(base64.b64decode(document["files"])))
         leaves = itertools.accumulate(numbers[::2])
         files = {leaf: leaf + more for leaf, more in zip(leaves, numbers[1::2], strict=True)}
@@ -174,8 +169,8 @@ class Remembered:
 class StorageWatch:
     """Compare a table's storage with what its target's position remembers.
 
+    :param remembered: of the position; None if the table was never fed.
     :ivar read_at: LSN up to which the log has every change that the catalog showed at the start.
-    :param remembered: of the position; None if it is of an earlier release, or the table was never fed.
     :raises InputError: rows may have changed without events.
     """
 
@@ -188,7 +183,7 @@ class StorageWatch:
         self._unexplained = self._compare(now, None)
 
     def encode(self) -> dict[str, Any]:
-        """For the position of a batch that :meth:`follow` has passed."""
+        """Encode for the position of a batch that :meth:`follow` has passed."""
         return self._remembered.encode()
 
     def follow(self, to: int, altered: bool, truncated_by: int | None) -> None:
@@ -202,27 +197,26 @@ class StorageWatch:
         if altered or truncated_by is not None:
             self._unexplained &= self._compare(_read(self._session, self._table), truncated_by)
         if self._unexplained and to >= self.read_at:
-            raise self._stop(
+            raise self._table.full_load_needed(
                 f"A partition of {self._table.label} has another file now and no row from before the last run: it may "
                 "have been truncated (VACUUM FULL and CLUSTER of a partition without older rows look the same)"
             )
 
     def _compare(self, now: _Storage, truncated_by: int | None) -> set[int]:
-        """Remember what is there now, if no row can have changed without an event.
-
-        :return: leaves for which that is not known.
-        """
+        """Remember what is there now, and return the leaves whose rows may have changed without an event."""
         before, leaves, label = self._remembered, now.leaves, self._table.label
         if before.files.keys() - leaves.keys():
-            raise self._stop(f"A partition of {label} was detached or dropped, which is not in the log")
+            raise self._table.full_load_needed(
+                f"A partition of {label} was detached or dropped, which is not in the log"
+            )
         changed = {leaf for leaf, file in before.files.items() if leaves[leaf].file != file}
         if changed and now.columns(before.files) != before.columns:
-            raise self._stop(
+            raise self._table.full_load_needed(
                 f"The rows of {label} were rewritten and its columns altered, and the log does not have values that "
                 "ALTER TABLE has computed"
             )
         if now.links(before.files) != before.links:
-            raise self._stop(f"A partition of {label} was detached and attached again")
+            raise self._table.full_load_needed(f"A partition of {label} was detached and attached again")
         self._check_labels(now)
         known = {node.oid for leaf in before.files for node in now.path(leaf)}
         for leaf in leaves.keys() - before.files.keys():
@@ -238,7 +232,7 @@ class StorageWatch:
     def _check_labels(self, now: _Storage) -> None:
         for enum, (last, digest) in self._remembered.labels.items():
             if enum in now.labels and _labels(now.labels[enum][1], last) != digest:
-                raise self._stop(
+                raise self._table.full_load_needed(
                     f"Labels of the enum type {now.labels[enum][0]} of {self._table.label} were renamed, also in "
                     "rows that the log does not have"
                 )
@@ -248,13 +242,13 @@ class StorageWatch:
         links = [node.rows_from_before() for node in now.path(leaf) if node.oid not in known]
         if self._any_row(now.nodes[leaf], " OR ".join(links)):
             node = now.nodes[leaf]
-            raise self._stop(
+            raise self._table.full_load_needed(
                 f"The partition {node.schema}.{node.name} may have been attached to {self._table.label} with rows, "
                 "which are not in the log"
             )
 
     def _may_be_truncated(self, now: _Storage, leaf: _Node, truncated_by: int | None) -> bool:
-        """Tell whether a leaf with another file may have lost rows; a TRUNCATE of the table itself is in the log."""
+        """Check whether a leaf with another file may have lost rows; a TRUNCATE of the table itself is in the log."""
         if leaf.oid == self._table.oid or leaf.changed_by == truncated_by:
             return False
         before = self._remembered.xmin
@@ -272,19 +266,16 @@ class StorageWatch:
         except errors.InsufficientPrivilege as error:
             name = f"{leaf.schema}.{leaf.name}"
             raise InputError(
-                f"Whether the partition {name} brought rows that the log does not have cannot be told: "
+                f"Cannot check whether the partition {name} brought rows that the log does not have: "
                 "the login may not read it.",
                 table=self._table.target.table,
                 hint=f"Run GRANT SELECT ON {name} TO {self._session.info.user} at the source.",
             ) from error
         return row is not None and bool(row[0])
 
-    def _stop(self, what: str) -> InputError:
-        return full_load_needed(what, self._table.target.table)
-
 
 def is_unchanged(session: Session, table: SourceTable, remembered: Mapping[str, Any]) -> bool:
-    """Tell whether the catalog shows a table as a position remembers it, so that it was not altered in any way."""
+    """Check that the catalog shows a table as a position remembers it, so that it was not altered in any way."""
     now, before = Remembered.of(_read(session, table)), Remembered.decode(remembered)
     return replace(now, xmin=before.xmin) == before
 
@@ -295,12 +286,12 @@ def _read(session: Session, table: SourceTable) -> _Storage:
     for enum, name, oid, label in session.execute(_LABELS, (table.oid, list(table.target.exclude_columns))):
         labels.setdefault(enum, (name, {}))[1][oid] = label
     if not rows:
-        raise full_load_needed(f"The source table {table.label} was dropped", table.target.table)
+        raise table.full_load_needed(f"The source table {table.label} was dropped")
     return _Storage({row[0]: _Node(*row[:11]) for row in rows}, labels, int(rows[0][11]), max(lsn(r[12]) for r in rows))
 
 
 def _labels(labels: Mapping[int, str], last: int) -> str:
-    """Digest of an enum's labels up to one; new ones come behind it."""
+    """Return a digest of an enum's labels up to one; new ones come behind it."""
     return _digest(repr(sorted((oid, label) for oid, label in labels.items() if oid <= last)))
 
 

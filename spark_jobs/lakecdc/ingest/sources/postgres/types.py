@@ -30,17 +30,19 @@ such as the date ``infinity``, a year BC or the numeric ``NaN``, goes to the qua
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.text_columns import TextColumn
+from lakecdc.ingest.formats.text_columns import OUTERMOST, TextColumn, TypeRows
+from lakecdc.ingest.sources.log.texts import is_read_by_arrow, octets, typed
 
 if TYPE_CHECKING:
-    import psycopg
+    import pyarrow as pa
 
     from lakecdc.ingest.change import Column
-    from lakecdc.ingest.sources.postgres.catalog import SourceColumn
+    from lakecdc.ingest.sources.postgres.catalog import SourceTable
+    from lakecdc.ingest.sources.postgres.connect import Session
 
 MAX_PRECISION = 38
 _STRINGS = (
@@ -60,6 +62,7 @@ _SIMPLE = {
     "timestamptz": "timestamp",
     **dict.fromkeys(_STRINGS, "string"),
 }
+_DATED = ("date", "timestamp", "timestamptz")
 _LOOKUP = """
 SELECT t.oid, t.typname, n.nspname, t.typtype::text, t.typcategory::text, t.typbasetype, t.typtypmod, t.typelem
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid = ANY(%s)
@@ -83,11 +86,10 @@ class PgType:
 class TypeCatalog:
     """Looks types up at the source, each once.
 
-    :param session: a session of the driver.
-    :param infinity: option of the source, see :class:`lakecdc.ingest.sources.postgres.texts.Texts`.
+    :param infinity: see :class:`Texts`.
     """
 
-    def __init__(self, session: psycopg.Connection[tuple[Any, ...]], infinity: str = "quarantine") -> None:
+    def __init__(self, session: Session, infinity: str = "quarantine") -> None:
         self._session, self.infinity = session, infinity
         self._known: dict[int, PgType | None] = {}
 
@@ -99,7 +101,7 @@ class TypeCatalog:
         return self._known[oid]
 
     def spark_type(self, oid: int, modifier: int) -> str | None:
-        """Return the Spark SQL type for a column's type; None if there is none.
+        """Return the Spark SQL type for a column's type; None without a counterpart.
 
         :param modifier: the type modifier as ``pg_attribute`` keeps it, -1 for none.
         """
@@ -122,17 +124,18 @@ class TypeCatalog:
         return found.name if found else f"of oid {oid}, which no longer exists"
 
     def base_name(self, oid: int) -> str:
-        """Name of the type, of a domain's base type."""
+        """Return the name of the type, of a domain's base type."""
         found = self.find(oid)
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
-    def text_columns(self, source: Iterable[SourceColumn], columns: Iterable[Column]) -> tuple[TextColumn, ...]:
-        """Return the target's columns with the types that their texts have at the source.
+    def type_rows(self, table: SourceTable, columns: Iterable[Column]) -> TypeRows:
+        """Return what types the rows of a table.
 
-        :param source: the source's columns.
+        :param columns: the target's.
         """
-        oids = {c.name: c.type_oid for c in source}
-        return tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
+        oids = {c.name: c.type_oid for c in table.columns}
+        text_columns = tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
+        return TypeRows(text_columns, table.key, Texts(self.infinity))
 
     def _array(self, found: PgType) -> str | None:
         is_array = found.category == "A" and found.element
@@ -149,3 +152,50 @@ def numeric(modifier: int) -> str:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
     return f"decimal({precision},{scale})" if precision <= MAX_PRECISION else "string"
+
+
+def is_parsed_by_arrow(base: str, kind: str) -> bool:
+    """Check whether Arrow reads each text of a type in the CSV of a full load exactly or refuses it.
+
+    :param base: name of the Postgres type, a domain's base.
+    :param kind: Spark SQL type of the column.
+    """
+    return kind == "boolean" if base == "bool" else is_read_by_arrow(_own(base), kind)
+
+
+def _own(base: str) -> str:
+    return "decimal" if base == "numeric" else _SIMPLE.get(base, "")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Turns texts into values, see :data:`lakecdc.ingest.formats.text_columns.Convert`.
+
+    The texts are those of the types' output functions under the settings of ``connect``.
+
+    :param infinity: what infinite dates and times become: ``quarantine`` leaves their texts, ``null`` makes them null,
+        ``bounds`` the outermost values of the type.
+    """
+
+    infinity: str = "quarantine"
+
+    def __call__(self, texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection[int]]:
+        """Return the values of texts, and the places of those that do not fit."""
+        import pyarrow.compute as pc
+
+        if kind == "binary" and base == "bytea":
+            return octets(texts, len("\\x")), ()
+        if kind == "boolean" and base == "bool":
+            return pc.equal(texts, "t"), ()
+        if base in _DATED and kind in OUTERMOST and self.infinity != "quarantine":
+            texts = self._finite(texts, kind)
+        return typed(texts, _own(base), kind)
+
+    def _finite(self, texts: pa.Array, kind: str) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        low, high = OUTERMOST[kind] if self.infinity == "bounds" else (None, None)
+        for text, value in (("-infinity", low), ("infinity", high)):
+            texts = pc.if_else(pc.equal(texts, text), pa.scalar(value, pa.string()), texts)
+        return texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import lsn_text
 
 
-def parked(since: int | None, through: int, identity: str = "a") -> Parked:
+def parked(since: int, through: int, identity: str = "a") -> Parked:
     return Parked(through, datetime(2026, 1, 1, tzinfo=UTC), identity, 7, {}, {"lsn": lsn_text(through)}, since)
 
 
@@ -26,8 +27,6 @@ def parked(since: int | None, through: int, identity: str = "a") -> Parked:
         # rolled back to before the first of them began
         (2, [parked(3, 5), parked(5, 9)], [], None),
         (4, [parked(3, 5), parked(5, 9)], [], None),
-        # as an earlier release has parked them
-        (2, [parked(None, 5), parked(None, 9)], [5, 9], None),
         (3, [parked(3, 5), parked(5, 9, "b")], [5], None),
         (None, [parked(3, 5), parked(5, 9)], [], 9),
     ],
@@ -42,9 +41,5 @@ def test_a_table_takes_rounds_that_continue_its_position(
     assert backlog._taken.get("shop.t") == forgotten
 
 
-def test_rounds_that_an_earlier_release_has_parked_are_read() -> None:
-    document = {"through": 9, "moment": "2026-01-01T00:00:00+00:00", "identity": "a", "oid": 7, "summary": {"bytes": 1}}
-    assert Parked.from_json(document) == Parked(
-        9, datetime(2026, 1, 1, tzinfo=UTC), "a", 7, {"bytes": 1}, {"lsn": "0/9", "oid": 7}
-    )
-    assert Parked.from_json(parked(3, 5).to_json()) == parked(3, 5)
+def test_a_parked_round_is_read_as_it_was_written() -> None:
+    assert Parked.from_json(json.loads(json.dumps(parked(3, 5).to_json()))) == parked(3, 5)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakecdc.contract.spec import JobSpec, parse_spec
+from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.sources.mysql.log_server import MysqlServer
-from lakecdc.metadata.positions import Position
 from local_services.mariadb import MariaDB
 from local_services.mysql import MySQL
 from local_services.mysql_protocol import MysqlProtocolServer
 from tests.conftest import Lake
-from tests.lakecdc.ingest.sources.model import EventSource, Model
+from tests.lakecdc.ingest.sources.model import LogShop
 from tests.open_folder import open_folder
 
 #: what MariaDB's tables of this kind become at MySQL
@@ -31,16 +29,12 @@ both = pytest.mark.parametrize("server", ["mariadb", pytest.param("mysql", marks
 only_mysql = pytest.mark.parametrize("server", ["mysql"], indirect=True)
 
 
-@dataclass
-class Shop:
+class Shop(LogShop):
     """One test's database on a shared server."""
 
-    server: MysqlProtocolServer
-    lake: Lake
-    number: int
-    model: Model = field(default_factory=Model)
-    targets: list[dict[str, Any]] = field(default_factory=list)
-    recorded: dict[str, Position] = field(default_factory=dict)
+    def __init__(self, server: MysqlProtocolServer, lake: Lake, number: int) -> None:
+        super().__init__(lake, number)
+        self.server = server
 
     @property
     def schema(self) -> str:
@@ -61,61 +55,11 @@ class Shop:
         part = "(SELECT n + {0} AS seq FROM sequence.n WHERE n <= {1} - {0} ORDER BY n) AS n"
         return _SEQUENCE.sub(lambda found: part.format(*found.groups()), statement)
 
-    def target(self, table: str, **rest: Any) -> str:
-        """Add a target, in a namespace of this test's; its name in the catalog."""
-        self.lake.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{self.schema}")
-        self.targets.append({"table": f"{self.schema}.{table}", **rest})
-        return f"{self.schema}.{table}"
+    def source(self) -> dict[str, Any]:
+        return {"type": "mysql", "host": "127.0.0.1", "port": self.server.port, "user": "root"}
 
-    def spec(self, **source: Any) -> JobSpec:
-        """The spec of this test; ``job`` and ``options`` among the settings are the job's."""
-        login = {"host": "127.0.0.1", "port": self.server.port, "user": "root"}
-        document = {"type": "mysql", **login, **source}
-        job, options = document.pop("job", "ingest"), {"dry_run": document.pop("dry_run", False)}
-        options |= document.pop("options", {})
-        return parse_spec(self.lake.spec(job, source=document, target=self.targets, options=options))
-
-    @property
-    def positions(self) -> dict[str, Position | None]:
-        """Where the targets stand in the model."""
-        return {t["table"]: self.model.positions.get(t["table"]) for t in self.targets}
-
-    def open(self, **source: Any) -> EventSource:
-        """A source for one run, whose events arrive one by one."""
-        spec = self.spec(**source)
-        return EventSource(self.lake.spark, spec, MysqlServer(self.lake.spark, spec))
-
-    def start(self, **source: Any) -> dict[str, Exception]:
-        """Start a run and end it; the refused tables."""
-        found = self.open(**source)
-        try:
-            found.start(self.positions, self.recorded)
-            return dict(found.refused)
-        finally:
-            found.close()
-
-    def run(self, failing: str = "", rounds: int = 0, **source: Any) -> EventSource:
-        """One run of the job.
-
-        :param failing: a table that cannot be fed.
-        :param rounds: stop after so many, as a killed run would, without the last one's end.
-        """
-        found = self.open(**source)
-        try:
-            found.start(self.positions, self.recorded)
-            for number, batches in enumerate(found.rounds(), 1):
-                for batch in batches:
-                    if batch.target.table == failing:
-                        found.failed(failing, RuntimeError("told to"))
-                    else:
-                        self.model.apply(batch)
-                        found.applied(batch.target.table, batch.position)
-                if number == rounds:
-                    break
-                found.finish_round()
-        finally:
-            found.close()
-        return found
+    def log_server(self, spec: JobSpec) -> MysqlServer:
+        return MysqlServer(self.lake.spark, spec)
 
 
 @pytest.fixture(scope="package")

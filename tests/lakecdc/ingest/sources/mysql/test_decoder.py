@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
-from lakecdc.ingest.sources.mysql.reading import Limits, Summary, Wanted
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Summary
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.ingest.sources.mysql.types import MysqlType
@@ -21,7 +21,7 @@ from tests.on_demand import on_demand
 GTID, QUERY, ROTATE, XID, TABLE_MAP, WRITE, UPDATE = 162, 2, 4, 16, 19, 23, 24
 NOW = (Named("id", MysqlType("int")), Named("v", MysqlType("int")))
 SERVER = Server(mariadb=True, identity="mariadb:1:0", fold=False, checksum=False, charsets={})
-WANTED = {0: Wanted("db", "t", 0, ("id",), frozenset(), NOW)}
+WANTED = {0: LogTable("db", "t", 0, ("id",), frozenset(), NOW)}
 
 
 class Log:
@@ -161,7 +161,7 @@ def test_a_key_change_is_a_delete_and_an_update_with_the_old_key() -> None:
 def test_rows_that_look_alike_before_and_after_a_statement_are_of_other_columns() -> None:
     log = Log().begin(1).rows(1).commit().query(b"ALTER TABLE t DROP v, ADD w int").begin(2).rows(2).commit()
     now = (Named("id", MysqlType("int")), Named("w", MysqlType("int")))
-    wanted = {0: Wanted("db", "t", 0, ("id",), frozenset(), now, (("id", 1), ("v", 2)))}
+    wanted = {0: LogTable("db", "t", 0, ("id",), frozenset(), now, (("id", 1), ("v", 2)))}
     decoder = Decoder(wanted, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
     rows = [row for batch in decoder.batches(log.events) for row in batch.to_pylist()]
     found = Summary.from_json(decoder.summary.to_json())
@@ -174,7 +174,7 @@ def test_what_lies_before_a_tables_position_is_passed_over() -> None:
     log = Log().begin(1).rows(1).commit()
     start = Place("binlog.000001", log.at).number
     log.query(b"TRUNCATE t").begin(2).rows(2).commit()
-    wanted = {0: Wanted("db", "t", start + 1, ("id",), frozenset(), NOW)}
+    wanted = {0: LogTable("db", "t", start + 1, ("id",), frozenset(), NOW)}
     decoder = Decoder(wanted, SERVER, Place("binlog.000001", 4), Limits(1 << 62, 1 << 62))
     rows = [row["new"] for batch in decoder.batches(log.events) for row in batch.to_pylist()]
     assert rows == [["2", "2"]] and not decoder.summary.truncates

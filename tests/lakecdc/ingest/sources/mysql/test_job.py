@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from typing import Any
 
 import pytest
 
-from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import run as run_job
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, run
 
 from .conftest import Shop, only_mysql
 
 pytestmark = pytest.mark.services
-
-
-def run(shop: Shop, **source: Any) -> dict[str, TableReport]:
-    """One run of the job."""
-    return {report.table: report for report in ingest(shop.lake.spark, shop.spec(**source))}
-
-
-def differs(shop: Shop, name: str, columns: str) -> list[Any]:
-    """Rows that only the target, as DuckDB reads it, or only its source has."""
-    source, target = shop.sql(f"SELECT {columns} FROM {name}"), shop.lake.duckdb_rows(name, columns)
-    only = {"target": Counter(target) - Counter(source), "source": Counter(source) - Counter(target)}
-    return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
 
 
 def test_a_key_column_without_a_value_is_named(shop: Shop) -> None:

@@ -11,12 +11,11 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.ingest.job import ingest
-from lakecdc.ingest.sources.mysql.load import _shares
-from lakecdc.ingest.sources.mysql.snapshot import Chunk
+from lakecdc.ingest.sources.mysql.snapshot import Chunk, _shares
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs
 
 from .conftest import Shop
-from .test_job import differs
 
 pytestmark = pytest.mark.services
 

@@ -16,9 +16,9 @@ from lakecdc.ingest.sources.mysql.connect import address, connect
 from lakecdc.runtime import failpoints
 from lakecdc.runtime.run import run as run_job
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import run
 
 from .conftest import Shop, both, only_mysql
-from .test_job import run
 
 pytestmark = pytest.mark.services
 

@@ -9,9 +9,9 @@ import pytest
 from lakecdc.metadata.names import PARKED
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, run
 
 from .conftest import Shop, both
-from .test_job import differs, run
 
 pytestmark = pytest.mark.services
 

@@ -12,9 +12,9 @@ import pytest
 from lakecdc.ingest.column_numbers import renamed
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, field_ids, run
 
 from .conftest import Shop
-from .test_job import differs, run
 from .test_start import setting
 
 pytestmark = pytest.mark.services
@@ -27,12 +27,6 @@ def make(shop: Shop, columns: str = "a int, b int, c varchar(20)", **target: Any
     name = shop.target("t", **target)
     assert run(shop)[name].outcome == "done"
     return name
-
-
-def field_ids(shop: Shop, name: str) -> dict[str, int]:
-    """The table's own columns."""
-    fields = shop.lake.pyiceberg().load_table(name).schema().fields
-    return {f.name: f.field_id for f in fields if not f.name.startswith("_")}
 
 
 @pytest.mark.parametrize(

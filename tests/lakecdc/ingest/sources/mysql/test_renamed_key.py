@@ -9,10 +9,9 @@ import pytest
 
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, field_ids, run
 
 from .conftest import Shop, both
-from .test_job import differs, run
-from .test_renamed_column import field_ids
 from .test_start import setting
 
 pytestmark = pytest.mark.services

@@ -256,9 +256,8 @@ def test_a_recorded_batch_ends_where_it_ended(shop: Shop) -> None:
     ends: dict[str, Position] = {batch.target.table: batch.position for batch in next(interrupted.rounds())}
     interrupted.close()
     shop.sql("INSERT INTO s.t VALUES (100)")
-    shop.recorded = {name: ends[name]}
     before = len(shop.model.batches)
-    shop.run(max_batch_events=2)
+    shop.run(max_batch_events=2, recorded={name: ends[name]})
     batches = [(batch, events) for batch, events in shop.model.batches[before:] if batch.target.table == name]
     assert batches[0][0].position.offsets == ends[name].offsets
     assert len(batches[0][1]) == 4 and len(batches) > 2, "the limit counts again behind it"

@@ -14,10 +14,10 @@ import pytest
 from lakecdc.contract.errors import InputError, SourceUnavailableError, SpecError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.ingest.sources.mysql import source_tables
-from lakecdc.ingest.sources.mysql.gtid import merged_gtid
 from lakecdc.ingest.sources.mysql.server import check_settings
 from local_services.mysql import MySQL
 from local_services.process import free_port
+from tests.lakecdc.ingest.sources.model import move
 
 from .conftest import Shop, both, only_mysql
 
@@ -29,13 +29,6 @@ def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
     shop.sql(f"CREATE TABLE s.{name} (id int PRIMARY KEY, v int)")
     shop.sql(f"INSERT INTO s.{name} SELECT seq, 0 FROM seq_1_to_{rows}")
     return shop.target(name)
-
-
-def move(shop: Shop, name: str, **offsets: Any) -> None:
-    """Change a table's position."""
-    position = shop.model.positions[name]
-    assert position is not None
-    shop.model.positions[name] = replace(position, offsets={**position.offsets, **offsets})
 
 
 @contextmanager
@@ -261,12 +254,6 @@ def test_transactions_of_every_kind_of_identifier(shop: Shop) -> None:
     assert len(shop.model.rows(name)) == 5 and not shop.start()
     move(shop, name, gtid=f"{other}:ship:9")
     assert f"not {other}:ship:9: it was reset or restored" in str(shop.start()[name])
-
-
-def test_transaction_identifiers_are_kept_by_domain() -> None:
-    assert merged_gtid("0-1-5,1-1-7", "0-1-9") == "0-1-9,1-1-7"
-    assert merged_gtid("", "0-1-9") == "0-1-9" and merged_gtid("0-1-9", "") == "0-1-9"
-    assert merged_gtid("uuid:4", "uuid:9") == "uuid:9"
 
 
 def test_what_only_a_full_load_can_mend_stops_its_table(shop: Shop) -> None:

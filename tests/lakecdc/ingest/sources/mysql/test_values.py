@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakecdc.ingest.sources.mysql import values
-from lakecdc.ingest.sources.mysql.gtid import ANONYMOUS, TAGGED, gtid_of
+from lakecdc.ingest.sources.mysql.events import ANONYMOUS, TAGGED, gtid_of, merged_gtid
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.rows import Image, Rows, UnreadableError
 from lakecdc.ingest.sources.mysql.values import Codec
@@ -248,3 +248,9 @@ def test_json_whose_members_all_lead_to_the_same_ends() -> None:
 def test_json_that_is_none_is_refused(raw: str) -> None:
     with pytest.raises((ValueError, IndexError, KeyError, struct.error)):
         json_document(4).text(bytes.fromhex(raw))
+
+
+def test_transaction_identifiers_are_kept_by_domain() -> None:
+    assert merged_gtid("0-1-5,1-1-7", "0-1-9") == "0-1-9,1-1-7"
+    assert merged_gtid("", "0-1-9") == "0-1-9" and merged_gtid("0-1-9", "") == "0-1-9"
+    assert merged_gtid("uuid:4", "uuid:9") == "uuid:9"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.lakecdc.ingest.sources.model import differs, run
 from tests.versions import V3
 
 from .conftest import Shop
-from .test_job import differs, run
 
 
 @V3

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
-
-from lakecdc.contract.report import TableReport
-from lakecdc.ingest.job import ingest
+from tests.lakecdc.ingest.sources.model import differs, run
 from tests.versions import V3
 
 from .conftest import Shop
 
 BIG = "(SELECT string_agg(md5(i || '{}'), '') FROM generate_series(1, 300) i)"
-
-
-def run(shop: Shop, **source: Any) -> dict[str, TableReport]:
-    """One run of the job."""
-    return {report.table: report for report in ingest(shop.lake.spark, shop.spec(**source))}
-
-
-def differs(shop: Shop, name: str, columns: str) -> list[Any]:
-    """Rows that only the target, as DuckDB reads it, or only its source has."""
-    source, target = shop.sql(f"SELECT {columns} FROM {name}"), shop.lake.duckdb_rows(name, columns)
-    only = {"target": Counter(target) - Counter(source), "source": Counter(source) - Counter(target)}
-    return sorted(((side, row) for side, rows in only.items() for row in rows.elements()), key=str)
 
 
 @V3

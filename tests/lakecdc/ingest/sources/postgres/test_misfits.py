@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -40,9 +39,8 @@ class Fed:
         return sorted(row[0] for row in self.shop.lake.duckdb_rows(self.name, "id"))
 
     def kept(self) -> list[tuple[Any, ...]]:
-        found = self.shop.lake.duckdb_rows(self.quarantine, "rule, raw_value")
-        rows = [(rule, json.loads(bytes(raw))["row"]) for rule, raw in found]
-        return sorted((rule, int(row["id"]), row["day"]) for rule, row in rows)
+        found = self.shop.quarantined(self.quarantine)
+        return sorted((rule, int(event["row"]["id"]), event["row"]["day"]) for rule, _, event in found)
 
 
 UNFIT = [("type", i, "01.02.2024") for i in (20, ROWS - 1)]

@@ -10,9 +10,9 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.spec import Catalog
 from lakecdc.contract.target import Target
 from lakecdc.ingest.sources.postgres.owners import Owner, check
+from tests.lakecdc.ingest.sources.model import differs, run
 
 from .conftest import Shop
-from .test_job import differs, run
 from .test_slot import confirmed, insert, tables
 
 

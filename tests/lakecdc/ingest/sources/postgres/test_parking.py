@@ -12,9 +12,9 @@ from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.names import PARKED
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, run
 
 from .conftest import Shop
-from .test_job import differs, run
 from .test_slot import at, confirmed, ids, insert, tables
 
 LIMIT = {"options": {"max_delete_files": 1}}

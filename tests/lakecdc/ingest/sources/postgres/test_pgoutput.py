@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lakecdc.ingest.sources.postgres import pgoutput
 from lakecdc.ingest.sources.postgres.pgoutput import EPOCH_MICROS, Decoder, read_relation
 from lakecdc.ingest.sources.postgres.pgoutput_tuples import UNCHANGED, ProtocolError, Tuples, read_tuple, write_tuple
-from lakecdc.ingest.sources.postgres.reading import Bounds, RelationColumn, Summary, Wanted
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, RelationColumn, Summary
 from tests.lakecdc.ingest.formats.fuzz import mutated
 from tests.on_demand import on_demand
 
@@ -65,10 +65,10 @@ def truncate(*oids: int) -> bytes:
 
 
 ORDERS = relation(("id", True), ("note", False), ("secret", False))
-WANTED = {OID: Wanted(0, ("id",), frozenset({"secret"}))}
+WANTED = {OID: LogTable(0, ("id",), frozenset({"secret"}))}
 
 
-def decode(*messages: bytes, wanted: dict[int, Wanted] | None = None) -> tuple[list[dict[str, Any]], Summary]:
+def decode(*messages: bytes, wanted: dict[int, LogTable] | None = None) -> tuple[list[dict[str, Any]], Summary]:
     decoder = Decoder(wanted or WANTED)
     rows = [found for batch in decoder.batches(messages) for found in batch.to_pylist()]
     return rows, decoder.summary
@@ -123,7 +123,7 @@ def test_deletes_and_truncates() -> None:
 
 
 def test_what_is_applied_already_is_passed_over_but_counted_for_the_order() -> None:
-    wanted = {OID: Wanted(100, ("id",))}
+    wanted = {OID: LogTable(100, ("id",))}
     stretch = [begin(99), ORDERS, insert("1", "", ""), truncate(OID), commit(99)]
     stretch += [begin(100), insert("7", "", "", oid=5), insert("2", "", ""), commit(100)]
     rows, summary = decode(*stretch, wanted=wanted)
@@ -136,7 +136,7 @@ def test_a_key_is_told_by_its_number_under_every_name() -> None:
         return relation(*[(name, True) for name in names], identity="f")
 
     # the catalog has the last names, and log and table are behind it
-    wanted = {OID: Wanted(0, ("nr",), numbers=({"note": 1, "id": 2}, {"note": 1, "nr": 2, "id": 3}))}
+    wanted = {OID: LogTable(0, ("nr",), numbers=({"note": 1, "id": 2}, {"note": 1, "nr": 2, "id": 3}))}
     moves = [update(["n", "2", "x"][:size], ["n", "1", "x"][:size], "O") for size in (2, 2, 3)]
     names = (("note", "id"), ("note", "between"), ("note", "nr", "id"))
     messages = [m for there, move in zip(names, moves, strict=True) for m in (full(*there), move)]
@@ -193,7 +193,7 @@ def test_a_large_transaction_is_not_cut_although_its_batches_are_told_one_by_one
 
 
 def test_a_read_that_has_taken_long_enough_ends_once_it_has_delivered_something() -> None:
-    wanted = {OID: Wanted(3, ("id",))}
+    wanted = {OID: LogTable(3, ("id",))}
     decoder = Decoder(wanted, Bounds(seconds=1e-9))
     rows = [found["commit_lsn"] for batch in decoder.batches(stretch(5, 10)) for found in batch.to_pylist()]
     assert rows == [3, 3] and decoder.summary.cut and decoder.summary.end_lsn == 51
@@ -218,7 +218,7 @@ def test_the_summary_survives_its_text() -> None:
 
 def test_a_relation_is_read_in_full() -> None:
     found = read_relation(relation(("Größe", True), ("b", False), identity="i"), 3)
-    assert (found.oid, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
+    assert (found.table, found.schema, found.name, found.identity, found.version) == (OID, "shop", "orders", "i", 3)
     assert found.columns == (RelationColumn("Größe", 23, -1, True), RelationColumn("b", 23, -1, False))
 
 
@@ -243,7 +243,7 @@ def test_messages_of_one_kind_are_taken_at_once_in_their_order(monkeypatch: pyte
     monkeypatch.setattr(pgoutput, "_BATCH_ROWS", 3)
     log = [begin(1), ORDERS, *(insert(str(i), "a", "b") for i in range(5)), delete("0", None, None), commit(1)]
     log += [begin(2), *(delete(str(i), None, None) for i in (1, 2)), insert("1", "c", "d"), commit(2)]
-    decoder = Decoder({OID: Wanted(0, ("id",))})
+    decoder = Decoder({OID: LogTable(0, ("id",))})
     batches = list(decoder.batches(log))
     assert [batch.num_rows for batch in batches] == [3, 3, 3]
     rows = [row for batch in batches for row in batch.to_pylist()]

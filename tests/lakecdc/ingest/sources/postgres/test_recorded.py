@@ -6,8 +6,9 @@ import collections
 
 import pytest
 
+from tests.lakecdc.ingest.sources.model import differs, run
+
 from .conftest import Shop
-from .test_job import differs, run
 
 
 def test_a_round_ends_at_the_recorded_position(shop: Shop) -> None:

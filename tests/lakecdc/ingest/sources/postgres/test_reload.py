@@ -10,9 +10,9 @@ from lakecdc.ingest.erased import remember_erased
 from lakecdc.metadata.floor import erasure_ended
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, run
 
 from .conftest import Shop
-from .test_job import differs, run
 from .test_slot import insert, tables
 
 RELOAD = {"options": {"reload": ["*"]}}

@@ -6,14 +6,9 @@ import pytest
 
 from lakecdc.ingest.column_numbers import identified, renamed
 from lakecdc.ingest.sources.postgres.feed import names_now
+from tests.lakecdc.ingest.sources.model import differs, field_ids, run
 
 from .conftest import Shop
-from .test_job import differs, run
-
-
-def field_ids(shop: Shop, name: str) -> dict[str, int]:
-    fields = shop.lake.pyiceberg().load_table(name).schema().fields
-    return {f.name: f.field_id for f in fields if not f.name.startswith("_")}
 
 
 def test_a_renamed_column_is_the_same_column(shop: Shop) -> None:

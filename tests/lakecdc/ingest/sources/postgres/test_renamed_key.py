@@ -8,10 +8,9 @@ import pytest
 
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
+from tests.lakecdc.ingest.sources.model import differs, field_ids, run
 
 from .conftest import Shop
-from .test_job import differs, run
-from .test_renamed_column import field_ids
 
 DOC = "repeat('x', 5000)"
 TAKEN = "a name that a column still has"

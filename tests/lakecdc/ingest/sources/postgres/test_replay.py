@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -66,8 +65,7 @@ class Fed:
         self.shop.targets[0]["clean"]["compute"]["day"] = BOTH
 
     def kept(self) -> list[tuple[str, int]]:
-        rows = self.shop.lake.duckdb_rows(self.quarantine, "rule, raw_value")
-        return sorted((rule, int(json.loads(bytes(raw))["row"]["id"])) for rule, raw in rows)
+        return sorted((rule, int(event["row"]["id"])) for rule, _, event in self.shop.quarantined(self.quarantine))
 
     def state(self) -> tuple[Any, ...]:
         """What the quarantine has, and the table with its orders."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import date
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 
@@ -13,7 +11,7 @@ from lakecdc.ingest.sources.database import deal
 from lakecdc.ingest.sources.postgres import snapshot
 from lakecdc.ingest.sources.postgres.log import values
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, blocks, parse
-from lakecdc.ingest.sources.postgres.texts import Texts
+from lakecdc.ingest.sources.postgres.types import Texts
 
 
 def test_null_and_the_empty_string_differ() -> None:
@@ -65,14 +63,14 @@ def test_a_block_that_arrow_refuses_leaves_the_next_one_as_it_was() -> None:
         TextColumn("n", "text", "string"),
     )
     copied = [b"infinity,t,a\n", b"2024-01-02,f,\n"]
-    copy: Any = SimpleNamespace(blocks=lambda _number: map(bytearray, copied))
-    read = {t.infinity: snapshot.ReadTables(copy, TypeRows(columns, (), t)) for t in (Texts("bounds"), Texts())}
+    rows = {t.infinity: TypeRows(columns, (), t) for t in (Texts("bounds"), Texts())}
+    read = {name: snapshot.typed(map(bytearray, copied), typing) for name, typing in rows.items()}
     second = [{"c0": date(2024, 1, 2), "c1": False, "c2": None, "misfits": None}]
-    assert [table.to_pylist() for table in read["bounds"](0)] == [
+    assert [table.to_pylist() for table in read["bounds"]] == [
         [{"c0": date(9999, 12, 31), "c1": True, "c2": "a", "misfits": None}],
         second,
     ]
-    assert [table.to_pylist() for table in read["quarantine"](0)] == [
+    assert [table.to_pylist() for table in read["quarantine"]] == [
         [{"c0": None, "c1": True, "c2": "a", "misfits": [("day", "infinity")]}],
         second,
     ]

@@ -15,6 +15,7 @@ from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.sources.postgres import slots
 from lakecdc.ingest.sources.postgres.connect import address, connect
 from local_services.process import free_port
+from tests.lakecdc.ingest.sources.model import move
 
 from .conftest import Shop
 
@@ -26,37 +27,20 @@ def table(shop: Shop, name: str = "t", rows: int = 1) -> str:
     return shop.target(name)
 
 
-def start(shop: Shop, **source: Any) -> dict[str, Exception]:
-    """Start a run and end it; the refused tables."""
-    found = shop.open(**source)
-    try:
-        found.start(shop.positions, {})
-        return dict(found.refused)
-    finally:
-        found.close()
-
-
-def move(shop: Shop, name: str, **offsets: Any) -> None:
-    """Change a table's position."""
-    position = shop.model.positions[name]
-    assert position is not None
-    shop.model.positions[name] = replace(position, offsets={**position.offsets, **offsets})
-
-
 def test_an_unreachable_server_is_named_without_its_password(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD_OF_TEST", "hush-hush")
     shop.target("t")
     port = free_port()
     dsn = f"postgresql://me@127.0.0.1:{port}/shop"
     with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port} cannot be reached") as caught:
-        start(shop, dsn=dsn, password={"env": "PASSWORD_OF_TEST"})
+        shop.start(dsn=dsn, password={"env": "PASSWORD_OF_TEST"})
     assert "hush" not in str(caught.value) + repr(vars(shop.open(password={"env": "PASSWORD_OF_TEST"}).server))
 
 
 def test_an_unknown_database_is_no_server_out_of_reach(shop: Shop) -> None:
     shop.target("t")
     with pytest.raises(InputError, match='refuses the login.*database "nowhere" does not exist'):
-        start(shop, dsn=shop.server.dsn.replace("dbname=postgres", "dbname=nowhere"))
+        shop.start(dsn=shop.server.dsn.replace("dbname=postgres", "dbname=nowhere"))
 
 
 def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
@@ -70,7 +54,7 @@ def test_connections_notice_a_peer_that_is_gone(shop: Shop) -> None:
 def test_a_malformed_connection_string(shop: Shop) -> None:
     shop.target("t")
     with pytest.raises(InputError, match="not a libpq connection string"):
-        start(shop, dsn="nonsense with blanks")
+        shop.start(dsn="nonsense with blanks")
 
 
 def test_tables_that_cannot_be_fed_do_not_stop_the_others(shop: Shop) -> None:
@@ -116,7 +100,7 @@ def test_wrong_column_names_are_refused(shop: Shop) -> None:
     shop.target("c", columns={"id": "strnig"})
     shop.target("d", key=["nr"])
     named = ("'secret'", "'nowhere'", "'strnig'", "'nr'")
-    messages = [str(error) for error in start(shop).values()]
+    messages = [str(error) for error in shop.start().values()]
     assert [name in message for name, message in zip(named, messages, strict=True)] == [True] * 4
 
 
@@ -149,9 +133,9 @@ def test_a_second_run_is_a_conflict(shop: Shop) -> None:
     first = shop.open()
     first.start({}, {})
     with pytest.raises(ConflictError, match="Another run is reading the slot"):
-        start(shop)
+        shop.start()
     first.close()
-    assert start(shop) == {}
+    assert shop.start() == {}
 
 
 def test_positions_that_the_source_does_not_go_on_from(shop: Shop) -> None:
@@ -160,22 +144,22 @@ def test_positions_that_the_source_does_not_go_on_from(shop: Shop) -> None:
     stood = shop.model.positions[name]
     assert stood is not None
     shop.model.positions[name] = replace(stood, identity="4711:1")
-    with pytest.raises(InputError, match="belongs to the cluster and timeline 4711:1") as caught:
-        start(shop)
+    with pytest.raises(InputError, match="belongs to the log of 4711:1") as caught:
+        shop.start()
     assert caught.value.table == name
     shop.model.positions[name] = stood
     move(shop, name, lsn="0/1000")
-    refused = start(shop)
+    refused = shop.start()
     assert set(refused) == {name}
     assert "The log between 0/1000 and" in str(refused[name]) and "a full load is needed" in str(refused[name])
     move(shop, name, lsn="FFFFFF/0")
-    assert "the source was restored" in str(start(shop)[name])
-    assert good not in start(shop)
+    assert "the source was restored" in str(shop.start()[name])
+    assert good not in shop.start()
     shop.model.positions[name] = stood
     shop.sql(f"ALTER PUBLICATION {shop.schema} DROP TABLE s.t")
-    assert "lost" in str(start(shop)[name]) and "a full load is needed" in str(start(shop)[name])
+    assert "lost" in str(shop.start()[name]) and "a full load is needed" in str(shop.start()[name])
     shop.sql("DROP TABLE s.good; CREATE TABLE s.good (id int PRIMARY KEY, v int)")
-    assert "was dropped and made anew" in str(start(shop)[good])
+    assert "was dropped and made anew" in str(shop.start()[good])
 
 
 def test_a_dropped_slot_stops_the_run(shop: Shop) -> None:
@@ -183,7 +167,7 @@ def test_a_dropped_slot_stops_the_run(shop: Shop) -> None:
     shop.run()
     shop.sql(f"SELECT pg_drop_replication_slot('{shop.schema}')")
     with pytest.raises(InputError, match="is gone from the source.*loaded anew"):
-        start(shop)
+        shop.start()
 
 
 def test_a_dropped_publication_stops_the_run(shop: Shop) -> None:
@@ -191,17 +175,17 @@ def test_a_dropped_publication_stops_the_run(shop: Shop) -> None:
     shop.run()
     shop.sql(f"DROP PUBLICATION {shop.schema}")
     with pytest.raises(InputError, match="The publication .* is gone"):
-        start(shop)
+        shop.start()
 
 
 def test_a_publication_that_hides_something_is_refused(shop: Shop) -> None:
     name, other = table(shop), table(shop, "other")
     shop.sql(f"CREATE PUBLICATION {shop.schema} FOR TABLE s.t WHERE (id > 5), s.other (id) WITH (publish = 'insert')")
     with pytest.raises(InputError, match="leaves out kinds of changes.*ALTER PUBLICATION"):
-        start(shop)
+        shop.start()
     every = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
     shop.sql(f"ALTER PUBLICATION {shop.schema} SET ({every})")
-    refused = start(shop)
+    refused = shop.start()
     assert "only rows with" in str(refused[name]) and "not the column 'v'" in str(refused[other])
 
 
@@ -209,7 +193,7 @@ def test_a_slot_of_somebody_else_is_left_alone(shop: Shop) -> None:
     table(shop)
     shop.sql(f"SELECT pg_create_physical_replication_slot('{shop.schema}')")
     with pytest.raises(InputError, match="not made by lakecdc"):
-        start(shop)
+        shop.start()
 
 
 def test_an_idle_transaction_does_not_keep_a_full_load_waiting_for_ever(
@@ -222,17 +206,17 @@ def test_an_idle_transaction_does_not_keep_a_full_load_waiting_for_ever(
         idle.execute("SELECT txid_current()")
         reason = f"server process {idle.info.backend_pid} .*'forgotten', idle in transaction, since 20"
         with pytest.raises(SourceUnavailableError, match=reason):
-            start(shop)
+            shop.start()
         with pytest.raises(SourceUnavailableError, match=reason):
             slots.create_slot(where, session, shop.schema)
     assert shop.sql(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{shop.schema}'") == []
-    assert start(shop) == {}
+    assert shop.start() == {}
 
 
 def test_without_create_nothing_is_made(shop: Shop) -> None:
     table(shop)
     with pytest.raises(InputError, match=r"has no slot .*postgres_slot\.py create"):
-        start(shop, create=False)
+        shop.start(create=False)
     assert shop.sql(f"SELECT * FROM pg_publication WHERE pubname = '{shop.schema}'") == []
 
 
@@ -240,7 +224,7 @@ def test_a_user_without_rights_is_told_so(shop: Shop) -> None:
     table(shop)
     shop.sql("CREATE USER guest; GRANT USAGE ON SCHEMA s.x TO guest".replace("s.x", shop.schema))
     with pytest.raises(InputError, match="CREATE on the database"):
-        start(shop, dsn=f"host=127.0.0.1 port={shop.server.port} user=guest dbname=postgres")
+        shop.start(dsn=f"host=127.0.0.1 port={shop.server.port} user=guest dbname=postgres")
     shop.sql(f"REVOKE ALL ON SCHEMA {shop.schema} FROM guest; DROP USER guest")
 
 

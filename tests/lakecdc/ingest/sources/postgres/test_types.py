@@ -11,8 +11,7 @@ import pytest
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
-from lakecdc.ingest.sources.postgres.texts import Texts
-from lakecdc.ingest.sources.postgres.types import numeric
+from lakecdc.ingest.sources.postgres.types import Texts, numeric
 
 from .conftest import Shop
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import date
 from typing import Any
 
@@ -50,9 +49,7 @@ class Fed:
         return {row[0]: row[1] for row in self.shop.lake.duckdb_rows(self.name, "id, day")}
 
     def kept(self, table: str) -> list[tuple[str, str, dict[str, Any]]]:
-        found = self.shop.lake.duckdb_rows(self.quarantine, "order_key, target, rule, reason, raw_value")
-        rows = sorted((row for row in found if row[1] == table), key=lambda row: row[0])
-        return [(rule, reason, json.loads(bytes(raw))) for _order, _target, rule, reason, raw in rows]
+        return self.shop.quarantined(self.quarantine, table)
 
 
 @both_engines

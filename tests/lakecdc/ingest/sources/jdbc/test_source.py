@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakecdc.ingest.sources.jdbc.ranges import BEGINNING, read_through, with_range
+from lakecdc.ingest.sources.jdbc.source import BEGINNING, read_through, with_range
 
 
 def test_ranges_that_touch_become_one() -> None:
