@@ -19,7 +19,6 @@ from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
 from lakecdc.ingest.formats.message_columns import last_names, partitions
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
-from lakecdc.model.order import LAST_TIME
 from lakecdc.model.tokens import MisfitError, as_token
 
 if TYPE_CHECKING:
@@ -284,27 +283,22 @@ class Decoder:
         """Return the parts of the order key; a tombstone lies below all events."""
         import numpy as np
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         gone = np.array([op == "x" for op in events.ops], np.bool_)
         places = pa.array(events.messages, pa.int64())
-        known_times = events.places.times
-        times = known_times.fill_null(0).to_numpy(zero_copy_only=False)
-        parts = {
-            "pos": np.where(gone, 0, events.places.positions),
-            "ord": np.where(gone, 0, events.places.ordinals),
-            "rank": np.where(gone, -1, events.places.ranks),
-            "time_ms": np.clip(times // 1000, 0, LAST_TIME),
-            "arrival": np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False)),
-        }
+        arrivals = np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False))
+        parts = events.places.order_parts(arrivals)
+        parts |= {name: np.where(gone, number, parts[name]) for name, number in (("pos", 0), ("ord", 0), ("rank", -1))}
         for place, order in events.placed.items():
             for name, number in order_parts(order).items():
                 parts[name][place] = number
-        without_time = gone | ~known_times.is_valid().to_numpy(zero_copy_only=False)
-        without_time |= (times < FIRST_MOMENT) | (times > LAST_MOMENT)
+        times = events.places.times
+        is_known = pc.and_(pc.greater_equal(times, FIRST_MOMENT), pc.less_equal(times, LAST_MOMENT))
         schema = events_schema({}, ())
         return {
             **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
-            "time_us": pa.array(times, pa.int64(), mask=without_time),
+            "time_us": pc.if_else(pc.and_(is_known, pa.array(~gone)), times, pa.scalar(None, pa.int64())),
             "partition": partitions(messages).take(places) if self._of.keyed else pa.repeat("0", len(places)),
         }
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.engine import sample
-from lakecdc.ingest.engine.schemas import LOOKED_AT, SchemaError, encoded, outgrown
+from lakecdc.ingest.engine.schemas import SchemaError, encoded, first_types, outgrown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,11 +129,7 @@ class Decoding:
         """
         if not self.tells_types:
             return self
-        import pyarrow as pa
-
-        values = messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).to_pylist()
-        told = sample.first_told(values, self.format, self.is_own)
-        names = {f.name: f for f in told if f.names}
+        names = {f.name: f for f in first_types(messages, self) if f.names}
         fields = tuple(names[f.name].with_type(f.type) if f.name in names else f for f in self.fields)
         return replace(self, fields=fields)
 

@@ -14,7 +14,7 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import OPS, order_parts, without_void
+from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered
 from lakecdc.ingest.engine.placeholders import LeftOutError
@@ -168,9 +168,8 @@ class LogFold:
         if moves:
             made.release()
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
-        events = sum(facts.events[op] for op in OPS) + facts.rejected
         self.cached.extend(made.kept)
-        return LogRows(self._rows(made), misfits, events)
+        return LogRows(self._rows(made), misfits, facts.row_events)
 
     def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> Gathered:
         tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.engine.layout import ORDER_PARTS
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.message import Place
-from lakecdc.model.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import LAST_TIME, RANK_CHANGE, RANK_READ
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,6 +62,18 @@ class Places:
         ranks = np.where(reads, RANK_READ, RANK_CHANGE).astype(np.int8)
         positions = ordinals if commits is None else _commits(commits, ordinals)
         return cls(positions.astype(np.uint64), ordinals, ranks, times)
+
+    def order_parts(self, arrivals: Numbers) -> dict[str, Numbers]:
+        """Return the parts of order keys, :data:`~lakecdc.ingest.engine.layout.ORDER_PARTS`.
+
+        :param arrivals: places of arrival.
+        """
+        import numpy as np
+
+        times = self.times.fill_null(0).to_numpy(zero_copy_only=False)
+        # as :meth:`Place.order` cuts them
+        millis = np.clip(times // 1000, 0, LAST_TIME)
+        return dict(zip(ORDER_PARTS, (self.positions, self.ordinals, self.ranks, millis, arrivals), strict=True))
 
     def __getitem__(self, number: int) -> Place:
         time = self.times[number].as_py()

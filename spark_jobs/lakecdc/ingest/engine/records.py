@@ -16,7 +16,6 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import OPS
 from lakecdc.ingest.engine.packed import gathered
 from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
 from lakecdc.ingest.engine.run import rejected_messages
@@ -24,7 +23,6 @@ from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.columns import INTEGER_BYTES
-from lakecdc.model.order import moment
 from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -128,14 +126,13 @@ class _Records:
         rows, facts = made.rows(fields, key, groups), made.told
         if rows.folded and rows.unfolded is None:
             rows = replace(rows, unfolded=cache(self._every_event))
-        applied = sum(facts.events[op] for op in OPS)
         return Decoded(
             self.columns,
             key,
-            rows if applied or facts.rejected else None,
+            rows if facts.row_events else None,
             Rejected(self._rejected(rows.cells), facts.rejected) if facts.rejected else None,
-            newest=moment(facts.newest_event) if facts.newest_event is not None else None,
-            events=applied + facts.rejected,
+            newest=facts.newest_moment,
+            events=facts.row_events,
         )
 
     def _every_event(self) -> Rows:

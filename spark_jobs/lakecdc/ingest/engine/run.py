@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -11,41 +11,43 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
-from lakecdc.ingest.engine import packing, sample, schemas
-from lakecdc.ingest.engine.decoding import FORMATS, MANY_ROWS, Decoding
+from lakecdc.ingest.engine import packing, schemas
+from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import OPS, REJECTED_TYPES
+from lakecdc.ingest.engine.layout import REJECTED_TYPES
 from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
 from lakecdc.ingest.engine.unpack import rows_of_cells
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
 from lakecdc.ingest.formats.structs import struct_type
-from lakecdc.model.order import Marks, highest, moment
+from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
-    from lakecdc.model.order import Stretch
 
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"
+# what all messages have that have values alone
+_OF_FILES = {"partition": "0", **dict.fromkeys(("topic", "timestamp", "key", "headers"))}
+# messages that the driver looks at together
+_READ_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
 class Scan:
     """Messages that the engine's tasks read by themselves.
 
-    :param read: reads what a task's numbers name.
+    :param read: reads the messages of a task, by its number.
     :param tasks: how many there are, numbered from 0.
-    :param groups: tasks that a fold of all the messages is worth.
+    :param groups: number of tasks for a fold of all the messages.
     :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
-    :param messages: makes the message frame of a frame of such values, with further columns that are named.
+    :param messages: returns the message frame of a frame of such values, with further columns that are named.
     :param sample: reads the same where no failure may end the process; None if ``read`` does.
     """
 
@@ -57,21 +59,22 @@ class Scan:
     messages: Callable[..., DataFrame] = as_they_are
     sample: Read | None = None
 
-    def fields(
-        self, count: int, format_name: str, wants: Callable[[str], bool], *, shards: bool
-    ) -> tuple[Field, ...] | None:
-        """Columns of the first messages, read here; None if they do not tell.
+    def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield the first messages that have values alone, read in this process.
 
-        :param count: messages to look at.
-        :param wants: tells whether a source table is wanted.
-        :param shards: it may be several.
+        :param count: of messages.
         """
         import pyarrow as pa
 
-        if self.keyed:
-            return None
-        first = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-        return sample.fields(first, count, format_name, wants, shards=shards)
+        tables = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+        for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_READ_AT_ONCE)):
+            messages = batch.slice(0, count)
+            for name, value in _OF_FILES.items():
+                messages = messages.append_column(name, pa.array([value] * len(messages), pa.string()))
+            yield messages
+            count -= len(messages)
+            if not count:
+                return
 
     def numbers(self) -> DataFrame:
         """Return a frame of one number per task."""
@@ -82,54 +85,29 @@ class Scan:
 class EngineResult:
     """What the engine made of a batch.
 
-    :param rows: the changes.
-    :param newest: source time of the newest event.
-    :param high_orders: highest order key by ``topic/partition``.
-    :param tables: source tables of the events.
+    :param rows: the changes, with the facts of the batch.
     :param fields: the table's columns, as the messages write them.
     :param schema: columns of the messages' schema; None if they have none.
     :param aside: messages that tasks have set aside, a message frame; None if there are none.
-    :param asides: how many.
-    :param why: why the first of them is.
     :param rejected: messages that cannot be applied; None if there are none.
-    :param stretches: of its changes, by ``topic/partition``.
-    :param kept: what Spark keeps until the batch is done.
+    :param kept: frames that Spark keeps until the batch is done.
     """
 
     rows: PackedRows
-    events: int = 0
-    newest: datetime | None = None
-    high_orders: Mapping[str, str] | None = None
-    tables: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
     schema: tuple[Field, ...] | None = None
     aside: DataFrame | None = None
-    asides: int = 0
-    why: str | None = None
     rejected: Rejected | None = None
-    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     kept: tuple[DataFrame, ...] = ()
 
     def release(self) -> None:
-        """Let go of what Spark keeps of it."""
+        """Let Spark drop the frames."""
         for frame in self.kept:
             frame.unpersist()
 
 
 class SurveyNeededError(Exception):
     """Raised if a batch needs a survey of all its messages before it can be decoded; the message says why."""
-
-
-def check_fields(format_name: str, fields: Sequence[Field]) -> None:
-    """Make sure that events of such columns can be decoded at once.
-
-    :raises SurveyNeededError: they cannot.
-    """
-    if format_name not in FORMATS:
-        raise SurveyNeededError(f"format {format_name}")
-    for one in fields:
-        if not one.column_type.has_parser:
-            raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
 
 
 @dataclass(frozen=True)
@@ -153,38 +131,23 @@ class FoldPlan:
 def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> EngineResult:
     """Decode a batch when only its table is known.
 
-    :param messages: makes the message frame; not called if there is a scan.
+    :param messages: returns the message frame; not called if there is a scan.
     :param scan: the same messages, for tasks that read them by themselves.
-    :raises SurveyNeededError: it holds what a task cannot judge.
+    :raises SurveyNeededError: the batch holds what a task cannot judge.
     """
     run = _Run(messages, decoding, plan, scan)
     made = run.made()
-    found = made.told
-    one_log = scan is not None and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS
-    native = run.native(made, has_twins=not one_log)
-    reason = _reason(native.rows, shards=decoding.wants is not None)
+    facts = made.told
+    one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
+    result = run.native(made, has_twins=not one_log)
+    reason = _reason(result.rows, shards=decoding.wants is not None)
     if reason:
         made.release()
         raise SurveyNeededError(reason)
-    newest = found.newest_event
-    events = sum(found.events[op] for op in OPS) - found.moves + found.rejected
-    orders = [*found.high_orders.items(), *found.rejected_orders.items()]
-    aside = _set_aside(native.rows.cells, scan) if found.aside else None
-    schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
-    columns = decoding.with_schema(schema).fields if schema else decoding.fields
-    return replace(
-        native,
-        events=events,
-        newest=None if newest is None else moment(newest),
-        high_orders=highest(orders),
-        tables=found.tables,
-        fields=columns,
-        schema=schema,
-        aside=aside,
-        asides=found.aside,
-        why=found.why,
-        stretches=found.stretches,
-    )
+    aside = _set_aside(result.rows.cells, scan) if facts.aside else None
+    schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
+    fields = decoding.with_schema(schema).fields if schema else decoding.fields
+    return replace(result, fields=fields, schema=schema, aside=aside)
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:

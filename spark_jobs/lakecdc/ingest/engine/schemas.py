@@ -6,7 +6,7 @@ All messages of a table have the same schema, as long as its columns stay as the
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.envelopes import find_rows, read_message
+from lakecdc.ingest.envelopes import debezium, find_rows, read_message
 from lakecdc.ingest.envelopes.json_values import try_parse_json
 from lakecdc.ingest.envelopes.message import Message
 from lakecdc.ingest.formats import find_format
@@ -132,17 +132,36 @@ def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, .
 
     :param messages: the first ones.
     """
-    import pyarrow as pa
-
     if not decoding.has_schemas or decoding.told is not None:
         return None
+    first = next(_own_events(messages, decoding), None)
+    return None if first is None else fields_of(first[0], decoding.format)
+
+
+def first_types(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...]:
+    """Return the columns whose types the first row event of the table tells; none if it tells none.
+
+    :param messages: the first ones.
+    """
+    for _, envelope in _own_events(messages, decoding):
+        if envelope.op in debezium.ROW_OPS:
+            return find_format(decoding.format).columns_of(to_text(envelope.schema))
+    return ()
+
+
+def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[bytes, Envelope]]:
+    """Yield the first events of the table, each with the schema that its message carries.
+
+    Messages that should carry one and do not are left out.
+    """
+    import pyarrow as pa
+
     rows = find_rows(decoding.format)
-    for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).to_pylist():
-        parts = None if value is None else unwrap(value)
-        envelopes = [] if parts is None else read_message(rows, Message(parts[1]))
-        if parts and any(e.op and (not e.source_table or decoding.is_own(e.source_table)) for e in envelopes):
-            return fields_of(parts[0], decoding.format)
-    return None
+    for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
+        schema, payload = (unwrap(value) or (b"", None)) if decoding.has_schemas else (b"", value)
+        for envelope in () if payload is None else read_message(rows, Message(payload)):
+            if envelope.op and (not envelope.source_table or decoding.is_own(envelope.source_table)):
+                yield schema, envelope
 
 
 def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:

@@ -77,12 +77,16 @@ def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) ->
 
 
 def encodings_of(
-    fields: Sequence[Field], chosen: Sequence[Survey], target: Target, known: Mapping[str, str]
+    fields: Sequence[Field], schemas: Mapping[str, tuple[Field, ...]], target: Target, known: Mapping[str, str]
 ) -> dict[str, dict[str, Field]]:
-    """Columns that the batch's schemas write in different ways, such as decimals whose scale has changed."""
+    """Return the columns that schemas write in different ways, such as decimals whose scale has changed.
+
+    :param schemas: columns by the text of each schema.
+    :return: how they are written, by column and the text of the schema.
+    """
     wanted = {f.name: f for f in fields}
     found: dict[str, dict[str, Field]] = {}
-    for text, seen in {text: seen for s in chosen for text, seen in s.schemas.items()}.items():
+    for text, seen in schemas.items():
         for other in (f for f in seen if f.name in wanted):
             field = wanted[other.name]
             typed = replace(typed_field(other, target, known), type=field.type)

@@ -185,7 +185,7 @@ class Held:
             batch = batch.filter(pc.invert(odd))
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         if self._of.partitioned:
-            self._told = facts.merged([self._told, facts.stretches(batch, self._of.epoch)])
+            self._told = facts.merged([self._told, Facts(stretches=facts.stretches(batch, self._of.epoch))])
         rejected = batch.column("rejected").is_valid()
         if rejected.true_count:
             if self._of.sets_aside:
@@ -203,7 +203,7 @@ class Held:
 
     def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
         """Make sure that earlier events of their keys, or else the table, tell what events leave out."""
-        self._told = facts.merged([self._told, facts.first_orders(batch, self._of.epoch)])
+        self._told = facts.merged([self._told, Facts(first_orders=facts.first_orders(batch, self._of.epoch))])
         if placeholders.has_open(batch):
             placeholders.check(batch)
             self._leaves_out = True
