@@ -6,15 +6,16 @@ member that comes twice, are left; :mod:`lakecdc.ingest.envelopes.debezium` says
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from lakecdc.ingest.engine.members import Members, are_names
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import NOT_DECODED, TOGETHER, Object, Texts, decoder
@@ -28,6 +29,57 @@ _SHARED = ("connector", "db", "schema", "table")
 _TIMES = {"ts_us": 1, "ts_ms": 1000}
 _BOUNDS = {"lsn": HIGHEST, **{name: HIGHEST // micros for name, micros in _TIMES.items()}}
 _TEXTS, _TEXT = ("sequence", "snapshot"), (str, type(None))
+# characters that msgspec refuses in names
+_NO_NAME = re.compile(r'[\x00-\x1f"\\]')
+
+
+def _are_names(names: Iterable[str]) -> bool:
+    """Check that msgspec takes all names as those of fields."""
+    return _NO_NAME.search("".join(names)) is None
+
+
+class Members:
+    """A struct type with a field for each member of a sample, in its order.
+
+    :param sample: an object that has them all, parsed.
+    :param kinds: types of msgspec, by member; others have values of any kind.
+    :param missing: members that the sample lacks, for which there is None; an object that has one has one too many.
+    :ivar struct: a type with a field for each; an object with another member is refused.
+    :ivar fields: names of the fields, by member.
+    :ivar count: how many members an object has.
+    :ivar nothing: a struct without values.
+    """
+
+    def __init__(self, sample: Mapping[str, Any], kinds: Mapping[str, Any], missing: Iterable[str] = ()) -> None:
+        self.fields = {name: f"f{place}" for place, name in enumerate((*sample, *missing))}
+        fields = [
+            (field, kinds.get(name, Any), *(() if name in sample else (None,))) for name, field in self.fields.items()
+        ]
+        renamed = {field: name for name, field in self.fields.items()}
+        self.struct: Any = msgspec.defstruct(
+            "Members", fields, rename=renamed, forbid_unknown_fields=True, kw_only=True, gc=False
+        )
+        self.count, self.nothing = len(sample), self.struct(**dict.fromkeys(renamed))
+        self._objects = [self.fields[n] for n, value in sample.items() if n not in kinds and isinstance(value, dict)]
+
+    def values(self, name: str, structs: Iterable[Any]) -> list[Any]:
+        """Return the values of a member; None of one that objects lack."""
+        field = self.fields.get(name)
+        return [None for _ in structs] if field is None else list(map(attrgetter(field), structs))
+
+    def columns(self, structs: Iterable[Any]) -> dict[str, Sequence[Any]]:
+        """Return the values of all members of some structs, by member."""
+        values = zip(*map(msgspec.structs.astuple, structs), strict=True)
+        return dict(zip(self.fields, values, strict=True))
+
+    def counts_within(self, structs: Sequence[Any]) -> Iterator[list[int]]:
+        """Yield how many members the values have that a member of each struct has; of None there are none.
+
+        Those of objects in these values are not counted.
+        """
+        for field in self._objects:
+            values = (getattr(struct, field, None) for struct in structs)
+            yield [len(value) if type(value) is dict else 0 for value in values]
 
 
 def can_be_alike(event: Object) -> bool:
@@ -37,7 +89,7 @@ def can_be_alike(event: Object) -> bool:
         return False
     is_shared = all(type(source.get(name)) in _TEXT for name in _SHARED)
     is_row = event.get("op") in debezium.ROW_OPS and debezium.source_table(source) != ""
-    return is_shared and is_row and all(map(are_names, (event, source, after)))
+    return is_shared and is_row and all(map(_are_names, (event, source, after)))
 
 
 def _source_kind(name: str, value: Any) -> Any:
@@ -91,7 +143,7 @@ class Shape:
         self.source_table = debezium.source_table(source)
         self.source = Members(source, {name: _source_kind(name, value) for name, value in source.items()})
         self.after = Members(after, {name: None for name in after if name not in known})
-        before = before if before and are_names(before) else None
+        before = before if before and _are_names(before) else None
         self.before = Members(before or {}, {})
         kinds = {
             "op": Literal[debezium.ROW_OPS],

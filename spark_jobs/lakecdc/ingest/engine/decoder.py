@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.engine.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
@@ -28,9 +29,22 @@ if TYPE_CHECKING:
     from lakecdc.ingest.envelopes.json_values import Object
     from lakecdc.ingest.formats.values import Field
 
+# messages that are decoded at once, and bytes of them: they are some ten times as large meanwhile
+_ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 _IS_ROW = ("r", "c", "u")
 # columns that the delete of a row under its old key shares with the update that moved it
 _OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
+
+
+def _parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut messages into parts that are small enough to be decoded at once."""
+    start = 0
+    while start < messages.num_rows:
+        rows = _ROWS
+        while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
+            rows //= 2
+        yield messages.slice(start, rows)
+        start += rows
 
 
 class Decoder:
@@ -52,14 +66,20 @@ class Decoder:
         self._reader = JudgedReader(judged) if judged else QuickReader(decoding)
         self._other_cases = [(k, re.compile(rf'"((?i:{re.escape(k)}))"\s*:')) for k in decoding.key]
 
-    def decode(self, messages: pa.RecordBatch) -> Iterator[pa.Table]:
+    def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events of messages in the engine's layout, with :data:`CHECKS`.
 
         An update that changes the key is two: the delete of the row under its old key, and the update.
         """
-        for events in self._reader.read(messages):
-            if events.ops:
-                yield self._typed(events, messages)
+        for part in (part for batch in batches for part in _parts(batch)):
+            # a million short-lived objects have no cycles, which take as long to look for as to decode them
+            gc.disable()
+            try:
+                tables = [self._typed(events, part) for events in self._reader.read(part) if events.ops]
+            finally:
+                gc.enable()
+            for events in tables:
+                yield from events.combine_chunks().to_batches()
 
     def _typed(self, events: Events, messages: pa.RecordBatch) -> pa.Table:
         """Return events with their values in columns."""

@@ -9,8 +9,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.layout import struct_type
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, parse_json
-from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.ingest.formats.text_columns import OUTERMOST
 from lakecdc.model.columns import DECIMAL, MICROSECONDS_OF_A_DAY, ColumnType, Parser, arrow_type, parse_number
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS

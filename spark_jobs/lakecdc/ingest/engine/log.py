@@ -12,14 +12,13 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.fold import can_fold
+from lakecdc.ingest.engine.fold import LeftOutError, can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered
-from lakecdc.ingest.engine.placeholders import LeftOutError
-from lakecdc.ingest.engine.tasks import Holding, holders
-from lakecdc.ingest.engine.unpack import rows_of_cells
+from lakecdc.ingest.engine.packing import rows_of_cells
+from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.ingest.formats.values import Field
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
@@ -59,13 +58,9 @@ class LogTask:
         try:
             with duckdb_of_its_own() as connection:
                 names = [column.name for column in self.layout.columns]
-                held = holders(Holding(self.grouping, self.epoch, names, self.alone), connection, every=self.every)
-                for table in _slices(packing.all_of(batches)):
-                    for batch in self.layout.typed(table, self.epoch).to_batches():
-                        for one in held:
-                            yield from one.add(self._folded(batch) if one.folds else batch)
-                for one in held:
-                    yield from one.rest()
+                buffers = row_buffers(Buffering(self.grouping, self.epoch, names, self.alone), connection, self.every)
+                tables = (self.layout.typed(table, self.epoch) for table in _slices(packing.all_of(batches)))
+                yield from buffered(buffers, (b for table in tables for b in table.to_batches()), self._folded)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 

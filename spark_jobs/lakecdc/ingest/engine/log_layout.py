@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back
-from lakecdc.ingest.formats.structs import struct_of, struct_type
+from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back, struct_of, struct_type
 from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_CHANGE

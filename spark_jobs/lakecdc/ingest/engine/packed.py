@@ -13,11 +13,10 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, OPS
+from lakecdc.ingest.engine.layout import COUNTS, OPS, struct_type
+from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
-from lakecdc.ingest.engine.unpack import UnpackTask
 from lakecdc.ingest.fold import EventStats, FoldStats, is_open
-from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:

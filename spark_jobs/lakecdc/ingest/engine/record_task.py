@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from lakecdc.ingest.engine.grouping import Grouping
 from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, order_texts, places_back
-from lakecdc.ingest.engine.tasks import Holding, holders
+from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import ColumnType, arrow_type
@@ -282,11 +282,6 @@ class RecordTask:
         settle()
         with duckdb_of_its_own() as connection:
             names = [column.name for column in self.layout.columns]
-            holding = Holding(self.grouping, self.layout.reading.epoch, names, schema=None)
-            held = holders(holding, connection, every=self.every)
-            for batch in batches:
-                typed = self.layout.typed(batch)
-                for one in held:
-                    yield from one.add(typed)
-            for one in held:
-                yield from one.rest()
+            buffering = Buffering(self.grouping, self.layout.reading.epoch, names, schema=None)
+            buffers = row_buffers(buffering, connection, self.every)
+            yield from buffered(buffers, map(self.layout.typed, batches))

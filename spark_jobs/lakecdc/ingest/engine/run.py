@@ -15,13 +15,12 @@ from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import REJECTED_TYPES
+from lakecdc.ingest.engine.layout import REJECTED_TYPES, struct_type
 from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered, unpacked
+from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
-from lakecdc.ingest.engine.unpack import rows_of_cells
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
-from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakecdc.ingest.engine import alike
+from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.parts import PartDecoder
 from lakecdc.ingest.envelopes import json_values
 from lakecdc.ingest.formats.values import Field
 from tests.lakecdc.ingest.engine.structs import read_as_structs
@@ -50,7 +50,7 @@ def rows(lines: Sequence[str | bytes], decoding: Decoding = DECODING, **columns:
     told = {"value": values, "topic": ["x.s.t"] * count, "partition": [0] * count, "arrival": list(range(count))}
     told |= columns
     table = pa.table([pa.array(told.get(f.name, [None] * count), f.type) for f in MESSAGES], schema=MESSAGES)
-    batches = PartDecoder(decoding).decode(table.to_batches())
+    batches = Decoder(decoding).decode(table.to_batches())
     found = [row for batch in batches for row in batch.to_pylist()]
     return [repr(row) for row in sorted(found, key=lambda row: (row["arrival"], row["op"]))]
 

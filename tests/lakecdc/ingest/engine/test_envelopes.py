@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.layout import ORDER_PARTS
-from lakecdc.ingest.engine.parts import PartDecoder
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.engine.survey import measure
 from lakecdc.ingest.formats.envelope import Reading
@@ -27,7 +27,7 @@ def run(name: str, messages: list[Any], **rest: Any) -> list[Row]:
     decoding = Decoding(fields, ("id",), "t", 1, "__gone", ignored, False, name, **rest)
     lines = [m if isinstance(m, str) else json.dumps(m) for m in messages]
     table = pa.table({"value": lines, "arrival": pa.array(range(len(lines)), pa.int64())})
-    batches = list(PartDecoder(decoding).decode(table.to_batches()))
+    batches = list(Decoder(decoding).decode(table.to_batches()))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -11,11 +11,11 @@ import pytest
 from lakecdc.ingest.engine import facts, packing, pieces
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.engine.schemas import first_schema, unwrap
 from lakecdc.ingest.engine.survey import measure
 from lakecdc.ingest.engine.tasks import DecodeTask
-from lakecdc.ingest.engine.unpack import UnpackTask
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, arrival_of

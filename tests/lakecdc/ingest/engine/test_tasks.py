@@ -15,8 +15,8 @@ from lakecdc.ingest.engine import facts, packing, pieces, tasks
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.packing import UnpackTask, rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, FoldTask
-from lakecdc.ingest.engine.unpack import UnpackTask, rows_of_cells
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, order_key
 
