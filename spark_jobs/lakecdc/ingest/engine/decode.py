@@ -177,25 +177,14 @@ class _BatchDecoder:
 
         :raises SurveyNeededError: their schema is another one.
         """
-        target, reading = self._target, self._request.reading
+        request = self._request
         decoding = Decoding(
             fields,
-            self._request.key,
-            target.source_name,
-            reading.epoch,
-            reading.unavailable_value,
-            target.exclude_columns,
-            scan is None or scan.keyed,
-            self._format,
-            reading.settings.get("order_by"),
-            target.wants if target.source_tables else None,
-            target.source_column,
-            target.encodings,
-            routed=reading.routed,
-            only_added=reading.only_added,
-            fixed=tuple(target.columns),
-            named=target.source_table is not None,
-            tells_key=target.keyed and not target.key,
+            request.key,
+            request.format,
+            request.target,
+            request.reading,
+            keyed=scan is None or scan.keyed,
             # the columns of a new table are those of all its messages
             rejects=bool(self._known.types),
             # a message of which some rows are odd would be decoded twice

@@ -62,7 +62,7 @@ class Decoder:
             for name, by_schema in (judged.encoded if judged else {}).items()
         }
         self._large = frozenset(f.name for f in decoding.large_fields)
-        self._placeholders = frozenset(placeholder_shapes(decoding.unavailable_value))
+        self._placeholders = frozenset(placeholder_shapes(decoding.reading.unavailable_value))
         self._reader = JudgedReader(judged) if judged else QuickReader(decoding)
         self._other_cases = [(k, re.compile(rf'"((?i:{re.escape(k)}))"\s*:')) for k in decoding.key]
 
@@ -142,13 +142,13 @@ class Decoder:
         return columns, tokens
 
     def _key_tokens(self, name: str, events: Events, messages: pa.RecordBatch) -> list[Any]:
-        if name == self._of.source_column:
+        if name == self._of.target.source_column:
             # so that a tombstone finds its delete, in a topic called like its table
             return [
                 last_names(messages, events.messages[place]) if op == "x" else events.source_tables[place]
                 for place, op in enumerate(events.ops)
             ]
-        tokens = events.key_images.values(name)
+        tokens = events.key_images(name)
         if None in tokens:
             for place, token in enumerate(tokens):
                 if token is None:
@@ -187,7 +187,7 @@ class Decoder:
 
     def _moved(self, events: Events, tokens: Mapping[str, Sequence[Any]]) -> dict[int, list[Any]]:
         """Return the updates that changed the key, each with its old key."""
-        befores = {name: events.befores.values(name) for name in self._of.key if name != self._of.source_column}
+        befores = {name: events.befores(name) for name in self._of.key if name != self._of.target.source_column}
         differ = {
             place
             for name, olds in befores.items()
@@ -231,7 +231,7 @@ class Decoder:
             for place, values in moved.items():
                 was[place] = values[i]
             for place, image in linked.items():
-                was[place] = events.source_tables[place] if name == self._of.source_column else image.get(name)
+                was[place] = events.source_tables[place] if name == self._of.target.source_column else image.get(name)
                 if was[place] is None and self._of.judged is None:
                     events.set_aside([place], "an old key")
             columns[f"o{i}"], misfits = self._convert(name, was, events)
@@ -277,10 +277,10 @@ class Decoder:
         misfits: dict[int, list[Field]] = {}
         for i, field_ in enumerate(self._of.fields):
             name = field_.name
-            if name == self._of.source_column:
+            if name == self._of.target.source_column:
                 columns[f"c{i}"] = pa.array(events.source_tables, pa.string())
                 continue
-            tokens = events.images.values(name)
+            tokens = events.images(name)
             placeholders = find_placeholders(tokens, self._placeholders) if name in self._large else []
             for place in placeholders:
                 left_out.setdefault(place, []).append(name)
@@ -355,7 +355,7 @@ class Decoder:
         for place, (rule, reason) in events.rejected.items():
             at = events.places[place]
             rules[place], reasons[place], times[place] = rule, reason, at.source_time
-            order = at.order(self._of.epoch, arrivals[events.messages[place]])
+            order = at.order(self._of.reading.epoch, arrivals[events.messages[place]])
             orders[place] = events.placed.get(place, order)
         of_key = kind.field("key").type
         columns = {

@@ -139,7 +139,7 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     facts = made.told
     one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
     result = run.native(made, has_twins=not one_log)
-    reason = _reason(result.rows, shards=decoding.wants is not None)
+    reason = _reason(result.rows, shards=bool(decoding.target.source_tables))
     if reason:
         made.release()
         raise SurveyNeededError(reason)
@@ -196,7 +196,7 @@ class _Run:
         task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         further = None if alone else groups
-        return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
+        return gathered(typed, further, decoding.reading.epoch, decoding.fields, every=every, folds=folds)
 
     def native(self, made: Gathered, *, has_twins: bool = True) -> EngineResult:
         """Return the changes and the rejected messages.

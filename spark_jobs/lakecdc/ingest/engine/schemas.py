@@ -5,9 +5,7 @@ All messages of a table have the same schema, as long as its columns stay as the
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import astuple, replace
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +58,7 @@ class SchemaCheck:
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
-        self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
+        self._known = decoding.known_names
         # few schemas are different
         self._is_expected = lru_cache(_MOST_SCHEMAS)(self._compare_schema)
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
@@ -76,7 +74,7 @@ class SchemaCheck:
             payloads = messages.column(PAYLOAD)
             return payloads, payloads.is_valid().to_pylist()
         values = messages.column("value")
-        if self._of.told is None:
+        if self._of.schema is None:
             return values, None
         payloads, known = [], []
         for value in values.cast(pa.binary()).to_pylist():
@@ -86,7 +84,7 @@ class SchemaCheck:
         return pa.array(payloads, pa.binary()), known
 
     def _compare_schema(self, schema: bytes) -> bool:
-        return fields_of(schema, self._of.format) == self._of.told
+        return fields_of(schema, self._of.format) == self._of.schema
 
     def judge(self, envelope: Envelope) -> str | None:
         """Return why an event with a schema of its own is set aside; None if it is not."""
@@ -106,14 +104,14 @@ class SchemaCheck:
 
         :param types: by column.
         """
-        read, text = find_format(self._of.format), to_text(dict(types))
+        read, text, fixed = find_format(self._of.format), to_text(dict(types)), self._of.target.columns
         if not {name for name, _ in types} <= self._known:
             return "other columns"
         fields = read.columns_of(text)
-        if not fields or read.doubted_of(text, self._of.fixed) is not None:
+        if not fields or read.doubted_of(text, fixed) is not None:
             return OTHER_TYPES
-        fits = outgrown(self._of.fields, fields, self._of.fixed) is None and named_alike(self._of.fields, fields)
-        return None if fits else OTHER_TYPES
+        fits = outgrown(self._of.fields, fields, fixed) is None
+        return None if fits and named_alike(self._of.fields, fields) else OTHER_TYPES
 
 
 def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
@@ -132,7 +130,7 @@ def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, .
 
     :param messages: the first ones.
     """
-    if not decoding.has_schemas or decoding.told is not None:
+    if not decoding.has_schemas or decoding.schema is not None:
         return None
     first = next(_own_events(messages, decoding), None)
     return None if first is None else fields_of(first[0], decoding.format)
@@ -177,13 +175,12 @@ def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
 
 def to_json(fields: tuple[Field, ...]) -> str:
     """Return the columns of a schema, as tasks tell them."""
-    return json.dumps([astuple(f) for f in fields])
+    return msgspec.json.encode(fields).decode()
 
 
 def from_json(text: str) -> tuple[Field, ...]:
     """Return the same, read again."""
-    fields = (Field(*values) for values in json.loads(text))
-    return tuple(replace(one, names=tuple(one.names)) for one in fields)
+    return msgspec.json.decode(text, type=tuple[Field, ...])
 
 
 def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[str]) -> str | None:
@@ -199,33 +196,3 @@ def named_alike(columns: Iterable[Field], told: Iterable[Field]) -> bool:
     """Whether the columns have the names of values that a schema tells."""
     known = {c.name: c for c in columns}
     return all(known[f.name].names == f.with_type(known[f.name].type).names for f in told if f.name in known)
-
-
-def encoded(
-    columns: tuple[Field, ...], told: tuple[Field, ...], key: tuple[str, ...], ignored: tuple[str, ...],
-    encodings: Mapping[str, str], own: tuple[str, ...] = (),
-) -> tuple[Field, ...]:  # fmt: skip
-    """Return a table's columns, as messages of a schema write them.
-
-    :param columns: of the table.
-    :param told: of the schema.
-    :param key: names of the table's key columns.
-    :param ignored: columns of the source that the table leaves out.
-    :param encodings: those that the target declares.
-    :param own: columns of the table that no message has.
-    :raises SchemaError: the schema has a column that the table lacks, or lacks one of the key, or one is written in a
-        way that this engine does not know.
-    """
-    seen = {f.name: f for f in told}
-    new = [name for name in seen if name not in {*ignored, *(f.name for f in columns)}]
-    gone = [name for name in key if name not in seen and name not in own]
-    if new or gone or len(seen) < len(told):
-        raise SchemaError(f"a new column {new[0]}" if new else "a schema without the key")
-    found = []
-    for column in columns:
-        one = seen[column.name].with_type(column.type) if column.name in seen else column
-        one = one.with_encoding(encodings[column.name]) if column.name in encodings else one
-        if not one.column_type.has_parser:
-            raise SchemaError(f"column {one.name} ({one.type}, {one.encoding})")
-        found.append(one)
-    return tuple(found)

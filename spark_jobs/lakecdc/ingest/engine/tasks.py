@@ -97,11 +97,11 @@ class DecodeTask:
         with duckdb_of_its_own() as connection:
             buffering = Buffering(
                 self.grouping,
-                decoding.epoch,
+                decoding.reading.epoch,
                 [field.name for field in decoding.fields],
                 alone=self.alone,
                 partitioned=decoding.keyed and decoding.judged is None,
-                schema="" if decoding.told is None else to_json(decoding.told),
+                schema="" if decoding.schema is None else to_json(decoding.schema),
                 marks=self.marks if decoding.large_fields else None,
             )
             buffers = row_buffers(buffering, connection, self.every)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.engine import facts, packing, pieces
-from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.run import Scan
@@ -19,6 +19,7 @@ from lakecdc.ingest.engine.tasks import DecodeTask
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, arrival_of
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 from tests.lakecdc.ingest.formats.fuzz import COUNT, FORMATS, is_json, messages, written
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("description", "string"), Field("weight", "double"))
@@ -34,9 +35,8 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     found = written(folder / "in.jsonl", list(messages(name, count, seed)))
     planned = pieces.plan({(folder / "in.jsonl").as_uri(): 0}, 1, 1 << 40)
     assert planned is not None
-    decoding = Decoding(
-        FIELDS, ("id",), "PRODUCTS" if name == "ogg" else "products", 1, "__gone", (), False, FORMATS[name]
-    )
+    target = Target("test.t", key=("id",), source_table="PRODUCTS" if name == "ogg" else "products")
+    decoding = decoding_of(FIELDS, FORMATS[name], target)
     schema = first_schema(pa.record_batch({"value": [found[0][0].decode()]}), decoding)
     if schema is not None:
         decoding = replace(decoding, fields=schema)
