@@ -41,7 +41,6 @@ def _are_names(names: Iterable[str]) -> bool:
 class Members:
     """A struct type with a field for each member of a sample, in its order.
 
-    :param sample: an object that has them all, parsed.
     :param kinds: types of msgspec, by member; others have values of any kind.
     :param missing: members that the sample lacks, for which there is None; an object that has one has one too many.
     :ivar struct: a type with a field for each; an object with another member is refused.
@@ -73,10 +72,7 @@ class Members:
         return dict(zip(self.fields, values, strict=True))
 
     def counts_within(self, structs: Sequence[Any]) -> Iterator[list[int]]:
-        """Yield how many members the values have that a member of each struct has; of None there are none.
-
-        Those of objects in these values are not counted.
-        """
+        """Yield how many members the objects have, one level deep, that are values of a member; 0 for other values."""
         for field in self._objects:
             values = (getattr(struct, field, None) for struct in structs)
             yield [len(value) if type(value) is dict else 0 for value in values]
@@ -104,7 +100,7 @@ def _source_kind(name: str, value: Any) -> Any:
 
 
 def _time_beside_lsn(source: Object) -> str | None:
-    """Return the member that has the time of an event whose place is an LSN, as Postgres' are; None for any other."""
+    """Return the member with the time of an event whose place is an LSN, as Postgres' are; None for any other."""
     is_lsn = type(source.get("lsn")) is int and source.get("connector") not in debezium.BINLOG
     if not is_lsn or any(type(source.get(name)) not in _TEXT for name in _TEXTS):
         return None
@@ -132,10 +128,9 @@ class Shape:
     """Structs for the events of one table that have the same members.
 
     :param event: one with a row after the change, parsed.
-    :param before: the row before the change of one that has it; None if none is known.
+    :param before: the row before a change; None if none is known.
     :param known: columns that may have values.
-    :ivar source_table: whose events have it.
-    :ivar place_members: members of the source that an event's place is made of.
+    :ivar place_members: members of the source that make an event's place.
     """
 
     def __init__(self, event: Object, before: Object | None, known: Iterable[str]) -> None:
@@ -161,7 +156,7 @@ class Shape:
     def chunk(self, texts: Texts, places: Sequence[int]) -> Chunk:
         """Return the events that have these members.
 
-        :param places: of messages that are looked through together.
+        :param places: of messages within :data:`TOGETHER`.
         """
         decode, events, odd = self._decode, list[Any](), set[int]()
         add, all_texts = events.append, texts.texts
@@ -193,10 +188,7 @@ class Shape:
         return counts
 
     def places(self, ops: Sequence[str], sources: Mapping[str, Sequence[Any]]) -> Places:
-        """Return the places of events.
-
-        :param sources: members of their sources.
-        """
+        """Return the places of events, from members of their sources."""
         import numpy as np
         import pyarrow as pa
 
@@ -211,10 +203,8 @@ class Shape:
 
 
 class Alike:
-    """Events of one shape, a sequence a part.
+    """Events of one shape, as columns.
 
-    :param names: columns of the rows.
-    :param key: those that have the key.
     :ivar messages: places of their messages.
     :ivar rows: values of the rows by column; those of deletes are None.
     :ivar keys: values of the key columns, those of deletes from the row before.
@@ -235,7 +225,7 @@ class Alike:
         return self._shape.places(self.ops, self._sources)
 
     def read(self, texts: Texts, candidates: Sequence[int]) -> None:
-        """Take the events in that some messages have."""
+        """Add the events of some messages."""
         begin = 0
         while begin < len(candidates):
             end = bisect_left(candidates, candidates[begin] // TOGETHER * TOGETHER + TOGETHER, begin)

@@ -53,7 +53,6 @@ class Surveyed:
     """Result of a survey of messages for one table.
 
     :param messages: the messages, in JSON.
-    :param reader: reads their envelopes.
     :param target: with its key.
     :param found: one survey for each source table.
     :param mine: surveys of the source tables whose events feed the table.
@@ -62,7 +61,6 @@ class Surveyed:
     :param topics: topics of the table's events.
     :param fields: the table's columns; only its key columns if ``has_columns`` is false.
     :param encoded: see :class:`lakecdc.ingest.engine.decoding.Judged`.
-    :param has_columns: the table's columns are known.
     """
 
     messages: DataFrame
@@ -125,10 +123,7 @@ def look_through(messages: DataFrame, request: Request, besides: Besides | None 
 
 
 def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
-    """Decode messages of any kind into changes of one table.
-
-    :param surveyed: the result of their survey.
-    """
+    """Decode messages of any kind into changes of one table, by their survey."""
     target, total, mine, reading = surveyed.target, surveyed.total, surveyed.mine, request.reading
     if not surveyed.has_messages:
         others = {str(s.source_table) for s in surveyed.found if s.source_table and s.events and s not in mine}
@@ -199,10 +194,7 @@ def _refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, 
 
 
 def _refuse_types(fields: Sequence[Field], target: Target) -> None:
-    """Refuse columns whose type no message can fill.
-
-    :raises InputError: there is one.
-    """
+    """Refuse columns whose type no message can fill."""
     for one in fields:
         if not one.column_type.has_parser:
             raise InputError(

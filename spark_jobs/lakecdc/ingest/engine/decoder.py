@@ -50,7 +50,7 @@ def _parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 class Decoder:
     """Turns the messages of one table into its events.
 
-    :ivar moves: number of updates so far that changed the key; each became two events.
+    :ivar moves: number of updates so far that changed the key, each of which became two events.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -250,7 +250,7 @@ class Decoder:
         return found
 
     def _deletes(self, moved: pa.Table) -> pa.Table:
-        """Return the deletes of rows under the keys that they had before an update."""
+        """Return the deletes of rows under their old keys."""
         import pyarrow as pa
 
         count = moved.num_rows

@@ -46,9 +46,6 @@ class Judged:
 class Decoding:
     """How the messages of one table are read.
 
-    :param fields: all columns of the table.
-    :param key: names of its key columns.
-    :param format: the messages' format.
     :param keyed: messages have keys, headers, topics and partitions, not values alone.
     :param schema: columns of the schema that all messages have; None if they carry none.
     :param texts: records stand beside the messages as JSON, in ``payload``, ``key_text`` and ``moved_text``.
@@ -99,9 +96,8 @@ class Decoding:
         return self.target.keyed and not self.target.key
 
     def with_schema(self, schema: tuple[Field, ...]) -> Decoding:
-        """Read messages that carry a schema.
+        """Return how messages that carry a schema of some columns are read.
 
-        :param schema: its columns.
         :raises SchemaError: it has a column that the table lacks, or lacks one of the key, or one has another type or
             is written in a way that this engine does not know.
         """
@@ -127,10 +123,7 @@ class Decoding:
         return field
 
     def with_names(self, messages: pa.RecordBatch) -> Decoding:
-        """Read messages that tell what the numbers in their columns stand for.
-
-        :param messages: the first ones.
-        """
+        """Return how messages are read that tell the names behind the numbers in their columns, by the first ones."""
         if not self.tells_types:
             return self
         names = {f.name: f for f in first_types(messages, self) if f.names}

@@ -27,10 +27,10 @@ _MOST_SCHEMAS = 64
 
 
 class EnvelopeReader:
-    """What reads the envelopes of one format.
+    """Reads the envelopes of one format.
 
     :param fixed: columns whose types the target declares, so that no schema has to tell them.
-    :param fold_case: names of columns are the same whatever their case.
+    :param fold_case: names of columns become lower case.
     """
 
     def __init__(self, format_name: str, reading: Reading, fixed: Collection[str], *, fold_case: bool = False) -> None:

@@ -57,7 +57,7 @@ def _of_objects(images: Sequence[Object]) -> Images:
 
 @dataclass(frozen=True)
 class Events:
-    """The events of some messages, one sequence a part.
+    """The events of some messages, as columns.
 
     :param messages: places of their messages.
     :param images: rows; those of deletes have no values.
@@ -266,7 +266,7 @@ class QuickReader:
         return None if agrees(names, known) else "another key"
 
     def _new_column(self, envelope: Envelope) -> str | None:
-        """Return a reason if a row has a value for a column that the table lacks, else None."""
+        """Return a reason if a row has a value for an unknown column, else None."""
         if refuse_bad_names(envelope).problem is not None:
             return _NO_ROW_EVENT
         image = envelope.after or NO_ROW

@@ -162,10 +162,7 @@ _MERGES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
-    """Return the changes of each partition, cut where a newer one stands lower than one before it.
-
-    :param batch: of the engine's layout, not folded yet.
-    """
+    """Return the changes of each partition, cut where a newer one stands lower than one before it."""
     import numpy as np
 
     parts = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
@@ -185,10 +182,7 @@ def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
 
 
 def first_orders(batch: pa.RecordBatch, epoch: int) -> dict[str, str]:
-    """Return the lowest order key of each partition.
-
-    :param batch: of the engine's layout, not folded yet.
-    """
+    """Return the lowest order key of each partition of a batch that is not folded yet."""
     import pyarrow.compute as pc
 
     parts = [batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS]
@@ -214,10 +208,7 @@ def _by_partition(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any]) -> Iterab
 
 
 def of_rejected(batch: pa.RecordBatch) -> Facts:
-    """Return the facts of rejected events.
-
-    :param batch: of the engine's layout, not folded yet.
-    """
+    """Return the facts of rejected events that are not folded yet."""
     import pyarrow.compute as pc
 
     orders = batch.column("rejected").field("order").to_pylist()
@@ -227,9 +218,8 @@ def of_rejected(batch: pa.RecordBatch) -> Facts:
 
 
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:
-    """Measure a table of the engine's layout with order keys.
+    """Measure a table of the engine's layout with order keys, registered in DuckDB.
 
-    :param table: its name in DuckDB.
     :param folded: it has one row per key, so that lone tombstones show.
     """
     sums = ", ".join(f"coalesce(sum({count}), 0)::BIGINT" for count in COUNTS)

@@ -91,10 +91,7 @@ def needed_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.
 
 
 def taken(table: pa.Table, places: pa.Table) -> pa.Table:
-    """Return rows by their places, with the counts and partition values found for them.
-
-    :param places: result of :func:`last_places` or :func:`needed_places`.
-    """
+    """Return rows by their places, with the counts and partition values found for them."""
     found = table.drop_columns([*COUNTS, *columns(table, "p")]).take(places["place"])
     for name in (*COUNTS, *columns(places, "p")):
         found = found.append_column(name, places[name])
@@ -106,7 +103,6 @@ def folded(
 ) -> tuple[pa.Table, int]:
     """Return the last event of each key, in order of partition values and keys.
 
-    :param names: of the row's columns.
     :param places: result of :func:`last_places`; None to look for them.
     :return: the rows, and how many left values out all of which earlier events have.
     :raises LeftOutError: a value is nowhere.
@@ -126,10 +122,7 @@ def columns(table: pa.Table, prefix: str) -> list[str]:
 def _filled(
     connection: duckdb.DuckDBPyConnection, table: pa.Table, names: Sequence[str], places: Numbers, rows: pa.Table
 ) -> tuple[pa.Table, int]:
-    """Fill rows with the values of earlier events.
-
-    :param places: of the rows in the table.
-    """
+    """Fill rows, which have places in the table, with the values of earlier events."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -167,11 +160,7 @@ def _literal(text: str) -> str:
 
 
 def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa.Array:
-    """Return lists of the names that are chosen for some rows, by name and row; null for all other rows.
-
-    :param at: places of these rows.
-    :param count: of all rows.
-    """
+    """Return lists of the names that are chosen for the rows at some places; null for all other rows."""
     import numpy as np
     import pyarrow as pa
 

@@ -48,11 +48,7 @@ _ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 
 
 def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.Schema:
-    """Return the columns of events whose order keys are in parts, without partition values.
-
-    :param columns: of the row, by name.
-    :param key: names of the key columns.
-    """
+    """Return the columns of events whose order keys are in parts, without partition values."""
     import pyarrow as pa
 
     numbers = {"pos": pa.uint64(), **dict.fromkeys(("ord", "time_ms", "arrival", "time_us"), pa.int64())}
@@ -72,12 +68,7 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
 
 
 def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], message: pa.DataType) -> pa.Schema:
-    """Return the columns that events are decoded into, with :data:`CHECKS`.
-
-    :param columns: of the row, by name.
-    :param key: names of the key columns.
-    :param message: type of a message.
-    """
+    """Return the columns that events are decoded into, with :data:`CHECKS`."""
     import pyarrow as pa
 
     # Spark stores no struct without fields
@@ -88,10 +79,7 @@ def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], messa
 
 
 def places_back(places: Sequence[int], count: int) -> pa.Array:
-    """Return indices that bring values, one for each of some rows, back to these rows; null for all others.
-
-    :param count: of all rows.
-    """
+    """Return indices that spread the values of some rows over all rows; null for all others."""
     import numpy as np
     import pyarrow as pa
 
@@ -109,8 +97,7 @@ def order_parts(order: str) -> dict[str, int]:
 def without_void(batch: pa.RecordBatch, truncate_order: str | None) -> pa.RecordBatch:
     """Leave out the events that a TRUNCATE makes void (:func:`lakecdc.model.order.void_sql`); rejected ones stay.
 
-    :param batch: of the engine's layout, not folded yet, with the columns of its checks.
-    :param truncate_order: its order key; None if there was none.
+    :param batch: of the engine's layout, not folded yet, with :data:`CHECKS`.
     """
     import numpy as np
     import pyarrow as pa
@@ -142,11 +129,10 @@ def order_texts(
     time_ms: np.ndarray[Any, Any],
     arrival: np.ndarray[Any, Any],
 ) -> pa.Array:
-    """Order keys as ``model.order.order_key`` writes them, a column at a time.
+    """Return order keys as ``model.order.order_key`` writes them, a column at a time.
 
     :param epoch: 0 to 65535.
-    :param position: and the others: integers from 0, positions of 64 bits, others below 2 to the 63rd; times below 2 to
-        the 48th.
+    :param position: unsigned 64 bits; the others are from 0 to below 2 to the 63rd, times below 2 to the 48th.
     """
     import numpy as np
     import pyarrow as pa
@@ -178,20 +164,13 @@ def _four_digits() -> np.ndarray[Any, Any]:
 
 
 def struct_type(types: Mapping[str, str]) -> str:
-    """Return the Spark SQL type of a struct; without members it has one, ``none``, as Spark stores no empty struct.
-
-    :param types: Spark SQL types by name.
-    """
+    """Return the Spark SQL type of a struct; without members it has one, ``none``, as Spark stores no empty struct."""
     members = ", ".join(f"{quoted_column(name)}: {kind}" for name, kind in types.items())
     return f"struct<{members or 'none: string'}>"
 
 
 def struct_of(columns: Sequence[tuple[str, pa.Array]], count: int, mask: pa.Array | None = None) -> pa.Array:
-    """Return a struct of named columns, of the type that :func:`struct_type` gives it.
-
-    :param count: of rows.
-    :param mask: true where the struct is null.
-    """
+    """Return a struct of named columns, of the type that :func:`struct_type` gives it; null where the mask is true."""
     import pyarrow as pa
 
     named = columns or [("none", pa.nulls(count, pa.string()))]

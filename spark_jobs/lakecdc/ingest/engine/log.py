@@ -41,9 +41,9 @@ _FOLDED_AT_ONCE = 250_000, 64 * 1024 * 1024
 class LogTask:
     """Cells of decoded events in, a packed frame out.
 
-    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
+    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param every: every event is wanted, in the group :data:`EVERY`.
+    :param every: hand on every event, in the group :data:`EVERY`.
     """
 
     layout: LogLayout
@@ -65,7 +65,7 @@ class LogTask:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 
     def _folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the events that are to be folded.
+        """Return the events to fold.
 
         :raises LeftOutError: they cannot be.
         """
@@ -78,7 +78,7 @@ class LogTask:
 
 
 def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Cells gathered into tables that are worth a vector."""
+    """Gather cells into tables that are worth a vector."""
     import pyarrow as pa
 
     gathered: list[pa.Table] = []
@@ -95,21 +95,13 @@ def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class LogSize:
-    """How much of a round is one table's.
-
-    :param events: how many it has.
-    :param bytes: of them all, about.
-    """
+    """A table's share of a round: number of events, and their bytes about."""
 
     events: int
     bytes: int
 
     def tasks(self, events: int, size: int) -> int:
-        """Tasks that they are worth.
-
-        :param events: for one of them.
-        :param size: bytes for one of them.
-        """
+        """Return how many tasks this is worth, by the events and bytes of one of them."""
         return max(1, -(-self.events // events), -(-self.bytes // size))
 
 
@@ -120,7 +112,6 @@ class LogRows:
     :param rows: those that fit.
     :param misfits: events with values that their columns cannot take, as a change frame with
         :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none, or they are found later.
-    :param events: how many there are.
     """
 
     rows: Rows
@@ -130,13 +121,10 @@ class LogRows:
 
 @dataclass(frozen=True)
 class LogFold:
-    """Typing and folding of a table's events in a round.
+    """Types and folds a table's events in a round.
 
-    :param cells: its cells; their columns ``cell`` and ``packed`` are read.
-    :param size: how much of the round is the table's.
-    :param target: tells whether they are to be folded, and whether every event is wanted.
+    :param cells: its cells, with the columns ``cell`` and ``packed``.
     :param partition_by: the target's partition transforms in SQL.
-    :param epoch: of the order keys.
     :param cached: takes the frames that Spark keeps until the batch is done.
     """
 
@@ -212,7 +200,7 @@ class LogFold:
 
     @staticmethod
     def _moves(misfits: DataFrame) -> frozenset[tuple[int, int]]:
-        """Return positions and ordinals of changes of keys among events: the deletes of the old keys go with them."""
+        """Return positions and ordinals of changes of keys among events; the deletes of the old keys go with them."""
         moved = misfits.where("old_key IS NOT NULL").select("order").collect()
         parts = [order_parts(row["order"]) for row in moved]
         return frozenset((part["pos"], part["ord"]) for part in parts)

@@ -32,9 +32,6 @@ class PackedRows(Rows):
     :param cells: the packed frame, few binary cells that Spark keeps.
     :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
         there are none.
-    :param fields: columns of the row.
-    :param key: names of the key columns.
-    :param grouping: how the keys are grouped.
     :param marks: how far the table had come before; None of a log.
     :param has_twins: two events may have one order key.
     """
@@ -50,42 +47,39 @@ class PackedRows(Rows):
 
     @property
     def first_late(self) -> str | None:
-        """The lowest order key of an event that may have come before; None without one."""
+        """Return the lowest order key of an event that may have come before; None without one."""
         return self.marks.first_late(self.facts.low_orders) if self.marks else self.facts.low_order
 
     @property
     def is_new(self) -> bool:
-        """Whether the table can hold none of the events, nor a newer state of their rows, as the marks tell."""
+        """Check by the marks that the table holds none of the events, nor a newer state of their rows."""
         return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
 
     @property
     def is_kept(self) -> bool:
-        """Whether Spark keeps the rows, so that they can be read twice: it does."""
+        """Check whether Spark keeps the rows, so that they can be read twice: it does."""
         return True
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
-        """Return the rows with placeholders, which the tasks have filled from the events as far as these tell.
-
-        :param may_be_held: the table may hold newer states of rows than the events tell.
-        """
+        """See :meth:`Rows.for_table_alone`: tasks have filled placeholders as far as the events can."""
         if not self.folded or (may_be_held and not self.is_new):
             return None
         return self.frame.where(is_open())
 
     def with_completed(self, completed: DataFrame) -> PackedRows:
-        """Return the same with rows in the place of those that have placeholders."""
+        """Return these rows with others in the place of those that have placeholders."""
         others = self.frame.where(~is_open()).select(*completed.columns)
         return replace(self, frame=others.unionByName(completed), completed=completed)
 
     @property
     def deletes(self) -> DataFrame:
-        """The deletes, without the cost of unpacking the rest."""
+        """Return the deletes, without unpacking the rest."""
         rows = unpacked(self.cells, self.fields, self.key, "d")
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
     def fold_stats(self) -> FoldStats | None:
-        """Facts of folded rows."""
+        """Return the facts of folded rows."""
         told = self.facts
         if not self.folded:
             return None
@@ -95,7 +89,7 @@ class PackedRows(Rows):
 
     @property
     def event_stats(self) -> EventStats | None:
-        """Facts of the events."""
+        """Return the facts of the events."""
         if self.folded:
             return None
         return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
@@ -106,8 +100,8 @@ class Gathered:
     """What tasks have made of a batch.
 
     :param parts: every event, then folded rows, as far as they are wanted: packed frames with their facts, and whether
-        they are folded. Nothing is folded of what is odd.
-    :param kept: what Spark keeps of them.
+        they are folded. Nothing odd is folded.
+    :param kept: frames that Spark keeps.
     """
 
     parts: tuple[tuple[DataFrame, Facts, bool], ...]
@@ -115,7 +109,7 @@ class Gathered:
 
     @property
     def told(self) -> Facts:
-        """The facts of the last part, which tell of the whole batch."""
+        """Return the facts of the last part, which are those of the whole batch."""
         return self.parts[-1][1]
 
     def rows(
@@ -127,13 +121,7 @@ class Gathered:
         *,
         has_twins: bool = True,
     ) -> PackedRows:
-        """Return the last part as rows, which know those of every event.
-
-        :param fields: columns of the row.
-        :param key: names of the key columns.
-        :param marks: how far the table has come; None of a log.
-        :param has_twins: two events may have one order key.
-        """
+        """Return the last part as rows, which know those of every event; for parameters see :class:`PackedRows`."""
         found: list[PackedRows] = []
         for cells, told, folded in self.parts:
             counts = [f"n_{op}" for op in OPS] if folded else []
@@ -157,7 +145,7 @@ class Gathered:
         return found[-1]
 
     def release(self) -> None:
-        """Let go of all of them."""
+        """Let Spark drop all of them."""
         for frame in self.kept:
             frame.unpersist()
 
@@ -168,8 +156,6 @@ def gathered(
     """Run tasks that make a packed frame, and fold what they have made of the same keys.
 
     :param groups: None if folded rows are whole already.
-    :param epoch: of the order keys.
-    :param fields: columns of the row.
     :param every: the frame has every event, in the group :data:`~lakecdc.ingest.engine.tasks.EVERY`.
     :param folds: it has rows to be folded, in other groups.
     """
@@ -193,10 +179,7 @@ def told_by(frame: DataFrame) -> Facts:
 
 
 def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
-    """Rows of a packed frame.
-
-    :param only: ops that are wanted.
-    """
+    """Return the rows of a packed frame that have some ops."""
     types = {f.name: f.type for f in fields}
     key = struct_type({k: types[k] for k in keys})
     counts = ", ".join(f"{count} int" for count in COUNTS)
@@ -208,10 +191,9 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
 
 
 def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
-    """Return the change frame of unpacked rows.
+    """Return the change frame of unpacked rows, with further columns.
 
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
-    :param more: further columns.
     """
     rows = changes.where(F.col("op").isin(*OPS))
     columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]

@@ -35,10 +35,7 @@ def cells(table: pa.Table) -> Iterator[pa.Buffer]:
 
 
 def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield a table as rows of a packed frame.
-
-    :param facts: go with the first row, which is there even if the table is empty.
-    """
+    """Yield a table as rows of a packed frame, the first with its facts; if they are given, there is at least one."""
     first = facts
     for cell in cells(table):
         yield row(group, first, cell)
@@ -50,10 +47,7 @@ def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.R
 def row(
     group: int, facts: str | None, cell: pa.Buffer | bytes | None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
-    """Return one row of a packed frame.
-
-    :param of_messages: a cell of :data:`MESSAGES`.
-    """
+    """Return one row of a packed frame, perhaps with a cell of :data:`MESSAGES`."""
     import pyarrow as pa
 
     columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(cell)}
@@ -62,7 +56,7 @@ def row(
 
 
 def binary(content: pa.Buffer | bytes | None) -> pa.Array:
-    """Return a column of one value, which is not copied."""
+    """Return a column of one value, without copying it."""
     import pyarrow as pa
 
     if content is None:
@@ -72,10 +66,9 @@ def binary(content: pa.Buffer | bytes | None) -> pa.Array:
 
 
 def packed_messages(group: int, kind: str, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
-    """Yield messages as rows of a packed frame.
+    """Yield messages as rows of a packed frame, the first with their facts.
 
     :param kind: one of :data:`MESSAGES`.
-    :param facts: go with the first row.
     """
     first: str | None = facts
     for cell in cells(messages):
@@ -118,12 +111,7 @@ def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class UnpackTask:
-    """A packed frame's cells in, rows of the change frame out.
-
-    :param names: names of the row's columns.
-    :param key: names of the key's.
-    :param only: ops that are wanted.
-    """
+    """A packed frame's cells in, rows of the change frame with some ops out."""
 
     names: tuple[str, ...]
     key: tuple[str, ...]

@@ -23,10 +23,7 @@ _COMMIT_LSN = r'^\["0*(?P<lsn>[0-9]{1,18})"'
 
 @dataclass(frozen=True)
 class Places:
-    """Places of events, see :class:`~lakecdc.ingest.envelopes.message.Place`.
-
-    :param times: microseconds since 1970, null where an event does not tell.
-    """
+    """Places of events, see :class:`~lakecdc.ingest.envelopes.message.Place`; times may be null."""
 
     positions: Numbers
     ordinals: Numbers
@@ -64,10 +61,7 @@ class Places:
         return cls(positions.astype(np.uint64), ordinals, ranks, times)
 
     def order_parts(self, arrivals: Numbers) -> dict[str, Numbers]:
-        """Return the parts of order keys, :data:`~lakecdc.ingest.engine.layout.ORDER_PARTS`.
-
-        :param arrivals: places of arrival.
-        """
+        """Return the parts of order keys, ``layout.ORDER_PARTS``, given the places of arrival."""
         import numpy as np
 
         times = self.times.fill_null(0).to_numpy(zero_copy_only=False)
@@ -81,7 +75,7 @@ class Places:
 
 
 def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
-    """Return the positions of commits, those of the events where none is told."""
+    """Return the positions of commits, else those of the events."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -35,10 +35,10 @@ class RowReading:
 
     :param epoch: number of the source's identity, 0 to 65535.
     :param order_by: column that rises with every change of a row; None if arrival decides.
-    :param times: the same column is the source's time of the row's last change.
+    :param times: ``order_by`` is the source's time of the row's last change.
     :param timestamp_format: how times are written in text.
     :param zone: zone of times in ``order_by`` that have none.
-    :param lowest_without: a row without a value there lies below all others, instead of being no row.
+    :param lowest_without: a row without a value there lies below all others, instead of being rejected.
     """
 
     epoch: int
@@ -59,7 +59,6 @@ class RecordLayout:
     :param columns: of the target.
     :param places: of the cells that they are made of.
     :param texts: names of the columns that are typed from texts.
-    :param key: names of the key columns.
     :param op: of every record.
     :param carried: columns of the message of a record that is rejected.
     """
@@ -100,7 +99,7 @@ class RecordLayout:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
-        """Return the columns of the rows, and the names of those that cannot take their value, by row."""
+        """Return the columns of the rows, and by row the names of those that cannot take their value."""
         import pyarrow.compute as pc
 
         names, cells = records.schema.names, records.column("cells")
@@ -119,7 +118,7 @@ class RecordLayout:
         return values, misfits_by_row(misfits)
 
     def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
-        """Return each row's coordinate in the order, null if it has none, and its source time in microseconds."""
+        """Return the coordinate of each row in the order, null without one, and its source time in microseconds."""
         import pyarrow as pa
 
         name = self.reading.order_by
@@ -200,7 +199,7 @@ class RecordLayout:
 
 
 def _lost(cells: pa.Array, values: pa.Array) -> list[int]:
-    """Return the places of cells with a value of which nothing was made; blanks are none."""
+    """Return the places of cells whose value was lost; blanks are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -269,8 +268,8 @@ def _instant(local: datetime, zone: str) -> int:
 class RecordTask:
     """Records in, a packed frame out.
 
-    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
-    :param every: every event is wanted.
+    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
+    :param every: hand on every event.
     """
 
     layout: RecordLayout

@@ -36,13 +36,11 @@ if TYPE_CHECKING:
 def decode_cells(
     cells: Cells, target: Target, known: Known, reading: RowReading, key: tuple[str, ...] | None = None
 ) -> Decoded:
-    """Make changes of rows; each is the state of its key.
+    """Decode rows into changes; each is the state of its key.
 
-    :param known: what is known of the table.
     :param key: the key columns; default: the target's.
     :return: the changes; the caller clears Spark's cache when the batch is done.
-    :raises InputError: if key or order column are nowhere to be seen, or none that can be ordered; nothing has been
-        written then.
+    :raises InputError: if key or order column are missing, or the latter has no order; nothing has been written then.
     """
     key = target.key if key is None else key
     if not cells.columns:
@@ -84,10 +82,7 @@ def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | 
 
 
 def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> None:
-    """Make sure that the order column's type has an order as a number.
-
-    :raises InputError: it has none.
-    """
+    """Make sure that the order column can be ordered as a number."""
     kind = types.get(reading.order_by or "", "bigint")
     is_whole = kind in INTEGER_BYTES or (kind.startswith("decimal") and kind.endswith(",0)"))
     if not is_whole and kind not in ("date", "timestamp", "timestamp_ntz"):
@@ -100,10 +95,7 @@ def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> N
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of a batch for one table.
-
-    :param columns: that the cells become.
-    """
+    """Records of a batch for one table, and the columns that their cells become."""
 
     cells: Cells
     columns: tuple[Column, ...]

@@ -42,12 +42,11 @@ _READ_AT_ONCE = 1024
 class Scan:
     """Messages that the engine's tasks read by themselves.
 
-    :param read: reads the messages of a task, by its number.
+    :param read: reads the messages of tasks, by their numbers.
     :param tasks: how many there are, numbered from 0.
     :param groups: number of tasks for a fold of all the messages.
     :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
     :param messages: returns the message frame of a frame of such values, with further columns that are named.
-    :param sample: reads the same where no failure may end the process; None if ``read`` does.
     """
 
     spark: SparkSession
@@ -56,16 +55,12 @@ class Scan:
     groups: int
     keyed: bool
     messages: Callable[..., DataFrame] = as_they_are
-    sample: Read | None = None
 
     def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Yield the first messages that have values alone, read in this process.
-
-        :param count: of messages.
-        """
+        """Yield some first messages that have values alone, read in this process."""
         import pyarrow as pa
 
-        tables = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+        tables = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
         for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_READ_AT_ONCE)):
             messages = batch.slice(0, count)
             for name, value in _OF_FILES.items():
@@ -115,8 +110,8 @@ class FoldPlan:
 
     :param marks: how far the table has come.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
-    :param every: every event is wanted.
-    :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    :param every: hand on every event.
+    :param folds: hand on the last event of each key, as far as tasks can fold.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
     """
 
@@ -150,7 +145,7 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
-    """Apply or reject every event of messages that a survey has looked through.
+    """Apply or reject every event of messages after their survey.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
     """
@@ -178,7 +173,7 @@ class _Run:
         return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
 
     def made(self) -> Gathered:
-        """Run the tasks, once more for every event where they cannot tell what a fold of these leaves."""
+        """Run the tasks, once more for every event where a fold would lose values."""
         plan = self.plan
         made = self._once(folds=plan.folds, every=plan.every)
         told = made.told
@@ -215,9 +210,9 @@ class _Run:
 
 
 def _may_be_held(told: Facts, marks: Marks) -> bool:
-    """Whether a value that the batch's events leave out may have to be told by an event that the table holds.
+    """Check whether the table may hold an event with a value that the batch's events leave out.
 
-    Filled from an older event that has arrived again, it would hide what the table knows.
+    Filled from an older event that has arrived again, it would hide the table's.
     """
     return told.leaves_out and marks.may_hold(told.first_orders)
 
@@ -228,7 +223,7 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
 
 
 def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:
-    """Return the schema of what tasks keep of a message, less if they read it themselves, and what makes messages."""
+    """Return the schema of what tasks keep of a message, and what makes messages of it."""
     return (SCHEMA, as_they_are) if scan is None or scan.keyed else (VALUES, scan.messages)
 
 
@@ -242,7 +237,6 @@ def rejected_messages(
     """Return the messages of a packed frame that cannot be applied, ``changes.REJECTED``.
 
     :param types: Spark SQL types of the row's columns.
-    :param key: names of the key columns.
     :param carried: Spark SQL schema of what tasks have kept of a message.
     :param messages: makes the message frame of these, with further columns that are named.
     """
@@ -258,7 +252,7 @@ def rejected_messages(
 
 
 def _reason(made: PackedRows, *, shards: bool) -> str | None:
-    """Return why the batch has to be looked through; None if it need not be."""
+    """Return why the batch needs a survey; None if it does not."""
     told = made.facts
     if told.odd:
         return told.odd

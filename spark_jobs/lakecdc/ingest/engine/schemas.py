@@ -54,7 +54,7 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 
 class SchemaCheck:
-    """What compares the schemas of messages with the one that their table is decoded by."""
+    """Compares the schemas of messages with the one that their table is decoded by."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
@@ -64,9 +64,9 @@ class SchemaCheck:
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
-        """Return the values of messages without their schemas, and which of them are of the schema that is expected.
+        """Return the values of messages without their schemas, and which of them have the expected schema.
 
-        That is None where none is expected; what cannot be taken out of its schema stays as it is.
+        The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
         """
         import pyarrow as pa
 
@@ -100,10 +100,7 @@ class SchemaCheck:
             return self._compare_types(types)
 
     def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:
-        """Return why the columns cannot stay as they are with the types that a message tells.
-
-        :param types: by column.
-        """
+        """Return why the columns cannot stay as they are with the types of a message, by column."""
         read, text, fixed = find_format(self._of.format), to_text(dict(types)), self._of.target.columns
         if not {name for name, _ in types} <= self._known:
             return "other columns"
@@ -115,7 +112,7 @@ class SchemaCheck:
 
 
 def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
-    """Return the schema and the payload of a message; None for one that does not consist of both."""
+    """Return the schema and the payload of a message; None unless it consists of both."""
     try:
         wrapped = _WRAPPED.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -126,10 +123,7 @@ def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
 
 
 def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...] | None:
-    """Return the columns of the schema that the first message of the table carries; None if there is none.
-
-    :param messages: the first ones.
-    """
+    """Return the columns of the schema that the first message of the table carries, among the first ones of a task."""
     if not decoding.has_schemas or decoding.schema is not None:
         return None
     first = next(_own_events(messages, decoding), None)
@@ -137,10 +131,7 @@ def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, .
 
 
 def first_types(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...]:
-    """Return the columns whose types the first row event of the table tells; none if it tells none.
-
-    :param messages: the first ones.
-    """
+    """Return the columns whose types the first row event of the table tells, among the first messages of a task."""
     for _, envelope in _own_events(messages, decoding):
         if envelope.op in debezium.ROW_OPS:
             return find_format(decoding.format).columns_of(to_text(envelope.schema))
@@ -174,7 +165,7 @@ def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
 
 
 def to_json(fields: tuple[Field, ...]) -> str:
-    """Return the columns of a schema, as tasks tell them."""
+    """Return the columns of a schema, as facts travel."""
     return msgspec.json.encode(fields).decode()
 
 
@@ -184,7 +175,7 @@ def from_json(text: str) -> tuple[Field, ...]:
 
 
 def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[str]) -> str | None:
-    """Name of a column of the table that cannot stay as it is with the types of a schema; None if all can.
+    """Return a column of the table that cannot stay as it is with the types of a schema; None if all can.
 
     :param fixed: columns whose types the target declares.
     """
@@ -193,6 +184,6 @@ def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[
 
 
 def named_alike(columns: Iterable[Field], told: Iterable[Field]) -> bool:
-    """Whether the columns have the names of values that a schema tells."""
+    """Check that the columns have the names of values that a schema tells."""
     known = {c.name: c for c in columns}
     return all(known[f.name].names == f.with_type(known[f.name].type).names for f in told if f.name in known)

@@ -128,13 +128,10 @@ class Buffering:
     """How a task buffers rows.
 
     :param grouping: how the keys of folded rows are told apart; None to keep every event.
-    :param epoch: of the order keys.
-    :param names: of the row's columns.
     :param alone: there is no other task, so that the rows need no further fold.
     :param partitioned: report stretches of the partitions of topics.
     :param schema: the columns of the messages' schema, as facts travel; None for changes of any schema.
-    :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
-        where none may.
+    :param marks: how far the table has come, for rows that are folded and may leave values out; else None.
     :param sets_aside: hand on odd and rejected messages; without it, they are passed over.
     """
 
@@ -149,9 +146,9 @@ class Buffering:
 
 
 def row_buffers(buffering: Buffering, connection: duckdb.DuckDBPyConnection, every: bool) -> list[RowBuffer]:
-    """Return the buffers that take the rows of a task, each of them: for every event if wanted, then to be folded.
+    """Return the buffers of a task, each of which takes all its rows: for every event if wanted, then for a fold.
 
-    :param buffering: of the last of these; without a grouping, no folded rows are wanted.
+    :param buffering: of the last of these; without a grouping, nothing is folded.
     """
     found = [RowBuffer(buffering, connection)] if buffering.grouping or every else []
     if every and buffering.grouping:
@@ -167,7 +164,7 @@ def buffered(
 ) -> Iterator[pa.RecordBatch]:
     """Yield events as rows of a packed frame.
 
-    :param to_fold: returns the events of a batch that are folded.
+    :param to_fold: returns the events of a batch to fold.
     """
     for batch in batches:
         for buffer in buffers:
@@ -193,9 +190,9 @@ class RowBuffer:
         return self._of.grouping is not None
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows in, and keep the buffer within bounds.
+        """Add rows, and flush what is too much.
 
-        :raises LeftOutError: they are to be folded and cannot be.
+        :raises LeftOutError: they cannot be folded.
         """
         import pyarrow.compute as pc
 
@@ -313,11 +310,7 @@ def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, known: Fact
 
 @dataclass(frozen=True)
 class FoldTask:
-    """Packed rows of whole groups in, the same folded and in order of their keys out.
-
-    :param epoch: of the order keys.
-    :param names: of the row's columns.
-    """
+    """Packed rows of whole groups in, the same folded and in order of their keys out."""
 
     epoch: int
     names: tuple[str, ...]
@@ -353,10 +346,7 @@ class FoldTask:
 def finished(
     connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, known: Facts, *, folded: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows with order keys, packed, and their facts.
-
-    :param folded: there is one row per key.
-    """
+    """Yield rows with order keys, packed, and their facts."""
     table = with_order(table, epoch)
     connection.register("ordered", table)
     found = facts.measured(connection, "ordered", folded=folded)

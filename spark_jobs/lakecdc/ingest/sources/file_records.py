@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -90,7 +89,7 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
         return from_values(line.selectExpr("value", "arrival", place_sql("file"), *more), *more)
 
-    return Scan(spark, read, tasks, groups, False, messages, replace(read, maps=False))
+    return Scan(spark, read, tasks, groups, False, messages)
 
 
 def stretches(

@@ -25,7 +25,7 @@ def read_cells(
     """Return the cells of records of text: lines of ``csv`` and ``text``, elements of ``xml``, kept ``parquet`` rows.
 
     :param messages: a message frame; of ``csv`` with a header each record carries it.
-    :param known: types of the columns that are known already, Spark SQL.
+    :param known: Spark SQL types of the known columns.
     :param schema: of ``xml``: the columns found in the files; default: the known ones alone.
     """
     known = {name: kind for name, kind in known.items() if not name.startswith("_lakecdc_")}

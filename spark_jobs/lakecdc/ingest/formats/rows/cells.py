@@ -60,12 +60,7 @@ class Preparation:
 
 
 def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str], problem: str) -> Cells:
-    """Cells of text.
-
-    :param names: the columns.
-    :param values: SQL of each one's text.
-    :param problem: SQL.
-    """
+    """Return cells of text from the names and SQL of their columns, and SQL of a record's problem."""
     members = ", ".join(f"{sql} AS {quoted_column(name)}" for name, sql in zip(names, values, strict=True))
     found = f"coalesce({NO_TEXT}, {problem}) AS problem"
     frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", found)
@@ -73,11 +68,7 @@ def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str],
 
 
 def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
-    """Return the type that a cell's column is to have.
-
-    :param chosen: the target's override.
-    :param known: the table's type.
-    """
+    """Return the type of a cell's column: the target's choice, else the table's type unless the cell's is wider."""
     own = _STORED.get(cell.type, cell.type)
     if chosen or known is None:
         return chosen or own
@@ -108,7 +99,7 @@ def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> Prepa
 
 
 def _moment(text: str, sql_type: str, timestamp_format: str) -> str:
-    """Return SQL of a time's text in ISO-8601; one that is not written in a format becomes a text that fits no time."""
+    """Return SQL of a time's text in ISO-8601; one that is not in the format becomes a text that fits no time."""
     parsed = f"try_to_timestamp(trim({text}), {literal(timestamp_format)})"
     other = f"concat({literal(_OTHER_FORMAT)}, {text})"
     return f"CASE WHEN trim({text}) != '' THEN coalesce(CAST(CAST({parsed} AS {sql_type}) AS string), {other}) END"

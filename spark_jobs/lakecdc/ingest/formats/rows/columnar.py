@@ -35,10 +35,7 @@ def _messages(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
-    """Return the cells of rows that were kept aside: texts.
-
-    :param known: the table's columns.
-    """
+    """Return the cells of rows that were kept aside, as texts of the table's columns."""
     members = StructType([StructField(name, StringType()) for name in (*known, _BAD)])
     options = {"columnNameOfCorruptRecord": _BAD}
     parsed = messages.withColumn("parsed", F.from_json(F.col("value").cast("string"), members, options))

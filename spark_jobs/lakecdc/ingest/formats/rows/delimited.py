@@ -71,7 +71,7 @@ def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
 def _of_names(
     messages: DataFrame, settings: CsvSettings, own: tuple[str, ...] | list[str], names: tuple[str, ...] | list[str]
 ) -> Cells:
-    """Cells of records with the same header.
+    """Return the cells of records with the same header.
 
     :param own: the columns of these records, in order.
     :param names: the columns of all records.

@@ -34,10 +34,10 @@ def record_pattern(row_tag: str) -> str:
 
 
 def is_comment(record: str) -> Expression:
-    """Whether what the pattern has found is a comment; one that does not end as it should may have hidden records.
+    """Check whether a match of the pattern is a comment; one that does not end as it should may have hidden records.
 
-    Two hyphens within are no part of a comment (XML 1.0, section 2.5): where they stand, one that was cut short goes on
-    to the end of another.
+    Two hyphens within are not part of a comment (XML 1.0, section 2.5): one that was cut short goes on to the end of
+    another.
     """
     text, ends = F.col(record), len("<!---->")
     within = text.substr(F.lit(len("<!--") + 1), F.length(text) - ends)
@@ -46,7 +46,7 @@ def is_comment(record: str) -> Expression:
 
 
 def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> StructType:
-    """Columns of files, all leaves text."""
+    """Return the columns of files, all leaves text."""
     # the records of a file that is no UTF-8 are kept, not applied, and tell nothing
     own = {"rowTag": settings.row_tag, "inferSchema": "false", "ignoreCorruptFiles": "true"}
     reader = spark.read.format("xml").options(**_options(settings), **own)
@@ -54,10 +54,7 @@ def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> S
 
 
 def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], schema: StructType | None) -> Cells:
-    """See the package.
-
-    :param schema: columns of the files; default: the known ones.
-    """
+    """See the package."""
     columns = _columns(known, schema)
     members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(_BAD, StringType())]
     element = F.from_xml(F.expr("CAST(value AS string)"), StructType(members), _options(settings))
@@ -82,7 +79,7 @@ def _columns(known: Mapping[str, str], schema: StructType | None) -> tuple[Colum
 
 
 def _holds(known: str | None, found: DataType) -> bool:
-    """Whether a nested type has every member of another."""
+    """Check whether a nested type has every member of another."""
     if known is None or not _nested(known):
         return False
     there = parsed_type(known)
@@ -90,7 +87,7 @@ def _holds(known: str | None, found: DataType) -> bool:
 
 
 def _members(data_type: DataType) -> set[str]:
-    """Names of a type's members, at any depth."""
+    """Return the names of a type's members, at any depth."""
     if isinstance(data_type, ArrayType):
         return _members(data_type.elementType)
     if not isinstance(data_type, StructType):
