@@ -15,6 +15,7 @@ from lakecdc.ingest.engine.layout import (
     decoded_schema,
     events_schema,
     order_parts,
+    rejected_column,
 )
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
 from lakecdc.ingest.formats.message_columns import last_names, partitions
@@ -96,7 +97,7 @@ class Decoder:
         kinds = {name: column.arrow for name, column in self._columns.items()}
         message = pa.struct([column.with_nullable(True) for column in messages.schema])
         layout = decoded_schema(kinds, self._of.key, message)
-        columns |= self._checks(events, messages, [columns[f"k{i}"] for i in range(len(self._of.key))], layout)
+        columns |= self._checks(events, messages, columns, layout)
         found = pa.table([columns[name] for name in layout.names], schema=layout)
         # an old key that does not fit has set its update aside
         gone = [place for place in moved if place not in events.odd]
@@ -323,7 +324,7 @@ class Decoder:
         }
 
     def _checks(
-        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], layout: pa.Schema
+        self, events: Events, messages: pa.RecordBatch, typed: Mapping[str, pa.Array], layout: pa.Schema
     ) -> dict[str, pa.Array]:
         import pyarrow as pa
 
@@ -340,30 +341,6 @@ class Decoder:
             # of what is applied all are null
             columns["message"] = together.take(pa.array(chosen, pa.int64()))
         if events.rejected:
-            columns["rejected"] = self._rejected(events, messages, key, layout.field("rejected").type)
+            kind, epoch = layout.field("rejected").type, self._of.reading.epoch
+            columns["rejected"] = rejected_column(events.rejected, {**typed, **columns}, kind, epoch)
         return columns
-
-    def _rejected(
-        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], kind: pa.StructType
-    ) -> pa.Array:
-        """Return what is told of messages that cannot be applied, beside themselves."""
-        import pyarrow as pa
-
-        count, arrivals = len(events.ops), messages.column("arrival").to_pylist()
-        rules, reasons, orders = (list[str | None]([None] * count) for _ in range(3))
-        times: list[int | None] = [None] * count
-        for place, (rule, reason) in events.rejected.items():
-            at = events.places[place]
-            rules[place], reasons[place], times[place] = rule, reason, at.source_time
-            order = at.order(self._of.reading.epoch, arrivals[events.messages[place]])
-            orders[place] = events.placed.get(place, order)
-        of_key = kind.field("key").type
-        columns = {
-            **{"rule": pa.array(rules, pa.string()), "reason": pa.array(reasons, pa.string())},
-            "source_table": pa.array(events.source_tables, pa.string()),
-            "order": pa.array(orders, pa.string()),
-            "source_time": pa.array(times, pa.timestamp("us", "UTC")),
-            "key": pa.StructArray.from_arrays(list(key) or [pa.nulls(count, pa.string())], fields=list(of_key)),
-        }
-        mask = pa.array([rule is None for rule in rules], pa.bool_())
-        return pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind), mask=mask)

@@ -88,6 +88,32 @@ def places_back(places: Sequence[int], count: int) -> pa.Array:
     return pa.array(index, mask=index < 0)
 
 
+def rejected_column(
+    reasons: Mapping[int, tuple[str, str]], columns: Mapping[str, pa.Array], kind: pa.StructType, epoch: int
+) -> pa.Array:
+    """Return the column ``rejected`` of events.
+
+    :param reasons: rule and reason of those that are rejected, by their places.
+    :param columns: of all events, in the engine's layout with ``source_table``.
+    """
+    import pyarrow as pa
+
+    rows = sorted(reasons)
+    places, of_key = pa.array(rows, pa.int64()), kind.field("key").type
+    keys = [columns[f.name].take(places) if f.name in columns else pa.nulls(len(rows), f.type) for f in of_key]
+    parts = (columns[name].take(places).to_numpy(zero_copy_only=False) for name in ORDER_PARTS)
+    values = {
+        "rule": pa.array([reasons[row][0] for row in rows], pa.string()),
+        "reason": pa.array([reasons[row][1] for row in rows], pa.string()),
+        "source_table": columns["source_table"].take(places),
+        "order": order_texts(epoch, *parts),
+        "source_time": columns["time_us"].take(places).cast(pa.timestamp("us", "UTC")),
+        "key": pa.StructArray.from_arrays(keys, fields=list(of_key)),
+    }
+    rejected = pa.StructArray.from_arrays([values[f.name] for f in kind], fields=list(kind))
+    return rejected.take(places_back(rows, len(columns["op"])))
+
+
 def order_parts(order: str) -> dict[str, int]:
     """Return the parts of an order key."""
     bounds = zip(_ENDS, _ENDS[1:], strict=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, order_texts, places_back
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, places_back, rejected_column
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
@@ -81,12 +81,11 @@ class RecordLayout:
         kinds = {name: column.type for name, column in values.items()}
         message = pa.struct([records.schema.field(name).with_nullable(True) for name in self.carried])
         schema = decoded_schema(kinds, self.key, message)
-        parts = self._order(positions, records)
         columns = {
             "op": pa.repeat(self.op, count),
             **{f"k{i}": values[name] for i, name in enumerate(self.key)},
             **{f"c{i}": column for i, column in enumerate(values.values())},
-            **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
+            **{name: pa.array(part, schema.field(name).type) for name, part in self._order(positions, records).items()},
             "moved": pa.repeat(False, count),
             "time_us": times,
             "partition": pa.repeat("records", count),
@@ -94,7 +93,7 @@ class RecordLayout:
         }
         reasons = self._reasons(records, values, misfits, positions)
         if reasons:
-            columns |= self._rejected(records, reasons, {**columns, **parts}, schema)
+            columns |= self._rejected(records, reasons, columns, schema)
         arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -171,31 +170,24 @@ class RecordLayout:
         self,
         records: pa.RecordBatch,
         reasons: Mapping[int, tuple[str, str]],
-        columns: Mapping[str, Any],
+        columns: Mapping[str, pa.Array],
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
         """Return the columns ``rejected`` and ``message``."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        rows = sorted(reasons)
-        places, kind = pa.array(rows, pa.int64()), schema.field("rejected").type
-        problems = records.column("problem").take(places)
+        count, rows, message = len(records), sorted(reasons), schema.field("message").type
         # the cells of a broken record may be those of other columns
-        keys = [columns[f"k{i}"].take(places) for i in range(len(self.key))] or [pa.nulls(len(rows), pa.string())]
-        told = {
-            "rule": pa.array([reasons[row][0] for row in rows], pa.string()),
-            "reason": pa.array([reasons[row][1] for row in rows], pa.string()),
-            "source_table": pa.nulls(len(rows), pa.string()),
-            "order": order_texts(self.reading.epoch, *(columns[name][rows] for name in ORDER_PARTS)),
-            "source_time": columns["time_us"].take(places).cast(pa.timestamp("us", "UTC")),
-            "key": pa.StructArray.from_arrays(keys, fields=list(kind.field("key").type), mask=problems.is_valid()),
-        }
-        rejected = pa.StructArray.from_arrays([told[f.name] for f in kind], fields=list(kind))
-        message = schema.field("message").type
-        carried = [records.column(name).take(places) for name in self.carried]
-        back = places_back(rows, len(records))
+        is_whole = records.column("problem").is_null()
+        keys = {f"k{i}": columns[f"k{i}"] for i in range(len(self.key))}
+        known = {name: pc.if_else(is_whole, key, pa.scalar(None, key.type)) for name, key in keys.items()}
+        known["source_table"] = pa.nulls(count, pa.string())
+        kind = schema.field("rejected").type
+        rejected = rejected_column(reasons, {**columns, **known}, kind, self.reading.epoch)
+        carried = [records.column(name).take(pa.array(rows, pa.int64())) for name in self.carried]
         messages = pa.StructArray.from_arrays(carried, fields=list(message))
-        return {"rejected": rejected.take(back), "message": messages.take(back)}
+        return {"rejected": rejected, "message": messages.take(places_back(rows, count))}
 
 
 def _lost(cells: pa.Array, values: pa.Array) -> list[int]:

@@ -122,7 +122,7 @@ def parse_each(values: pa.Array) -> Iterator[Any]:
 
 
 def decoder(of: Any = Any) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of a msgspec type for texts that need no exact parsing, whose members are still to be counted."""
+    """Return a decoder of a msgspec type, for texts that need no exact parsing; their members are to be counted."""
     return msgspec.json.Decoder(of, float_hook=Number)
 
 

@@ -77,7 +77,7 @@ def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> C
 def _with_records(
     messages: DataFrame, registry: Registry
 ) -> tuple[DataFrame, Mapping[int, AvroSchema | str], Mapping[str, list[int]]]:
-    """Return messages with the ids of their schemas and columns for the records of each, the schemas, and usable ids."""
+    """Return messages with ids of their schemas and columns for the records of each, the schemas, and usable ids."""
     moved = F.expr("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value")
     # which schemas there are is asked before the messages are decoded, and reading them is dear
     messages = messages.persist()

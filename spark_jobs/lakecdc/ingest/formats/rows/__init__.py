@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.rows import columnar, delimited, elements, lines
+from lakecdc.ingest.formats.rows import columnar, delimited, elements
 from lakecdc.ingest.formats.rows.cells import Cells
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def read_cells(
         return columnar.cells_of_json(messages, known)
     if source.format == "text":
         assert source.text
-        return lines.cells(messages, source.text)
+        return delimited.text_cells(messages, source.text)
     if source.format == "xml":
         assert source.xml
         return elements.cells(messages, source.xml, known, schema)
