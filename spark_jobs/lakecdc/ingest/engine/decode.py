@@ -120,7 +120,7 @@ class _BatchDecoder:
         seen = _with_told(fields, aside.fields) if aside is not None and aside.total.events else fields
         if seen != fields:
             # with the new columns, tasks can decode most of what was set aside
-            made.release()
+            made.rows.release()
             made, found, aside = self._attempt(seen)
         if aside is None:
             return found
@@ -128,7 +128,7 @@ class _BatchDecoder:
         leaves_out = made.rows.folded and facts.leaves_out
         if aside.total.events or (leaves_out and aside.total.facts.rejected):
             # one may be newer than the last event of its key, complete it, or have to come before it
-            made.release()
+            made.rows.release()
             raise SurveyNeededError(str(facts.why))
         odd = decode_messages(aside, self._request)
         rejected = [one for one in (found.rejected, odd.rejected) if one is not None]

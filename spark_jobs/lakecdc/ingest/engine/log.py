@@ -16,7 +16,7 @@ from lakecdc.ingest.engine.fold import LeftOutError, can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
-from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered
+from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import JUDGED
@@ -140,21 +140,24 @@ class LogFold:
         """Type the events, and fold them as far as that is wanted and possible."""
         layout, target = self.layout, self.target
         folds = layout.folds and bool(layout.key) and can_fold(target)
-        made = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
-        facts = made.told
+        rows = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
+        facts = rows.facts
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
             # what an event leaves out may be told by an event of another key, or by one that does not fit
-            made.release()
+            rows.release()
             return replace(self, layout=layout.each()).run()
-        misfits = self._misfits(made) if facts.rejected else None
+        misfits = self._misfits(rows) if facts.rejected else None
         moves = self._moves(misfits) if misfits is not None and not layout.moves_left_out else frozenset()
         if moves:
-            made.release()
+            rows.release()
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
-        self.cached.extend(made.kept)
-        return LogRows(self._rows(made), misfits, facts.row_events)
+        self.cached.extend(rows.kept)
+        if rows.folded:
+            unfolded = rows.unfolded or cache(self._every_event)
+            rows = replace(rows, void_below=layout.void_below, unfolded=unfolded)
+        return LogRows(rows, misfits, facts.row_events)
 
-    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> Gathered:
+    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> PackedRows:
         tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells
         alone, groups = tasks == 1, self._grouping if folds else None
         if not alone:
@@ -162,7 +165,9 @@ class LogFold:
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         task = LogTask(layout, groups, self.epoch, alone, every)
         typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
-        return gathered(typed, None if alone else groups, self.epoch, self._fields, every=every, folds=folds)
+        fields = tuple(Field(column.name, column.type) for column in self.layout.columns)
+        packed = PackedLayout(fields, layout.key, self._grouping, self.epoch)
+        return gathered(typed, packed, alone=alone, every=every, folds=folds)
 
     @property
     def _grouping(self) -> Grouping:
@@ -171,23 +176,12 @@ class LogFold:
         types = {column.name: column.type for column in self.layout.columns}
         return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
 
-    @property
-    def _fields(self) -> tuple[Field, ...]:
-        return tuple(Field(column.name, column.type) for column in self.layout.columns)
-
-    def _rows(self, made: Gathered) -> PackedRows:
-        layout = self.layout
-        rows = made.rows(self._fields, layout.key, self._grouping)
-        if not rows.folded:
-            return rows
-        return replace(rows, void_below=layout.void_below, unfolded=rows.unfolded or cache(self._every_event))
-
     def _every_event(self) -> Rows:
         """Type the events once more, which were folded at once."""
         return replace(self, layout=self.layout.each()).run().rows
 
-    def _misfits(self, made: Gathered) -> DataFrame:
-        cells = made.parts[-1][0].select("rejected").where("rejected IS NOT NULL")
+    def _misfits(self, rows: PackedRows) -> DataFrame:
+        cells = rows.cells.select("rejected").where("rejected IS NOT NULL")
         events = cells.mapInArrow(rows_of_cells, self.layout.misfit_schema)
         row = F.when((F.col("op") != "d") | F.lit(not self.layout.key), F.col("row"))
         return events.select(

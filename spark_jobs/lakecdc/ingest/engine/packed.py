@@ -34,6 +34,7 @@ class PackedRows(Rows):
         there are none.
     :param marks: how far the table had come before; None of a log.
     :param has_twins: two events may have one order key.
+    :param kept: frames that Spark keeps.
     """
 
     cells: DataFrame
@@ -44,6 +45,12 @@ class PackedRows(Rows):
     marks: Marks | None = None
     completed: DataFrame | None = None
     has_twins: bool = True
+    kept: tuple[DataFrame, ...] = ()
+
+    def release(self) -> None:
+        """Let Spark drop the rows."""
+        for frame in self.kept:
+            frame.unpersist()
 
     @property
     def first_late(self) -> str | None:
@@ -96,86 +103,56 @@ class PackedRows(Rows):
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """What tasks have made of a batch.
+class PackedLayout:
+    """Columns, key and order of the rows that tasks pack; for ``marks`` see :class:`PackedRows`."""
 
-    :param parts: every event, then folded rows, as far as they are wanted: packed frames with their facts, and whether
-        they are folded. Nothing odd is folded.
-    :param kept: frames that Spark keeps.
-    """
-
-    parts: tuple[tuple[DataFrame, Facts, bool], ...]
-    kept: tuple[DataFrame, ...]
-
-    @property
-    def told(self) -> Facts:
-        """Return the facts of the last part, which are those of the whole batch."""
-        return self.parts[-1][1]
-
-    def rows(
-        self,
-        fields: tuple[Field, ...],
-        key: tuple[str, ...],
-        groups: Grouping,
-        marks: Marks | None = None,
-        *,
-        has_twins: bool = True,
-    ) -> PackedRows:
-        """Return the last part as rows, which know those of every event; for parameters see :class:`PackedRows`."""
-        found: list[PackedRows] = []
-        for cells, told, folded in self.parts:
-            counts = [f"n_{op}" for op in OPS] if folded else []
-            frame = change_frame(unpacked(cells, fields, key, OPS), marks.partitions if marks else None, counts)
-            unfolded = partial(found.__getitem__, 0) if found else None
-            rows = PackedRows(
-                frame,
-                folded,
-                told.keys,
-                told.filled,
-                unfolded,
-                cells=cells,
-                fields=fields,
-                key=key,
-                facts=told,
-                grouping=groups,
-                marks=marks,
-                has_twins=has_twins,
-            )
-            found.append(rows)
-        return found[-1]
-
-    def release(self) -> None:
-        """Let Spark drop all of them."""
-        for frame in self.kept:
-            frame.unpersist()
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    grouping: Grouping
+    epoch: int
+    marks: Marks | None = None
 
 
-def gathered(
-    typed: DataFrame, groups: Grouping | None, epoch: int, fields: Sequence[Field], *, every: bool, folds: bool
-) -> Gathered:
+def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool, folds: bool) -> PackedRows:
     """Run tasks that make a packed frame, and fold what they have made of the same keys.
 
-    :param groups: None if folded rows are whole already.
+    :param alone: folded rows are whole already.
     :param every: the frame has every event, in the group :data:`~lakecdc.ingest.engine.tasks.EVERY`.
-    :param folds: it has rows to be folded, in other groups.
+    :param folds: it has rows to be folded, in other groups; nothing odd is folded.
+    :return: the folded rows, which know those of every event, or else these; with the facts of the whole batch.
     """
-    kept, parts = [], []
+    kept, parts = list[DataFrame](), list[PackedRows]()
     if every:
         kept.append(typed.persist())
         of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
-        parts.append((of_events, told_by(of_events), False))
-    if folds and not any(told.odd for _, told, _ in parts):
-        if groups:
-            task = FoldTask(epoch, tuple(field.name for field in fields))
-            typed = typed.repartitionById(groups.tasks, "grp").mapInArrow(task, packing.SCHEMA)
+        parts.append(_rows(of_events, layout, folded=False))
+    if folds and not any(rows.facts.odd for rows in parts):
+        if not alone:
+            task = FoldTask(layout.epoch, tuple(field.name for field in layout.fields))
+            typed = typed.repartitionById(layout.grouping.tasks, "grp").mapInArrow(task, packing.SCHEMA)
         kept.append(typed.persist())
-        parts.append((typed, told_by(typed), True))
-    return Gathered(tuple(parts), tuple(kept))
+        parts.append(_rows(typed, layout, folded=True))
+    unfolded = partial(parts.__getitem__, 0) if len(parts) > 1 else None
+    return replace(parts[-1], unfolded=unfolded, kept=tuple(kept))
 
 
-def told_by(frame: DataFrame) -> Facts:
-    """Return the facts of a packed frame."""
-    return facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
+    found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
+    counts = [f"n_{op}" for op in OPS] if folded else []
+    changes = unpacked(cells, layout.fields, layout.key, OPS)
+    frame = change_frame(changes, layout.marks.partitions if layout.marks else None, counts)
+    return PackedRows(
+        frame,
+        folded,
+        found.keys,
+        found.filled,
+        cells=cells,
+        fields=layout.fields,
+        key=layout.key,
+        facts=found,
+        grouping=layout.grouping,
+        marks=layout.marks,
+    )
 
 
 def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:

@@ -16,7 +16,7 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.packed import gathered
+from lakecdc.ingest.engine.packed import PackedLayout, gathered
 from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
 from lakecdc.ingest.engine.run import rejected_messages
 from lakecdc.ingest.engine.table_fields import chosen_type
@@ -111,11 +111,11 @@ class _Records:
         every = bool(target.history_table) or not folds
         records, layout = self._prepared()
         groups = self._grouping()
-        folded_by = groups if folds else None
+        packed = records.mapInArrow(RecordTask(layout, groups if folds else None, every), packing.SCHEMA)
         fields = tuple(Field(c.name, c.type) for c in self.columns)
-        packed = records.mapInArrow(RecordTask(layout, folded_by, every), packing.SCHEMA)
-        made = gathered(packed, folded_by, self.reading.epoch, fields, every=every, folds=folds)
-        rows, facts = made.rows(fields, key, groups), made.told
+        rows_layout = PackedLayout(fields, key, groups, self.reading.epoch)
+        rows = gathered(packed, rows_layout, alone=False, every=every, folds=folds)
+        facts = rows.facts
         if rows.folded and rows.unfolded is None:
             rows = replace(rows, unfolded=cache(self._every_event))
         return Decoded(

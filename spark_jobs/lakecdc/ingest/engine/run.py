@@ -16,7 +16,7 @@ from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.layout import REJECTED_TYPES, struct_type
-from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered, unpacked
+from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
 from lakecdc.ingest.formats.changes import REJECTED, row_key
@@ -84,7 +84,6 @@ class EngineResult:
     :param schema: columns of the messages' schema; None if they have none.
     :param aside: messages that tasks have set aside, a message frame; None if there are none.
     :param rejected: messages that cannot be applied; None if there are none.
-    :param kept: frames that Spark keeps until the batch is done.
     """
 
     rows: PackedRows
@@ -92,12 +91,6 @@ class EngineResult:
     schema: tuple[Field, ...] | None = None
     aside: DataFrame | None = None
     rejected: Rejected | None = None
-    kept: tuple[DataFrame, ...] = ()
-
-    def release(self) -> None:
-        """Let Spark drop the frames."""
-        for frame in self.kept:
-            frame.unpersist()
 
 
 class SurveyNeededError(Exception):
@@ -129,19 +122,18 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     :param scan: the same messages, for tasks that read them by themselves.
     :raises SurveyNeededError: the batch holds what a task cannot judge.
     """
-    run = _Run(messages, decoding, plan, scan)
-    made = run.made()
-    facts = made.told
-    one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
-    result = run.native(made, has_twins=not one_log)
-    reason = _reason(result.rows, shards=bool(decoding.target.source_tables))
+    rows = _Run(messages, decoding, plan, scan).rows()
+    facts = rows.facts
+    reason = _reason(rows, shards=bool(decoding.target.source_tables))
     if reason:
-        made.release()
+        rows.release()
         raise SurveyNeededError(reason)
-    aside = _set_aside(result.rows.cells, scan) if facts.aside else None
+    one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
+    aside = _set_aside(rows.cells, scan) if facts.aside else None
     schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
     fields = decoding.with_schema(schema).fields if schema else decoding.fields
-    return replace(result, fields=fields, schema=schema, aside=aside)
+    rejected = _rejected(rows, decoding, scan)
+    return EngineResult(replace(rows, has_twins=not one_log), fields, schema, aside, rejected)
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
@@ -149,11 +141,10 @@ def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> Eng
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
     """
-    run = _Run(lambda: messages, decoding, plan, None)
-    made = run.made()
-    if made.told.odd:
-        raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
-    return run.native(made)
+    rows = _Run(lambda: messages, decoding, plan, None).rows()
+    if rows.facts.odd:
+        raise ValueError(f"a task cannot decode what a survey has told: {rows.facts.odd}")
+    return EngineResult(rows, decoding.fields, rejected=_rejected(rows, decoding, None))
 
 
 @dataclass(frozen=True)
@@ -172,49 +163,42 @@ class _Run:
         tasks = scan.groups if scan else self.messages().sparkSession.sparkContext.defaultParallelism
         return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
 
-    def made(self) -> Gathered:
+    def rows(self) -> PackedRows:
         """Run the tasks, once more for every event where a fold would lose values."""
         plan = self.plan
-        made = self._once(folds=plan.folds, every=plan.every)
-        told = made.told
+        rows = self._once(folds=plan.folds, every=plan.every)
+        facts = rows.facts
         # what an event leaves out may be told by one that is rejected
-        hides_values = told.leaves_out and told.rejected
-        if plan.folds and not told.odd and (told.left_out or hides_values or _may_be_held(told, plan.marks)):
-            made.release()
+        hides_values = facts.leaves_out and facts.rejected
+        if plan.folds and not facts.odd and (facts.left_out or hides_values or _may_be_held(facts, plan.marks)):
+            rows.release()
             return self._once(folds=False, every=True)
-        return made
+        return replace(rows, void_below=plan.void_below) if rows.folded else rows
 
-    def _once(self, *, folds: bool, every: bool) -> Gathered:
-        decoding, scan, groups = self.decoding, self.scan, self._groups if folds else None
+    def _once(self, *, folds: bool, every: bool) -> PackedRows:
+        decoding, scan, plan = self.decoding, self.scan, self.plan
         alone = scan is not None and scan.tasks == 1
-        plan, read = self.plan, scan.read if scan else None
+        read, groups = scan.read if scan else None, self._groups if folds else None
         task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
-        further = None if alone else groups
-        return gathered(typed, further, decoding.reading.epoch, decoding.fields, every=every, folds=folds)
-
-    def native(self, made: Gathered, *, has_twins: bool = True) -> EngineResult:
-        """Return the changes and the rejected messages.
-
-        :param has_twins: two events may have one order key.
-        """
-        decoding, count = self.decoding, made.told.rejected
-        rows = made.rows(decoding.fields, decoding.key, self._groups, self.plan.marks, has_twins=has_twins)
-        if rows.folded:
-            rows = replace(rows, void_below=self.plan.void_below)
-        types = {f.name: f.type for f in decoding.fields}
-        carried, messages = _carried(self.scan)
-        found = rejected_messages(rows.cells, types, decoding.key, carried, messages) if count else None
-        rejected = Rejected(found, count) if found else None
-        return EngineResult(rows, rejected=rejected, kept=made.kept)
+        layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks)
+        return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
 
-def _may_be_held(told: Facts, marks: Marks) -> bool:
+def _rejected(rows: PackedRows, decoding: Decoding, scan: Scan | None) -> Rejected | None:
+    if not rows.facts.rejected:
+        return None
+    types = {f.name: f.type for f in decoding.fields}
+    found = rejected_messages(rows.cells, types, decoding.key, *_carried(scan))
+    return Rejected(found, rows.facts.rejected)
+
+
+def _may_be_held(facts: Facts, marks: Marks) -> bool:
     """Check whether the table may hold an event with a value that the batch's events leave out.
 
     Filled from an older event that has arrived again, it would hide the table's.
     """
-    return told.leaves_out and marks.may_hold(told.first_orders)
+    return facts.leaves_out and marks.may_hold(facts.first_orders)
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
