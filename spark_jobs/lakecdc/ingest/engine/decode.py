@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
 
-# formats whose schemas tell all columns, to the native engine as well
+# formats whose schemas have all columns
 _WITH_SCHEMAS = ("debezium-json", "debezium-avro")
-# messages that tell the columns of a new table, to begin with
+# first messages that are surveyed for the columns of a new table
 _SAMPLE = 5_000
 
 
@@ -117,7 +117,7 @@ class _BatchDecoder:
         """
         fields = self._expected_fields()
         made, found, aside = self._attempt(fields)
-        seen = _with_told(fields, aside.fields) if aside is not None and aside.total.events else fields
+        seen = _extended(fields, aside.fields) if aside is not None and aside.total.events else fields
         if seen != fields:
             # with the new columns, tasks can decode most of what was set aside
             made.rows.release()
@@ -162,7 +162,7 @@ class _BatchDecoder:
             raise SurveyNeededError("fold_case")
         if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):
             raise SurveyNeededError("on_dropped_column")
-        if self._prepared and self._prepared.told is None:
+        if self._prepared and self._prepared.schema is None:
             raise SurveyNeededError("records that are not of one schema of a registry")
         fields = self._fields_before()
         check_fields(self._format, fields)
@@ -190,10 +190,11 @@ class _BatchDecoder:
             # a message of which some rows are odd would be decoded twice
             sets_aside=bool(self._known.types) and self._format not in MANY_ROWS,
         )
-        if self._prepared is None or self._prepared.told is None:
+        schema = self._prepared.schema if self._prepared else None
+        if schema is None:
             return decoding
         try:
-            return replace(decoding.with_schema(self._prepared.told), texts=True)
+            return replace(decoding.with_schema(schema), texts=True)
         except SchemaError as error:
             raise SurveyNeededError(str(error)) from None
 
@@ -202,8 +203,8 @@ class _BatchDecoder:
         facts, excluded = made.rows.facts, self._target.exclude_columns
         orders, events = facts.read_orders, facts.row_events
         topics = frozenset(place.rpartition("/")[0] for place in orders)
-        told = {f.name for f in made.schema or fields} | {self._target.source_column}
-        fields = tuple(f for f in made.fields if f.name in told)
+        names = {f.name for f in made.schema or fields} | {self._target.source_column}
+        fields = tuple(f for f in made.fields if f.name in names)
         found = Decoded(
             tuple(f.column for f in fields),
             self._request.key,
@@ -214,25 +215,24 @@ class _BatchDecoder:
             high_orders=orders,
             stretches=facts.stretches,
             source_table=only_source(self._target, facts.tables, topics),
-            told=tuple(f.name for f in made.schema or () if f.name not in excluded) if events else (),
+            source_columns=tuple(f.name for f in made.schema or () if f.name not in excluded) if events else (),
         )
         return found, Besides(fields, facts.tables, topics, made.schema, str(facts.why))
 
     def _fields_before(self) -> tuple[Field, ...]:
         """Return the columns as the table has them; of a new table, those of the first messages."""
         target, known = self._target, self._known
+        schema = self._prepared.schema if self._prepared else None
         if known.types:
             seen = tuple(Field(name, kind) for name, kind in known.types.items())
-        elif self._prepared is not None and self._prepared.told is not None:
-            seen = self._prepared.told
-        elif self._format in FORMATS:
-            seen = self._sampled()
+        elif schema is not None:
+            seen = schema
         else:
-            seen = ()
+            seen = self._sampled() if self._format in FORMATS else ()
         return tuple(typed_field(f, target, known.types) for f in wanted_fields(seen, target)) if seen else ()
 
     def _sampled(self) -> tuple[Field, ...]:
-        """Return the columns that the first messages tell; none if these are of several unwanted tables."""
+        """Return the columns of the first messages; none if these are of several unwanted tables."""
         target, scan, reading = self._target, self._known.scan, self._request.reading
         reader = EnvelopeReader(self._format, reading, target.columns)
         if scan is None or scan.keyed:
@@ -248,9 +248,9 @@ class _BatchDecoder:
         return () if many else merge_fields(s.fields for s in mine)
 
 
-def _with_told(fields: Sequence[Field], columns: Sequence[Field]) -> tuple[Field, ...]:
-    """Return the columns of a table with the types that messages have told, and those that it lacks."""
-    told = {c.name: c.type for c in columns}
-    known = tuple(f.with_type(told[f.name]) if told.get(f.name, f.type) != f.type else f for f in fields)
+def _extended(fields: Sequence[Field], columns: Sequence[Field]) -> tuple[Field, ...]:
+    """Return the columns of a table with the types of others, and those that it lacks."""
+    types = {c.name: c.type for c in columns}
+    known = tuple(f.with_type(types[f.name]) if types.get(f.name, f.type) != f.type else f for f in fields)
     names = {f.name for f in fields}
     return (*known, *(Field(c.name, c.type) for c in columns if c.name not in names))

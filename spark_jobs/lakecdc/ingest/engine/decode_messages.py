@@ -153,7 +153,7 @@ def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
         total.facts.newest_moment,
         total.events,
         total.facts.high_orders,
-        told=tuple(f.name for f in last if f.name not in target.exclude_columns),
+        source_columns=tuple(f.name for f in last if f.name not in target.exclude_columns),
         stretches=total.facts.stretches,
         source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
     )
@@ -178,7 +178,7 @@ def _refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, 
     :param found: the odd messages.
     :param routed: the source has chosen their topics for the target.
     :raises SurveyNeededError: they may not be: they are of another table where none is named, have other schemas,
-        delete by tombstones, or come unreadable from topics of which only the other messages may tell whose they are.
+        delete by tombstones, or come unreadable from topics that may be another table's by the other messages.
     """
     named = [s for s in found if s.source_table and s.events]
     mine = [s for s in named if feeds(target, str(s.source_table), s.topics if routed else ())]

@@ -81,14 +81,14 @@ class Decoded:
 
     :param columns: the table's columns; only its key if the batch has no event of it.
     :param key: the target's key columns, else those of the messages' keys.
-    :param rows: the changes; None if there is no event, or none that tells a new table's columns.
+    :param rows: the changes; None without an event, or without one that has a new table's columns.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
     :param engine: how the batch was decoded, for the report.
-    :param told: all columns that the source has by the last schema; empty without one.
+    :param source_columns: all columns that the source has by the last schema; empty without one.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.batch.SourceFacts`.
     :param source_table: full name of the one source table of the events; None without one, and for shards.
     :param others: source tables of a batch that has nothing of this one, as far as they are known.
@@ -104,7 +104,7 @@ class Decoded:
     high_orders: Mapping[str, str] | None = None
     engine: str = "native"
     origin: Callable[[DataFrame], DataFrame] | None = None
-    told: tuple[str, ...] = ()
+    source_columns: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     source_table: str | None = None
     others: tuple[str, ...] = ()

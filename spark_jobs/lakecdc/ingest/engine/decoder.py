@@ -173,8 +173,8 @@ class Decoder:
             if not self._of.rejects or events.ops[place] == "x":
                 events.set_aside([place], f"the key column {names[0]}")
             elif events.ops[place] != ODD:
-                told = self._of_another_case(messages, events.messages[place])
-                reason = f"no value for the key columns {', '.join(names)}{told}"
+                hint = self._of_another_case(messages, events.messages[place])
+                reason = f"no value for the key columns {', '.join(names)}{hint}"
                 events.rejected.setdefault(place, ("no-key", reason))
 
     def _of_another_case(self, messages: pa.RecordBatch, place: int) -> str:
@@ -286,7 +286,7 @@ class Decoder:
             for place in placeholders:
                 left_out.setdefault(place, []).append(name)
             columns[f"c{i}"], wrong = self._convert(name, tokens, events)
-            # a decimal's placeholder is no decimal
+            # the placeholder of a decimal column is not a decimal
             for place in sorted({*wrong}.difference(placeholders)):
                 misfits.setdefault(place, []).append(field_)
         for place, fields in misfits.items():

@@ -29,7 +29,7 @@ _MOST_SCHEMAS = 64
 class EnvelopeReader:
     """Reads the envelopes of one format.
 
-    :param fixed: columns whose types the target declares, so that no schema has to tell them.
+    :param fixed: columns whose types the target declares, so that schemas do not matter.
     :param fold_case: names of columns become lower case.
     """
 
@@ -38,13 +38,9 @@ class EnvelopeReader:
         self.format, self.reading = format_name, replace(reading, registry=None)
         self.fold_case, self._fixed = fold_case, frozenset(fixed)
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("format", "reading", "fold_case", "_fixed")
-        return {name: getattr(self, name) for name in names}
-
     @property
     def has_row_keys(self) -> bool:
-        """Whether the messages' keys are the keys of their rows."""
+        """Check whether the messages' keys are the keys of their rows."""
         return find_format(self.format).row_keys
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:

@@ -83,12 +83,12 @@ class Events:
     placed: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Sequence[_Event], **told: Any) -> Events:
-        """Return events that are tuples of their parts, with what else is told of them."""
+    def of(cls, events: Sequence[_Event], **more: Any) -> Events:
+        """Return events that are tuples of their parts, with further parts."""
         parts: Sequence[Sequence[Any]] = list(zip(*events, strict=True)) or [()] * 8
         messages, ops, *objects, keys, places, tables = parts
         images, key_images, befores = map(_of_objects, objects)
-        return cls(messages, ops, images, key_images, befores, keys, Places.of(places), tables, **told)
+        return cls(messages, ops, images, key_images, befores, keys, Places.of(places), tables, **more)
 
     def set_aside(self, places: Iterable[int], reason: str) -> None:
         """Set row events aside, unless there is a reason already."""
@@ -126,7 +126,7 @@ class QuickReader:
         yield self._read_each(messages, texts, expected, left)
 
     def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
-        """Return the places of messages that can be alike: rows of one schema, which tell no other key than theirs."""
+        """Return the places of messages that can be alike: rows of one schema, without another key."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -315,7 +315,7 @@ def _judged_event(place: int, one: Envelope, *, is_placed: bool) -> _Event:
 
 
 def _unread(place: int) -> _Event:
-    """Return what stands for a message that is not read as a row event."""
+    """Return the event of a message that is not read as a row event."""
     return place, ODD, NO_ROW, NO_ROW, NO_ROW, None, _NO_PLACE, None
 
 

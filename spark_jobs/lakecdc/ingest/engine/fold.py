@@ -104,7 +104,7 @@ def folded(
     """Return the last event of each key, in order of partition values and keys.
 
     :param places: result of :func:`last_places`; None to look for them.
-    :return: the rows, and how many left values out all of which earlier events have.
+    :return: the rows, and how many were filled from earlier events.
     :raises LeftOutError: a value is nowhere.
     """
     if places is None:

@@ -79,6 +79,6 @@ def _numbers(values: pa.Array) -> np.ndarray[Any, Any]:
     if pa.types.is_int32(values.type):
         found: np.ndarray[Any, Any] = values.to_numpy().astype(np.int64)
         return found % (1 << 31)
-    told = values.dictionary_encode()
-    of_each = [crc32(str(value).encode()) >> 1 for value in told.dictionary.to_pylist()]
-    return np.array(of_each, np.int64)[told.indices.to_numpy()]
+    encoded = values.dictionary_encode()
+    of_each = [crc32(str(value).encode()) >> 1 for value in encoded.dictionary.to_pylist()]
+    return np.array(of_each, np.int64)[encoded.indices.to_numpy()]

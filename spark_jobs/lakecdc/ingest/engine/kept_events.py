@@ -105,8 +105,8 @@ class DecodeKept:
         members |= {"row": pa.struct([*types.items()]), "open": pa.list_(pa.string()), "old_key": key}
         for batch in batches:
             events = list[dict[str, Any]]()
-            told = (batch.column(name).to_pylist() for name in ("order", "place"))
-            for row in zip(parse_each(batch.column("value")), *told, strict=True):
+            others = (batch.column(name).to_pylist() for name in ("order", "place"))
+            for row in zip(parse_each(batch.column("value")), *others, strict=True):
                 try:
                     events.append(self.event(*row))
                 except StaysError as error:

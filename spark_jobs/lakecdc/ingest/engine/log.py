@@ -143,7 +143,7 @@ class LogFold:
         rows = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
         facts = rows.facts
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
-            # what an event leaves out may be told by an event of another key, or by one that does not fit
+            # an event of another key, or one that does not fit, may have what an event leaves out
             rows.release()
             return replace(self, layout=layout.each()).run()
         misfits = self._misfits(rows) if facts.rejected else None

@@ -87,12 +87,12 @@ class PackedRows(Rows):
     @property
     def fold_stats(self) -> FoldStats | None:
         """Return the facts of folded rows."""
-        told = self.facts
         if not self.folded:
             return None
-        events = {op: told.events[op] for op in OPS}
-        known = told.low_order, told.high_order, told.newest, told.deletes
-        return FoldStats(events, told.keys, told.open, *known, filled_keys=told.filled)
+        known = self.facts
+        events = {op: known.events[op] for op in OPS}
+        ends = known.low_order, known.high_order, known.newest
+        return FoldStats(events, known.keys, known.open, *ends, known.deletes, filled_keys=known.filled)
 
     @property
     def event_stats(self) -> EventStats | None:
@@ -121,7 +121,8 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
     :param folds: it has rows to be folded, in other groups; nothing odd is folded.
     :return: the folded rows, which know those of every event, or else these; with the facts of the whole batch.
     """
-    kept, parts = list[DataFrame](), list[PackedRows]()
+    kept: list[DataFrame] = []
+    parts: list[PackedRows] = []
     if every:
         kept.append(typed.persist())
         of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, Any]
 
-# what stands in front of the number in Postgres' ``sequence``, and as many digits as 63 bits always hold
+# the beginning of Postgres' ``sequence``, and as many digits as 63 bits always hold
 _COMMIT_LSN = r'^\["0*(?P<lsn>[0-9]{1,18})"'
 
 
@@ -81,9 +81,9 @@ def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
     import pyarrow.compute as pc
 
     found = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)
-    told = pc.struct_field(found, "lsn").cast(pa.int64())
-    positions: Numbers = told.fill_null(0).to_numpy(zero_copy_only=False).copy()
-    for number in np.flatnonzero(~told.is_valid().to_numpy(zero_copy_only=False)).tolist():
+    known = pc.struct_field(found, "lsn").cast(pa.int64())
+    positions: Numbers = known.fill_null(0).to_numpy(zero_copy_only=False).copy()
+    for number in np.flatnonzero(~known.is_valid().to_numpy(zero_copy_only=False)).tolist():
         position = debezium.commit_lsn(sequences[number])
         positions[number] = lsns[number] if position is None else position
     return positions

@@ -143,7 +143,7 @@ def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> Eng
     """
     rows = _Run(lambda: messages, decoding, plan, None).rows()
     if rows.facts.odd:
-        raise ValueError(f"a task cannot decode what a survey has told: {rows.facts.odd}")
+        raise ValueError(f"a task cannot decode messages after their survey: {rows.facts.odd}")
     return EngineResult(rows, decoding.fields, rejected=_rejected(rows, decoding, None))
 
 
@@ -168,7 +168,7 @@ class _Run:
         plan = self.plan
         rows = self._once(folds=plan.folds, every=plan.every)
         facts = rows.facts
-        # what an event leaves out may be told by one that is rejected
+        # a rejected event may have what another one leaves out
         hides_values = facts.leaves_out and facts.rejected
         if plan.folds and not facts.odd and (facts.left_out or hides_values or _may_be_held(facts, plan.marks)):
             rows.release()
@@ -235,16 +235,16 @@ def rejected_messages(
     return found.select(*of_message, values.alias("row_key"))
 
 
-def _reason(made: PackedRows, *, shards: bool) -> str | None:
+def _reason(rows: PackedRows, *, shards: bool) -> str | None:
     """Return why the batch needs a survey; None if it does not."""
-    told = made.facts
-    if told.odd:
-        return told.odd
-    lone = told.lone
-    if not made.folded and told.events["x"] and made.key:
+    facts = rows.facts
+    if facts.odd:
+        return facts.odd
+    lone = facts.lone
+    if not rows.folded and facts.events["x"] and rows.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(made.cells, made.fields, made.key, "dx")
+            unpacked(rows.cells, rows.fields, rows.key, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")
@@ -252,4 +252,4 @@ def _reason(made: PackedRows, *, shards: bool) -> str | None:
         )
     if lone:
         return "a tombstone without its delete"
-    return "events of several source tables" if len(told.tables) > 1 and not shards else None
+    return "events of several source tables" if len(facts.tables) > 1 and not shards else None

@@ -96,7 +96,7 @@ class SchemaCheck:
         try:
             return self._judge_types(types)
         except TypeError:
-            # a type that is no text has no hash
+            # a type that is not text has no hash
             return self._compare_types(types)
 
     def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:

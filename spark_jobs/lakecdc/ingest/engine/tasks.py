@@ -36,7 +36,7 @@ _MANY_BYTES = 256 * 1024 * 1024
 
 #: group of events in a packed frame that are not folded
 EVERY = -1
-#: why tasks cannot fold events, one of which the table may hold
+#: why tasks cannot fold events that the table may hold
 HELD = "values are left out behind events that the table may hold"
 #: yields tables of messages, given the rows that Spark hands to a task
 Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]

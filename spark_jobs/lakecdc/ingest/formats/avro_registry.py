@@ -56,7 +56,7 @@ class Registry:
         :raises SourceUnavailableError: if the registry does not answer or refuses the login.
         """
         wanted = list(ids)
-        # bytes that only look like ids may be thousands, each of which the registry has to be asked for
+        # bytes that only look like ids may be thousands, each a request
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(self.schema, wanted), strict=True))
 

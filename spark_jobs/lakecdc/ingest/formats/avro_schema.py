@@ -192,7 +192,7 @@ def _decimal(node: Node) -> Mapping[str, Any]:
     if given:
         return dict(given)
     precision = int(node.get("precision", 38))
-    # converters write 64 where the source told them none
+    # converters write 64 where the source has none
     return {"scale": node.get("scale", 0), "connect.decimal.precision": min(precision, 38)}
 
 

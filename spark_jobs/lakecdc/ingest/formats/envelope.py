@@ -58,11 +58,11 @@ class InJson:
 
     :param messages: with texts ``payload``, ``key_text`` and ``moved_text``, ``schema_text``, the schema of the
         payload, and ``unreadable``, ``rule: reason`` of a record that cannot be read; all may be null.
-    :param told: columns of the schema that all payloads have; None if they are of several schemas.
+    :param schema: columns of the schema that all payloads have; None if they are of several schemas.
     """
 
     messages: DataFrame
-    told: tuple[Field, ...] | None
+    schema: tuple[Field, ...] | None
 
 
 @dataclass(frozen=True)

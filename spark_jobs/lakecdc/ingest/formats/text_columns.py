@@ -27,8 +27,8 @@ OUTERMOST = {
     "timestamp": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
 }
 
-#: values of texts: from the texts, the name of the source's type and the Spark SQL type of the column; null for texts
-#: that do not fit, whose places are told as well
+#: returns the values of texts, given the name of the source's type and the Spark SQL type of the column; null for texts
+#: that do not fit, and their places
 Convert = Callable[["pa.Array", str, str], tuple["pa.Array", Collection[int]]]
 
 

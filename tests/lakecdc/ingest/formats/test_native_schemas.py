@@ -141,7 +141,7 @@ def rows(found: Decoded) -> list[Any]:
 
 def assert_same(native: Decoded, jvm: Decoded) -> None:
     assert rows(native) == rows(jvm)
-    assert native.columns == jvm.columns and native.told == jvm.told
+    assert native.columns == jvm.columns and native.source_columns == jvm.source_columns
     assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
 
 

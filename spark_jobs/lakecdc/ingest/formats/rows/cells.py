@@ -1,4 +1,4 @@
-"""Records whose columns are told apart, and what Spark prepares of each cell for the tasks that type it.
+"""Records cut into cells, and what Spark prepares of each cell for the tasks that type it.
 
 What does not fit is found, never cut, rounded or made null: texts are typed by the parsers of ``model.columns``, and
 Spark only changes types where no value can be lost.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NESTED = re.compile(r"(struct|array|map)<|variant$")
-#: SQL of the problem of a record whose bytes are no text, or null
+#: SQL of the problem of a record whose bytes are not text, or null
 NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
 # what Iceberg has no type for
 _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
@@ -33,7 +33,7 @@ _OTHER_FORMAT = "not in timestamp_format: "
 
 @dataclass(frozen=True)
 class Cells:
-    """Records whose columns are told apart.
+    """Records cut into cells.
 
     :param frame: see the package.
     :param columns: the members of ``cells`` with their types in the files.

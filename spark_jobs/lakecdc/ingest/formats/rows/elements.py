@@ -47,7 +47,7 @@ def is_comment(record: str) -> Expression:
 
 def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> StructType:
     """Return the columns of files, all leaves text."""
-    # the records of a file that is no UTF-8 are kept, not applied, and tell nothing
+    # the records of a file that is not UTF-8 are kept, not applied, and have no columns
     own = {"rowTag": settings.row_tag, "inferSchema": "false", "ignoreCorruptFiles": "true"}
     reader = spark.read.format("xml").options(**_options(settings), **own)
     return StructType([f for f in reader.load(files).schema.fields if f.name != _BAD])
