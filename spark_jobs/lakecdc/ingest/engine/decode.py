@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.engine.decode_messages import Besides, decode_messages, look_through
+from lakecdc.ingest.engine.decode_messages import decode_messages, look_through
 from lakecdc.ingest.engine.decoded import Decoded, Request
 from lakecdc.ingest.engine.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
@@ -146,8 +146,8 @@ class _BatchDecoder:
         plan = self._request.fold_plan(folds=self._request.folds)
         messages = self._messages if prepared is None else lambda: prepared.messages
         made = decode_at_once(messages, self._decoding(fields, scan), plan, scan)
-        found, besides = self._plain(made, fields)
-        return made, found, None if made.aside is None else look_through(made.aside, self._request, besides)
+        aside = None if made.aside is None else look_through(made.aside, self._request, made)
+        return made, self._plain(made), aside
 
     def _expected_fields(self) -> tuple[Field, ...]:
         """Return the columns that the table's messages should have.
@@ -198,26 +198,22 @@ class _BatchDecoder:
         except SchemaError as error:
             raise SurveyNeededError(str(error)) from None
 
-    def _plain(self, made: EngineResult, fields: tuple[Field, ...]) -> tuple[Decoded, Besides]:
-        """Return what has been decoded at once, and what it tells of the messages that were set aside."""
+    def _plain(self, made: EngineResult) -> Decoded:
+        """Return what has been decoded at once."""
         facts, excluded = made.rows.facts, self._target.exclude_columns
-        orders, events = facts.read_orders, facts.row_events
-        topics = frozenset(place.rpartition("/")[0] for place in orders)
-        names = {f.name for f in made.schema or fields} | {self._target.source_column}
-        fields = tuple(f for f in made.fields if f.name in names)
-        found = Decoded(
-            tuple(f.column for f in fields),
+        events = facts.row_events
+        return Decoded(
+            tuple(f.column for f in made.fields),
             self._request.key,
             newest=facts.newest_moment,
             events=events,
             rows=None if events == facts.rejected else made.rows,
             rejected=made.rejected,
-            high_orders=orders,
+            high_orders=facts.read_orders,
             stretches=facts.stretches,
-            source_table=only_source(self._target, facts.tables, topics),
+            source_table=only_source(self._target, facts.tables, made.topics),
             source_columns=tuple(f.name for f in made.schema or () if f.name not in excluded) if events else (),
         )
-        return found, Besides(fields, facts.tables, topics, made.schema, str(facts.why))
 
     def _fields_before(self) -> tuple[Field, ...]:
         """Return the columns as the table has them; of a new table, those of the first messages."""

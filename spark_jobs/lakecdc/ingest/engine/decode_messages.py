@@ -27,25 +27,8 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.engine.decoded import Known, Request
+    from lakecdc.ingest.engine.run import EngineResult
     from lakecdc.ingest.formats.envelope import Reading
-
-
-@dataclass(frozen=True)
-class Besides:
-    """What is known of the messages of a batch that have not been set aside.
-
-    :param fields: the table's columns.
-    :param tables: source tables of the table's events.
-    :param topics: topics of these.
-    :param schema: columns of their schema; None if they have none.
-    :param why: why the first of the other messages has been set aside.
-    """
-
-    fields: tuple[Field, ...] = ()
-    tables: tuple[str, ...] = ()
-    topics: frozenset[str] = frozenset()
-    schema: tuple[Field, ...] | None = None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +65,7 @@ class Surveyed:
         return bool(self.total.events or self.total.facts.rejected or has_tombstones)
 
 
-def look_through(messages: DataFrame, request: Request, besides: Besides | None = None) -> Surveyed:
+def look_through(messages: DataFrame, request: Request, besides: EngineResult | None = None) -> Surveyed:
     """Survey messages: find out which of them belong to a table, and which columns it has.
 
     :param besides: what is known of the batch's other messages; None if these are all.
@@ -95,10 +78,9 @@ def look_through(messages: DataFrame, request: Request, besides: Besides | None 
     found = survey(messages, reader, keys=not target.key)
     if besides is not None:
         _refuse_apart(found, target, besides, routed=reading.routed)
-    besides = besides or Besides()
     mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
     others = [s for s in found if s.source_table and s.events and s not in mine]
-    topics = besides.topics.union(*(s.topics for s in mine))
+    topics = (besides.topics if besides else frozenset()).union(*(s.topics for s in mine))
     rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
     chosen = [*mine, *rest]
     surveyed = Surveyed(messages, reader, target, found, mine, chosen, combined(chosen), topics)
@@ -115,8 +97,9 @@ def look_through(messages: DataFrame, request: Request, besides: Besides | None 
     if not (types or (are_rows and seen)):
         return replace(surveyed, fields=tuple(Field(c.name, c.type) for c in key_columns(target)))
     target = replace(target, key=target.key or message_key(target, mine, known.key))
-    there = {f.name for f in besides.fields}
-    fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), types)
+    there = besides.fields if besides else ()
+    names = {f.name for f in there}
+    fields = fields_of(target, (*there, *(f for f in seen if f.name not in names)), types)
     _refuse_types(fields, target)
     encoded = encodings_of(fields, surveyed.total.schemas, target, types)
     return replace(surveyed, target=target, fields=fields, encoded=encoded, has_columns=True)
@@ -172,7 +155,7 @@ def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFram
     return surveyed.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
 
 
-def _refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, routed: bool) -> None:
+def _refuse_apart(found: Sequence[Survey], target: Target, besides: EngineResult, *, routed: bool) -> None:
     """Make sure that odd messages are judged as they would be among all messages of the batch.
 
     :param found: the odd messages.
@@ -185,12 +168,12 @@ def _refuse_apart(found: Sequence[Survey], target: Target, besides: Besides, *, 
     others = [s for s in named if s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
     if (
-        len({s.source_table for s in mine}.union(besides.tables)) > 1
+        len({s.source_table for s in mine}.union(besides.rows.facts.tables)) > 1
         or any(s.tombstones for s in found)
         or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
         or any(s.facts.rejected and not s.events and not s.topics <= topics for s in found)
     ):
-        raise SurveyNeededError(besides.why)
+        raise SurveyNeededError(str(besides.rows.facts.why))
 
 
 def _refuse_types(fields: Sequence[Field], target: Target) -> None:

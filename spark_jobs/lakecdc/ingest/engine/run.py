@@ -80,7 +80,7 @@ class EngineResult:
     """What the engine made of a batch.
 
     :param rows: the changes, with the facts of the batch.
-    :param fields: the table's columns, as the messages write them.
+    :param fields: the table's columns that the messages may have, as they write them.
     :param schema: columns of the messages' schema; None if they have none.
     :param aside: messages that tasks have set aside, a message frame; None if there are none.
     :param rejected: messages that cannot be applied; None if there are none.
@@ -91,6 +91,11 @@ class EngineResult:
     schema: tuple[Field, ...] | None = None
     aside: DataFrame | None = None
     rejected: Rejected | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Return the topics of the table's events."""
+        return frozenset(place.rpartition("/")[0] for place in self.rows.facts.read_orders)
 
 
 class SurveyNeededError(Exception):
@@ -131,7 +136,8 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
     aside = _set_aside(rows.cells, scan) if facts.aside else None
     schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
-    fields = decoding.with_schema(schema).fields if schema else decoding.fields
+    names = {f.name for f in schema or decoding.fields} | {decoding.target.source_column}
+    fields = tuple(f for f in (decoding.with_schema(schema) if schema else decoding).fields if f.name in names)
     rejected = _rejected(rows, decoding, scan)
     return EngineResult(replace(rows, has_twins=not one_log), fields, schema, aside, rejected)
 
