@@ -178,7 +178,6 @@ class Shape:
         return chunk.chosen([fit and count == texts.members(place) for place, count, fit in each])
 
     def _counts(self, events: Sequence[Any], chunk: Chunk) -> list[int]:
-        """Return how many members each event has, those within it included."""
         counts = [self._event.count + self.source.count] * len(events)
         for members, images in ((self.after, chunk.afters), (self.before, chunk.befores)):
             counts = [count if i is None else count + members.count for count, i in zip(counts, images, strict=True)]

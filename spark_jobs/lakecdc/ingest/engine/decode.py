@@ -15,6 +15,7 @@ from lakecdc.ingest.engine.decoded import Decoded, Request
 from lakecdc.ingest.engine.decoding import FORMATS, MANY_ROWS, Decoding
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.pieces import OddTextError
 from lakecdc.ingest.engine.run import EngineResult, Scan, SurveyNeededError, decode_at_once
 from lakecdc.ingest.engine.schemas import SchemaError
 from lakecdc.ingest.engine.source_tables import feeds, only_source
@@ -199,7 +200,6 @@ class _BatchDecoder:
             raise SurveyNeededError(str(error)) from None
 
     def _plain(self, made: EngineResult) -> Decoded:
-        """Return what has been decoded at once."""
         facts, excluded = made.rows.facts, self._target.exclude_columns
         events = facts.row_events
         return Decoded(
@@ -231,10 +231,13 @@ class _BatchDecoder:
         """Return the columns of the first messages; none if these are of several unwanted tables."""
         target, scan, reading = self._target, self._known.scan, self._request.reading
         reader = EnvelopeReader(self._format, reading, target.columns)
-        if scan is None or scan.keyed:
+        try:
+            found = None if scan is None or scan.keyed else measure(scan.first_values(_SAMPLE), reader)
+        except OddTextError:
+            # Spark cuts these lines in another way
+            found = None
+        if found is None:
             found = survey(self._messages().limit(_SAMPLE), reader)
-        else:
-            found = measure(scan.first_values(_SAMPLE), reader)
         mine = [
             s
             for s in found

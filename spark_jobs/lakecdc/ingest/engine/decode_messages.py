@@ -177,7 +177,6 @@ def _refuse_apart(found: Sequence[Survey], target: Target, besides: EngineResult
 
 
 def _refuse_types(fields: Sequence[Field], target: Target) -> None:
-    """Refuse columns whose type no message can fill."""
     for one in fields:
         if not one.column_type.has_parser:
             raise InputError(

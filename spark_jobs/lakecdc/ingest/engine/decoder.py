@@ -83,7 +83,6 @@ class Decoder:
                 yield from events.combine_chunks().to_batches()
 
     def _typed(self, events: Events, messages: pa.RecordBatch) -> pa.Table:
-        """Return events with their values in columns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -158,7 +157,6 @@ class Decoder:
 
     @staticmethod
     def _of_record(keys: Keys | None, name: str) -> Any:
-        """Return a value of the message's own key."""
         return None if keys is None else (keys.record_key() or NO_ROW).get(name)
 
     def _reject_keyless(self, events: Events, messages: pa.RecordBatch, tokens: Mapping[str, Sequence[Any]]) -> None:
@@ -251,7 +249,6 @@ class Decoder:
         return found
 
     def _deletes(self, moved: pa.Table) -> pa.Table:
-        """Return the deletes of rows under their old keys."""
         import pyarrow as pa
 
         count = moved.num_rows

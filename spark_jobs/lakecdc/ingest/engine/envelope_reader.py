@@ -126,7 +126,6 @@ def _doubt(format_name: str, schema: str, fixed: frozenset[str], fold_case: bool
 
 
 def _fold_names(envelope: Envelope) -> Envelope:
-    """Return an envelope with the names of columns in lower case."""
     keys = envelope.keys
     if keys is not None:
         keys = Keys(keys.record, keys.old, partial(_fold_key, keys.unwrapped))

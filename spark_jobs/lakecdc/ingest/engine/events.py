@@ -194,7 +194,6 @@ class QuickReader:
     def _read_each(
         self, messages: pa.RecordBatch, texts: Texts, expected: Sequence[bool] | None, places: Sequence[int]
     ) -> Events:
-        """Return the events of messages at some places."""
         import pyarrow as pa
 
         messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))

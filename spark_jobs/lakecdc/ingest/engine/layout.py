@@ -174,7 +174,6 @@ def order_texts(
 
 
 def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Sixteen digits a number, as bytes."""
     import numpy as np
 
     words = np.ascontiguousarray(numbers).astype(">i8").view(">u2")
@@ -183,7 +182,6 @@ def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @cache
 def _four_digits() -> np.ndarray[Any, Any]:
-    """Return the digits of each number below 65536."""
     import numpy as np
 
     return np.frombuffer(b"".join(b"%04x" % number for number in range(65536)), np.uint32)

@@ -177,7 +177,6 @@ class LogFold:
         return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
 
     def _every_event(self) -> Rows:
-        """Type the events once more, which were folded at once."""
         return replace(self, layout=self.layout.each()).run().rows
 
     def _misfits(self, rows: PackedRows) -> DataFrame:

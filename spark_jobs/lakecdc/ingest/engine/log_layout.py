@@ -270,7 +270,6 @@ class _Texts:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column that was combined."""
     import pyarrow as pa
 
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)

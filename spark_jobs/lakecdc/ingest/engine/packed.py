@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, OPS, struct_type
+from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, struct_type
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
 from lakecdc.ingest.fold import EventStats, FoldStats, is_open
+from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:
@@ -77,6 +80,25 @@ class PackedRows(Rows):
         """Return these rows with others in the place of those that have placeholders."""
         others = self.frame.where(~is_open()).select(*completed.columns)
         return replace(self, frame=others.unionByName(completed), completed=completed)
+
+    def rejected(self, carried: str, messages: Callable[..., DataFrame]) -> Rejected | None:
+        """Return the messages that cannot be applied; None if there are none.
+
+        :param carried: Spark SQL schema of what tasks have kept of a message.
+        :param messages: returns the message frame of these, with further columns that are named.
+        """
+        if not self.facts.rejected:
+            return None
+        types = {f.name: f.type for f in self.fields}
+        names = {f"k{i}": types[name] for i, name in enumerate(self.key)}
+        more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
+        cells = self.cells.select("rejected").where("rejected IS NOT NULL")
+        found = messages(cells.mapInArrow(packing.rows_of_cells, f"{carried}, {more}"), "rejected")
+        # a key with a null column names no row
+        is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
+        values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
+        of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
+        return Rejected(found.select(*of_message, values.alias("row_key")), self.facts.rejected)
 
     @property
     def deletes(self) -> DataFrame:

@@ -140,7 +140,6 @@ def long_line(error: Exception) -> str | None:
 
 
 def _most_bytes(piece: Piece) -> int:
-    """Return how many bytes of text a file may have."""
     size = os.path.getsize(piece.path)
     if piece.end is not None:
         return size
@@ -152,7 +151,6 @@ def _size(piece: Piece) -> int:
 
 
 def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
-    """Fill one task after another."""
     current: list[Piece] = []
     room = share
     for file in files:

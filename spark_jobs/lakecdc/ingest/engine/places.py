@@ -75,7 +75,6 @@ class Places:
 
 
 def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
-    """Return the positions of commits, else those of the events."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

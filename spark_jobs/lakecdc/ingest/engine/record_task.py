@@ -129,7 +129,6 @@ class RecordLayout:
         return positions.fill_null(_LOWEST) if self.reading.lowest_without else positions, times
 
     def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the parts of the order keys."""
         import numpy as np
 
         count = len(records)
@@ -148,7 +147,6 @@ class RecordLayout:
         misfits: Mapping[int, Sequence[str]],
         positions: pa.Array | None,
     ) -> dict[int, tuple[str, str]]:
-        """Return rule and reason of each rejected row."""
         lacking = misfits_by_row((name, null_places(values[name])) for name in self.key)
         types = {c.name: c.type for c in self.columns}
         unplaced = [] if positions is None else null_places(positions)
@@ -173,7 +171,6 @@ class RecordLayout:
         columns: Mapping[str, pa.Array],
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
-        """Return the columns ``rejected`` and ``message``."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded
@@ -18,7 +17,6 @@ from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, gathered
 from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
-from lakecdc.ingest.engine.run import rejected_messages
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
 from lakecdc.ingest.formats.values import Field
@@ -82,7 +80,6 @@ def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | 
 
 
 def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> None:
-    """Make sure that the order column can be ordered as a number."""
     kind = types.get(reading.order_by or "", "bigint")
     is_whole = kind in INTEGER_BYTES or (kind.startswith("decimal") and kind.endswith(",0)"))
     if not is_whole and kind not in ("date", "timestamp", "timestamp_ntz"):
@@ -115,14 +112,15 @@ class _Records:
         fields = tuple(Field(c.name, c.type) for c in self.columns)
         rows_layout = PackedLayout(fields, key, groups, self.reading.epoch)
         rows = gathered(packed, rows_layout, alone=False, every=every, folds=folds)
-        facts = rows.facts
+        facts, types = rows.facts, {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
+        carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)
         if rows.folded and rows.unfolded is None:
             rows = replace(rows, unfolded=cache(self._every_event))
         return Decoded(
             self.columns,
             key,
             rows if facts.row_events else None,
-            Rejected(self._rejected(rows.cells), facts.rejected) if facts.rejected else None,
+            rows.rejected(carried, self.cells.messages),
             newest=facts.newest_moment,
             events=facts.row_events,
         )
@@ -155,9 +153,3 @@ class _Records:
         types = {c.name: c.type for c in self.columns}
         tasks = self.cells.frame.sparkSession.sparkContext.defaultParallelism
         return grouping(self.known.partition_by, self.key, [types[name] for name in self.key], tasks)
-
-    def _rejected(self, packed: DataFrame) -> DataFrame:
-        types = {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
-        carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)
-        of_columns = {c.name: c.type for c in self.columns}
-        return rejected_messages(packed, of_columns, self.key, carried, self.cells.messages)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import and_
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -15,11 +14,9 @@ from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import REJECTED_TYPES, struct_type
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
-from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
 from lakecdc.model.order import Marks
 
@@ -138,7 +135,7 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
     names = {f.name for f in schema or decoding.fields} | {decoding.target.source_column}
     fields = tuple(f for f in (decoding.with_schema(schema) if schema else decoding).fields if f.name in names)
-    rejected = _rejected(rows, decoding, scan)
+    rejected = rows.rejected(*_carried(scan))
     return EngineResult(replace(rows, has_twins=not one_log), fields, schema, aside, rejected)
 
 
@@ -150,7 +147,7 @@ def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> Eng
     rows = _Run(lambda: messages, decoding, plan, None).rows()
     if rows.facts.odd:
         raise ValueError(f"a task cannot decode messages after their survey: {rows.facts.odd}")
-    return EngineResult(rows, decoding.fields, rejected=_rejected(rows, decoding, None))
+    return EngineResult(rows, decoding.fields, rejected=rows.rejected(*_carried(None)))
 
 
 @dataclass(frozen=True)
@@ -191,14 +188,6 @@ class _Run:
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
 
-def _rejected(rows: PackedRows, decoding: Decoding, scan: Scan | None) -> Rejected | None:
-    if not rows.facts.rejected:
-        return None
-    types = {f.name: f.type for f in decoding.fields}
-    found = rejected_messages(rows.cells, types, decoding.key, *_carried(scan))
-    return Rejected(found, rows.facts.rejected)
-
-
 def _may_be_held(facts: Facts, marks: Marks) -> bool:
     """Check whether the table may hold an event with a value that the batch's events leave out.
 
@@ -215,30 +204,6 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
 def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:
     """Return the schema of what tasks keep of a message, and what makes messages of it."""
     return (SCHEMA, as_they_are) if scan is None or scan.keyed else (VALUES, scan.messages)
-
-
-def rejected_messages(
-    frame: DataFrame,
-    types: Mapping[str, str],
-    key: Sequence[str],
-    carried: str,
-    messages: Callable[..., DataFrame],
-) -> DataFrame:
-    """Return the messages of a packed frame that cannot be applied, ``changes.REJECTED``.
-
-    :param types: Spark SQL types of the row's columns.
-    :param carried: Spark SQL schema of what tasks have kept of a message.
-    :param messages: makes the message frame of these, with further columns that are named.
-    """
-    names = {f"k{i}": types[name] for i, name in enumerate(key)}
-    more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
-    cells = frame.select("rejected").where("rejected IS NOT NULL")
-    found = messages(cells.mapInArrow(rows_of_cells, f"{carried}, {more}"), "rejected")
-    # a key with a null column names no row
-    is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
-    values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
-    of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
-    return found.select(*of_message, values.alias("row_key"))
 
 
 def _reason(rows: PackedRows, *, shards: bool) -> str | None:

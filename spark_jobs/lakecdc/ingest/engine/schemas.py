@@ -44,8 +44,6 @@ class SchemaError(Exception):
 
 
 class _Wrapped(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message that carries its schema."""
-
     schema: msgspec.Raw
     payload: msgspec.Raw
 

@@ -131,7 +131,6 @@ class _SurveyTask:
 
 
 def _merged(parts: Iterable[Survey]) -> list[Survey]:
-    """Return one survey for each source table."""
     found: dict[str | None, Survey] = {}
     for part in parts:
         found.setdefault(part.source_table, Survey(part.source_table)).add(part)
@@ -179,7 +178,6 @@ def _count(found: Survey, reads: Sequence[Read], messages: pa.RecordBatch, epoch
 
 
 def _look_at(found: Survey, read: Read, order: str, reader: EnvelopeReader) -> None:
-    """Note which columns a message has."""
     envelope, schema = read.envelope, read.schema
     if envelope.problem is not None:
         return

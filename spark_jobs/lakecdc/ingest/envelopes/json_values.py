@@ -143,7 +143,6 @@ def _parse(data: bytes, members: int) -> Any:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    """Check whether objects and arrays are nested too deeply."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):

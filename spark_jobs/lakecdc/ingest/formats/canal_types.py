@@ -99,6 +99,5 @@ def _base(lowered: str) -> str:
 
 
 def _digits(lowered: str) -> tuple[int, int]:
-    """Return the digits of a decimal, and those behind the point."""
     found = _DECIMAL.match(lowered)
     return (int(found[1]), int(found[2] or 0)) if found and found[1] else (10, 0)

@@ -80,7 +80,6 @@ def last_names(messages: pa.RecordBatch, place: int) -> str | None:
 
 
 def _old_keys(messages: pa.RecordBatch, *, texts: bool) -> list[bytes | None]:
-    """Return the keys that rows had before, from a header."""
     headers = messages.column("headers")
     if headers.null_count == len(headers):
         return [None] * len(headers)

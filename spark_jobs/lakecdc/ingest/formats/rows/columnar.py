@@ -29,7 +29,6 @@ def typed_cells(rows: DataFrame, columns: tuple[change.Column, ...]) -> Cells:
 
 
 def _messages(rows: DataFrame, *more: str) -> DataFrame:
-    """Return rows as messages, their values JSON."""
     with_values = rows.withColumn("value", F.to_json("cells"))
     return from_values(with_values.selectExpr("*", place_sql("source")), *more)
 
