@@ -16,8 +16,7 @@ from lakecdc.ingest.engine import pieces
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import from_values, place_sql
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
-from lakecdc.ingest.formats.rows.cells import Cells
-from lakecdc.ingest.formats.rows.columnar import typed_cells
+from lakecdc.ingest.formats.rows.cells import Cells, typed_cells
 from lakecdc.local_relation import local_relation
 from lakecdc.sql import quoted_column, sql_types
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.rows import columnar, delimited, elements
-from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.ingest.formats.rows import delimited, elements
+from lakecdc.ingest.formats.rows.cells import Cells, cells_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +30,7 @@ def read_cells(
     """
     known = {name: kind for name, kind in known.items() if not name.startswith("_lakecdc_")}
     if source.format == "parquet":
-        return columnar.cells_of_json(messages, known)
+        return cells_of_json(messages, known)
     if source.format == "text":
         assert source.text
         return delimited.text_cells(messages, source.text)

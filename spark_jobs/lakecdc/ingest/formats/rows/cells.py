@@ -7,14 +7,17 @@ Spark only changes types where no value can be lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.messages import as_they_are, json
+from lakecdc.ingest.formats.messages import as_they_are, from_values, json, place_sql
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import literal, quoted_column
 
@@ -25,6 +28,9 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NESTED = re.compile(r"(struct|array|map)<|variant$")
 #: SQL of the problem of a record whose bytes are not text, or null
 NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
+#: column that takes records which Spark cannot parse
+BAD = "_lakecdc_bad"
+_CARRIED = ("cells", "source", "arrival")
 # what Iceberg has no type for
 _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
 # no text of a time in any type begins so
@@ -110,3 +116,26 @@ def _text(source: str, cell_type: str) -> str:
         return f"to_json({source})"
     # Spark's base64 has a line break every 76 characters
     return rf"replace(base64({source}), '\r\n')" if cell_type == "binary" else f"CAST({source} AS string)"
+
+
+def typed_cells(rows: DataFrame, columns: tuple[Column, ...]) -> Cells:
+    """Return the cells of rows.
+
+    :param rows: ``cells``, a struct of the columns; ``source``, the name of their file or table; ``arrival``.
+    """
+    return Cells(rows.select(*_CARRIED, F.lit(None).cast("string").alias("problem")), columns, _CARRIED, _messages)
+
+
+def _messages(rows: DataFrame, *more: str) -> DataFrame:
+    with_values = rows.withColumn("value", F.to_json("cells"))
+    return from_values(with_values.selectExpr("*", place_sql("source")), *more)
+
+
+def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
+    """Return the cells of rows that were kept aside, as texts of the table's columns."""
+    members = StructType([StructField(name, StringType()) for name in (*known, BAD)])
+    options = {"columnNameOfCorruptRecord": BAD}
+    parsed = messages.withColumn("parsed", F.from_json(F.col("value").cast("string"), members, options))
+    texts = [f"parsed.{quoted_column(name)}" for name in known]
+    problem = f"CASE WHEN parsed IS NULL OR parsed.{BAD} IS NOT NULL THEN 'not-json: the row is no JSON' END"
+    return with_cells(parsed, tuple(known), texts, problem)

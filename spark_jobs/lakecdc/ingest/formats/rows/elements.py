@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.rows.cells import NO_TEXT, Cells
+from lakecdc.ingest.formats.rows.cells import BAD, NO_TEXT, Cells
 from lakecdc.sql import parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.sources.formats import XmlSettings
-
-_BAD = "_lakecdc_bad"
 
 
 def record_pattern(row_tag: str) -> str:
@@ -50,19 +48,19 @@ def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> S
     # the records of a file that is not UTF-8 are kept, not applied, and have no columns
     own = {"rowTag": settings.row_tag, "inferSchema": "false", "ignoreCorruptFiles": "true"}
     reader = spark.read.format("xml").options(**_options(settings), **own)
-    return StructType([f for f in reader.load(files).schema.fields if f.name != _BAD])
+    return StructType([f for f in reader.load(files).schema.fields if f.name != BAD])
 
 
 def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], schema: StructType | None) -> Cells:
     """See the package."""
     columns = _columns(known, schema)
-    members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(_BAD, StringType())]
+    members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(BAD, StringType())]
     element = F.from_xml(F.expr("CAST(value AS string)"), StructType(members), _options(settings))
     parsed = messages.withColumn("parsed", element)
     values = ", ".join(f"parsed.{quoted_column(c.name)} AS {quoted_column(c.name)}" for c in columns)
     bad = (
         "CASE WHEN startswith(CAST(value AS string), '<!--') THEN 'not-xml: a comment does not end' "
-        f"WHEN parsed.{_BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
+        f"WHEN parsed.{BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
     )
     problem = f"coalesce({NO_TEXT}, {bad}) AS problem"
     return Cells(parsed.selectExpr(*MESSAGE, "arrival", f"struct({values}) AS cells", problem), columns)
@@ -100,4 +98,4 @@ def _nested(sql_type: str) -> bool:
 
 
 def _options(settings: XmlSettings) -> dict[str, str]:
-    return {"attributePrefix": settings.attribute_prefix, "columnNameOfCorruptRecord": _BAD, "mode": "PERMISSIVE"}
+    return {"attributePrefix": settings.attribute_prefix, "columnNameOfCorruptRecord": BAD, "mode": "PERMISSIVE"}
