@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -114,12 +113,6 @@ EVENTS = [
     record(None, key(3), offset=51),
     message(60, "c", row(8), oldkey={"schema": KEY_SCHEMA, "payload": {"id": 7}}),
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def both(
