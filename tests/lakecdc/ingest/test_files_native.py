@@ -141,11 +141,13 @@ BOUNDS = ("lower_bound", "upper_bound", "null_value_count", "value_count")
 
 @dataclass(frozen=True)
 class Cutting(pieces.Lines):
-    """Reads files that are cut short once their first lines are decoded."""
+    """Reads files that are cut short once a task has decoded their first lines."""
+
+    driver: int = os.getpid()
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for table in super().__call__(batches):
-            if self.maps:
+            if os.getpid() != self.driver:
                 os.truncate(self.tasks[0][0].path, 10)
             yield table
 

@@ -139,3 +139,14 @@ def test_where_no_key_is_named_a_truncate_alone_needs_none(spark: SparkSession) 
     known = Known({"id": "bigint", "n": "bigint"}, key=("id",))
     found = decode_lines(spark, "debezium-json", lines, target, known, records=True)
     assert found.rows is not None and found.key == ("id",) and found.truncate_order
+
+
+def test_lines_that_end_with_carriage_returns_make_a_table(lake: Lake, tmp_path: Path) -> None:
+    lines = [json.dumps(event(number, "c", number)["value"]) for number in (1, 2)]
+    (tmp_path / "old.jsonl").write_bytes("\r".join(lines).encode() + b"\n")
+    name = lake.new_name("new")
+    source = {"type": "files", "path": f"{tmp_path}/*", "format": "debezium-json"}
+    target = {"table": name, "source_table": "t", "key": ["id"]}
+    report = run(parse_spec(lake.spec("ingest", source=source, target=target)), ingest)
+    assert not report.error, report.error
+    assert lake.duckdb_rows(name, "id, n") == [(1, 1), (2, 2)]

@@ -6,15 +6,16 @@ member that comes twice, are left; :mod:`lakecdc.ingest.envelopes.debezium` says
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from lakecdc.ingest.engine.members import Members, are_names
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import NOT_DECODED, TOGETHER, Object, Texts, decoder
@@ -28,6 +29,53 @@ _SHARED = ("connector", "db", "schema", "table")
 _TIMES = {"ts_us": 1, "ts_ms": 1000}
 _BOUNDS = {"lsn": HIGHEST, **{name: HIGHEST // micros for name, micros in _TIMES.items()}}
 _TEXTS, _TEXT = ("sequence", "snapshot"), (str, type(None))
+# characters that msgspec refuses in names
+_NO_NAME = re.compile(r'[\x00-\x1f"\\]')
+
+
+def _are_names(names: Iterable[str]) -> bool:
+    """Check that msgspec takes all names as those of fields."""
+    return _NO_NAME.search("".join(names)) is None
+
+
+class Members:
+    """A struct type with a field for each member of a sample, in its order.
+
+    :param kinds: types of msgspec, by member; others have values of any kind.
+    :param missing: members that the sample lacks, for which there is None; an object that has one has one too many.
+    :ivar struct: a type with a field for each; an object with another member is refused.
+    :ivar fields: names of the fields, by member.
+    :ivar count: how many members an object has.
+    :ivar nothing: a struct without values.
+    """
+
+    def __init__(self, sample: Mapping[str, Any], kinds: Mapping[str, Any], missing: Iterable[str] = ()) -> None:
+        self.fields = {name: f"f{place}" for place, name in enumerate((*sample, *missing))}
+        fields = [
+            (field, kinds.get(name, Any), *(() if name in sample else (None,))) for name, field in self.fields.items()
+        ]
+        renamed = {field: name for name, field in self.fields.items()}
+        self.struct: Any = msgspec.defstruct(
+            "Members", fields, rename=renamed, forbid_unknown_fields=True, kw_only=True, gc=False
+        )
+        self.count, self.nothing = len(sample), self.struct(**dict.fromkeys(renamed))
+        self._objects = [self.fields[n] for n, value in sample.items() if n not in kinds and isinstance(value, dict)]
+
+    def values(self, name: str, structs: Iterable[Any]) -> list[Any]:
+        """Return the values of a member; None of one that objects lack."""
+        field = self.fields.get(name)
+        return [None for _ in structs] if field is None else list(map(attrgetter(field), structs))
+
+    def columns(self, structs: Iterable[Any]) -> dict[str, Sequence[Any]]:
+        """Return the values of all members of some structs, by member."""
+        values = zip(*map(msgspec.structs.astuple, structs), strict=True)
+        return dict(zip(self.fields, values, strict=True))
+
+    def counts_within(self, structs: Sequence[Any]) -> Iterator[list[int]]:
+        """Yield how many members the objects have, one level deep, that are values of a member; 0 for other values."""
+        for field in self._objects:
+            values = (getattr(struct, field, None) for struct in structs)
+            yield [len(value) if type(value) is dict else 0 for value in values]
 
 
 def can_be_alike(event: Object) -> bool:
@@ -37,7 +85,7 @@ def can_be_alike(event: Object) -> bool:
         return False
     is_shared = all(type(source.get(name)) in _TEXT for name in _SHARED)
     is_row = event.get("op") in debezium.ROW_OPS and debezium.source_table(source) != ""
-    return is_shared and is_row and all(map(are_names, (event, source, after)))
+    return is_shared and is_row and all(map(_are_names, (event, source, after)))
 
 
 def _source_kind(name: str, value: Any) -> Any:
@@ -52,7 +100,7 @@ def _source_kind(name: str, value: Any) -> Any:
 
 
 def _time_beside_lsn(source: Object) -> str | None:
-    """Return the member that has the time of an event whose place is an LSN, as Postgres' are; None for any other."""
+    """Return the member with the time of an event whose place is an LSN, as Postgres' are; None for any other."""
     is_lsn = type(source.get("lsn")) is int and source.get("connector") not in debezium.BINLOG
     if not is_lsn or any(type(source.get(name)) not in _TEXT for name in _TEXTS):
         return None
@@ -80,10 +128,9 @@ class Shape:
     """Structs for the events of one table that have the same members.
 
     :param event: one with a row after the change, parsed.
-    :param before: the row before the change of one that has it; None if none is known.
+    :param before: the row before a change; None if none is known.
     :param known: columns that may have values.
-    :ivar source_table: whose events have it.
-    :ivar place_members: members of the source that an event's place is made of.
+    :ivar place_members: members of the source that make an event's place.
     """
 
     def __init__(self, event: Object, before: Object | None, known: Iterable[str]) -> None:
@@ -91,7 +138,7 @@ class Shape:
         self.source_table = debezium.source_table(source)
         self.source = Members(source, {name: _source_kind(name, value) for name, value in source.items()})
         self.after = Members(after, {name: None for name in after if name not in known})
-        before = before if before and are_names(before) else None
+        before = before if before and _are_names(before) else None
         self.before = Members(before or {}, {})
         kinds = {
             "op": Literal[debezium.ROW_OPS],
@@ -109,7 +156,7 @@ class Shape:
     def chunk(self, texts: Texts, places: Sequence[int]) -> Chunk:
         """Return the events that have these members.
 
-        :param places: of messages that are looked through together.
+        :param places: of messages within :data:`TOGETHER`.
         """
         decode, events, odd = self._decode, list[Any](), set[int]()
         add, all_texts = events.append, texts.texts
@@ -131,7 +178,6 @@ class Shape:
         return chunk.chosen([fit and count == texts.members(place) for place, count, fit in each])
 
     def _counts(self, events: Sequence[Any], chunk: Chunk) -> list[int]:
-        """Return how many members each event has, those within it included."""
         counts = [self._event.count + self.source.count] * len(events)
         for members, images in ((self.after, chunk.afters), (self.before, chunk.befores)):
             counts = [count if i is None else count + members.count for count, i in zip(counts, images, strict=True)]
@@ -141,10 +187,7 @@ class Shape:
         return counts
 
     def places(self, ops: Sequence[str], sources: Mapping[str, Sequence[Any]]) -> Places:
-        """Return the places of events.
-
-        :param sources: members of their sources.
-        """
+        """Return the places of events, from members of their sources."""
         import numpy as np
         import pyarrow as pa
 
@@ -159,10 +202,8 @@ class Shape:
 
 
 class Alike:
-    """Events of one shape, a sequence a part.
+    """Events of one shape, as columns.
 
-    :param names: columns of the rows.
-    :param key: those that have the key.
     :ivar messages: places of their messages.
     :ivar rows: values of the rows by column; those of deletes are None.
     :ivar keys: values of the key columns, those of deletes from the row before.
@@ -183,7 +224,7 @@ class Alike:
         return self._shape.places(self.ops, self._sources)
 
     def read(self, texts: Texts, candidates: Sequence[int]) -> None:
-        """Take the events in that some messages have."""
+        """Add the events of some messages."""
         begin = 0
         while begin < len(candidates):
             end = bisect_left(candidates, candidates[begin] // TOGETHER * TOGETHER + TOGETHER, begin)

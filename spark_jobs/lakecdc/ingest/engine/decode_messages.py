@@ -1,36 +1,33 @@
-"""Look through the messages of a batch before they are decoded: which tables, which columns, which of them are odd."""
+"""Survey the messages of a batch before they are decoded: which tables, which columns, which of them are odd."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.engine.asides import Besides, refuse_apart
 from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.decoding import Decoding, Judged
-from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
+from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json, lone_tombstones
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
-from lakecdc.ingest.engine.lone_tombstones import placed
-from lakecdc.ingest.engine.run import judge_events
+from lakecdc.ingest.engine.run import SurveyNeededError, judge_events
 from lakecdc.ingest.engine.schemas import PAYLOAD
-from lakecdc.ingest.engine.source_tables import choose, is_mine, only_source, topics_of
-from lakecdc.ingest.engine.survey import survey
+from lakecdc.ingest.engine.source_tables import choose, feeds, is_mine, only_source, topics_of
+from lakecdc.ingest.engine.survey import Survey, combined, survey
 from lakecdc.ingest.engine.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.ingest.formats.values import Field, merge_fields
-from lakecdc.model.order import highest, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.engine.decoded import Known, Request
-    from lakecdc.ingest.engine.survey import Survey
+    from lakecdc.ingest.engine.run import EngineResult
     from lakecdc.ingest.formats.envelope import Reading
 
 
@@ -39,15 +36,14 @@ class Surveyed:
     """Result of a survey of messages for one table.
 
     :param messages: the messages, in JSON.
-    :param reader: reads their envelopes.
     :param target: with its key.
     :param found: one survey for each source table.
     :param mine: surveys of the source tables whose events feed the table.
     :param chosen: ``mine``, and surveys of other messages that belong to the table.
+    :param total: ``chosen`` in one.
+    :param topics: topics of the table's events.
     :param fields: the table's columns; only its key columns if ``has_columns`` is false.
     :param encoded: see :class:`lakecdc.ingest.engine.decoding.Judged`.
-    :param topics: topics of the table's events.
-    :param has_columns: the table's columns are known.
     """
 
     messages: DataFrame
@@ -56,34 +52,20 @@ class Surveyed:
     found: Sequence[Survey]
     mine: Sequence[Survey]
     chosen: Sequence[Survey]
-    fields: tuple[Field, ...]
-    encoded: Mapping[str, Mapping[str, Field]]
+    total: Survey
     topics: frozenset[str]
-    has_columns: bool
+    fields: tuple[Field, ...] = ()
+    encoded: Mapping[str, Mapping[str, Field]] = field(default_factory=dict)
+    has_columns: bool = False
 
     @property
     def has_messages(self) -> bool:
         """Return whether any message belongs to the table."""
-        has_tombstones = find_format(self.reader.format).tombstones
-        return any(s.events or s.problems or (has_tombstones and s.tombstones) for s in self.chosen)
-
-    @property
-    def events(self) -> int:
-        """Row events and TRUNCATEs of the table."""
-        return sum(s.events for s in self.chosen)
-
-    @property
-    def problems(self) -> int:
-        """Messages that cannot be read."""
-        return sum(s.problems for s in self.chosen)
-
-    @property
-    def truncate_order(self) -> str | None:
-        """Order key of the last TRUNCATE."""
-        return max((s.truncate_order for s in self.chosen if s.truncate_order), default=None)
+        has_tombstones = find_format(self.reader.format).tombstones and self.total.tombstones
+        return bool(self.total.events or self.total.facts.rejected or has_tombstones)
 
 
-def look_through(messages: DataFrame, request: Request, besides: Besides | None = None) -> Surveyed:
+def look_through(messages: DataFrame, request: Request, besides: EngineResult | None = None) -> Surveyed:
     """Survey messages: find out which of them belong to a table, and which columns it has.
 
     :param besides: what is known of the batch's other messages; None if these are all.
@@ -95,74 +77,67 @@ def look_through(messages: DataFrame, request: Request, besides: Besides | None 
     messages = in_json(messages, request.format, reading)
     found = survey(messages, reader, keys=not target.key)
     if besides is not None:
-        refuse_apart(found, target, besides, routed=reading.routed)
-    besides = besides or Besides()
+        _refuse_apart(found, target, besides, routed=reading.routed)
     mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
     others = [s for s in found if s.source_table and s.events and s not in mine]
-    topics = besides.topics.union(*(s.topics for s in mine))
+    topics = (besides.topics if besides else frozenset()).union(*(s.topics for s in mine))
     rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
     chosen = [*mine, *rest]
-    surveyed = Surveyed(messages, reader, target, found, mine, chosen, (), {}, topics, has_columns=False)
+    surveyed = Surveyed(messages, reader, target, found, mine, chosen, combined(chosen), topics)
     if not surveyed.has_messages:
         return replace(surveyed, target=replace(target, key=target.key or known.key))
-    schemas = [f for s in chosen for fields in s.schemas.values() for f in fields]
-    known = replace(known, types=followed(known.types, schemas, target))
+    types = followed(known.types, [f for fields in surveyed.total.schemas.values() for f in fields], target)
     seen = merge_fields(s.fields for s in chosen)
-    are_rows = any(s.high_orders for s in chosen)
-    if are_rows and not (seen or known.types):
+    are_rows = bool(surveyed.total.facts.high_orders)
+    if are_rows and not (seen or types):
         # deletes that have nothing but the keys of their messages
         names = {s.source_table for s in chosen}
         seen = merge_fields(s.key for s in survey(messages, reader, keys=True) if s.source_table in names)
     # without a row, nothing tells what a new table looks like, and there is none that could be emptied
-    if not (known.types or (are_rows and seen)):
-        fields = tuple(Field(c.name, c.type) for c in key_columns(target))
-        return replace(surveyed, fields=fields)
+    if not (types or (are_rows and seen)):
+        return replace(surveyed, fields=tuple(Field(c.name, c.type) for c in key_columns(target)))
     target = replace(target, key=target.key or message_key(target, mine, known.key))
-    there = {f.name for f in besides.fields}
-    fields = fields_of(target, (*besides.fields, *(f for f in seen if f.name not in there)), known.types)
+    there = besides.fields if besides else ()
+    names = {f.name for f in there}
+    fields = fields_of(target, (*there, *(f for f in seen if f.name not in names)), types)
     _refuse_types(fields, target)
-    encoded = encodings_of(fields, chosen, target, known.types)
+    encoded = encodings_of(fields, surveyed.total.schemas, target, types)
     return replace(surveyed, target=target, fields=fields, encoded=encoded, has_columns=True)
 
 
 def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
-    """Decode messages of any kind into changes of one table.
-
-    :param surveyed: the result of their survey.
-    """
-    target, chosen, reading, known = surveyed.target, surveyed.chosen, request.reading, request.known
+    """Decode messages of any kind into changes of one table, by their survey."""
+    target, total, mine, reading = surveyed.target, surveyed.total, surveyed.mine, request.reading
     if not surveyed.has_messages:
-        others = {str(s.source_table) for s in surveyed.found if s.source_table and s.events and s not in surveyed.mine}
+        others = {str(s.source_table) for s in surveyed.found if s.source_table and s.events and s not in mine}
         return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
-    judged = Judged(surveyed.reader.read, frozenset(s.source_table for s in chosen), surveyed.encoded)
+    source_tables = frozenset(s.source_table for s in surveyed.chosen)
     decoding = Decoding(
         surveyed.fields,
         target.key,
-        target.source_name,
-        reading.epoch,
-        reading.unavailable_value,
-        format=surveyed.reader.format,
-        source_column=target.source_column,
+        request.format,
+        target,
+        reading,
         texts=PAYLOAD in surveyed.messages.columns,
         rejects=True,
-        judged=judged,
+        judged=Judged(surveyed.reader.read, source_tables, surveyed.encoded),
     )
     plan = request.fold_plan(folds=request.folds and bool(target.key) and surveyed.has_columns)
     if target.on_truncate == "apply":
-        plan = replace(plan, void_below=surveyed.truncate_order)
-    made = judge_events(_with_placed(surveyed, reading, known), decoding, plan)
-    mine = surveyed.mine
+        plan = replace(plan, void_below=total.truncate_order)
+    last = mine[0].last_schema if len(mine) == 1 else ()
+    made = judge_events(_with_placed(surveyed, reading, request.known), decoding, plan)
     return Decoded(
         tuple(f.column for f in surveyed.fields),
         target.key,
         made.rows if surveyed.has_columns else None,
-        replace(made.rejected, unreadable=surveyed.problems) if made.rejected else None,
-        surveyed.truncate_order,
-        max((s.newest for s in chosen if s.newest), default=None),
-        surveyed.events,
-        highest(pair for s in chosen for pair in s.high_orders.items()),
-        told=tuple(n for n in mine[0].told if n not in target.exclude_columns) if len(mine) == 1 else (),
-        stretches=joined(s.stretches for s in chosen),
+        replace(made.rejected, unreadable=total.facts.rejected) if made.rejected else None,
+        total.truncate_order,
+        total.facts.newest_moment,
+        total.events,
+        total.facts.high_orders,
+        source_columns=tuple(f.name for f in last if f.name not in target.exclude_columns),
+        stretches=total.facts.stretches,
         source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
     )
 
@@ -174,17 +149,34 @@ def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFram
     if not (surveyed.has_columns and has_tombstones and surveyed.target.key and of_tombstones):
         return surveyed.messages
     of_mine = envelope_frame(surveyed.messages, surveyed.reader).where(F.col("topic").isin(of_tombstones))
-    lone = placed(of_mine, known.marks, known.high_order, reading)
+    lone = lone_tombstones(of_mine, known.marks, known.high_order, reading)
     if lone is None:
         return surveyed.messages
     return surveyed.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
 
 
-def _refuse_types(fields: Sequence[Field], target: Target) -> None:
-    """Refuse columns whose type no message can fill.
+def _refuse_apart(found: Sequence[Survey], target: Target, besides: EngineResult, *, routed: bool) -> None:
+    """Make sure that odd messages are judged as they would be among all messages of the batch.
 
-    :raises InputError: there is one.
+    :param found: the odd messages.
+    :param routed: the source has chosen their topics for the target.
+    :raises SurveyNeededError: they may not be: they are of another table where none is named, have other schemas,
+        delete by tombstones, or come unreadable from topics that may be another table's by the other messages.
     """
+    named = [s for s in found if s.source_table and s.events]
+    mine = [s for s in named if feeds(target, str(s.source_table), s.topics if routed else ())]
+    others = [s for s in named if s not in mine]
+    topics = besides.topics.union(*(s.topics for s in mine))
+    if (
+        len({s.source_table for s in mine}.union(besides.rows.facts.tables)) > 1
+        or any(s.tombstones for s in found)
+        or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
+        or any(s.facts.rejected and not s.events and not s.topics <= topics for s in found)
+    ):
+        raise SurveyNeededError(str(besides.rows.facts.why))
+
+
+def _refuse_types(fields: Sequence[Field], target: Target) -> None:
     for one in fields:
         if not one.column_type.has_parser:
             raise InputError(

@@ -27,13 +27,13 @@ class Known:
     """What is known of a table before a batch.
 
     :param types: Spark SQL types of the target's columns by name; empty if there is no table yet.
-    :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that the
-        table's highest order key decides which events are late.
+    :param marks: highest order key applied by ``topic/partition``; None where they cannot be trusted, so that
+        ``high_order`` decides which events are late.
     :param high_order: highest order key applied.
-    :param scan: how the native engine's tasks read the batch's messages by themselves; None if Spark reads them.
+    :param scan: how tasks read the batch's messages by themselves; None if Spark reads them.
     :param partition_by: partition transforms of the target in SQL.
-    :param key: names of the table's key columns; empty if there is no table yet, or it has none.
-    :param folds: tasks may fold; without it, they make every event.
+    :param key: the table's key columns; empty if there is no table yet, or it has none.
+    :param folds: tasks may fold; without it, they yield every event.
     """
 
     types: Mapping[str, str]
@@ -49,9 +49,7 @@ class Known:
 class Request:
     """Options for decoding a batch of messages for one table.
 
-    :param format: name of their format.
-    :param known: what is known of the table.
-    :param adopt: messages of no known source table (such as text that is no JSON) are this table's to reject.
+    :param adopt: messages of no known source table (such as text that is not JSON) are this table's to reject.
     """
 
     format: str
@@ -71,10 +69,7 @@ class Request:
         return can_fold(self.target) and self.known.folds
 
     def fold_plan(self, *, folds: bool) -> FoldPlan:
-        """Return how the events of the batch are folded.
-
-        :param folds: reduce them to the last event of each key.
-        """
+        """Return how the events of the batch are folded, if they are."""
         # positions of different shards cannot be compared, so marks say nothing of a row
         marks = Marks(None if shards_mix(self.target) else self.known.marks, self.known.high_order)
         return FoldPlan(marks, self.known.partition_by, bool(self.target.history_table) or not folds, folds)
@@ -85,19 +80,17 @@ class Decoded:
     """The messages of a batch as changes of one table.
 
     :param columns: the table's columns; only its key if the batch has no event of it.
-    :param key: its key columns, the target's or else those of the messages' keys.
-    :param rows: the changes; None if there is no event, or none that tells a new table's columns.
-    :param rejected: messages that cannot be applied; None if there are none.
+    :param key: the target's key columns, else those of the messages' keys.
+    :param rows: the changes; None without an event, or without one that has a new table's columns.
     :param truncate_order: order key of the last TRUNCATE.
     :param newest: source time of the newest event.
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
-    :param engine: how the batch was decoded: ``native``, ``native, but for`` so many messages that are no changes, or
-        ``after a survey`` and why.
-    :param told: all columns that the source has, as the last schema tells; empty if none does.
+    :param engine: how the batch was decoded, for the report.
+    :param source_columns: all columns that the source has by the last schema; empty without one.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.batch.SourceFacts`.
-    :param source_table: full name of the one source table of the events; None if they are of none or of shards.
+    :param source_table: full name of the one source table of the events; None without one, and for shards.
     :param others: source tables of a batch that has nothing of this one, as far as they are known.
     """
 
@@ -111,7 +104,7 @@ class Decoded:
     high_orders: Mapping[str, str] | None = None
     engine: str = "native"
     origin: Callable[[DataFrame], DataFrame] | None = None
-    told: tuple[str, ...] = ()
+    source_columns: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
     source_table: str | None = None
     others: tuple[str, ...] = ()

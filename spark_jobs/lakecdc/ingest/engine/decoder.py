@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.engine.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
@@ -14,12 +15,12 @@ from lakecdc.ingest.engine.layout import (
     decoded_schema,
     events_schema,
     order_parts,
+    rejected_column,
 )
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
 from lakecdc.ingest.formats.message_columns import last_names, partitions
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
-from lakecdc.model.order import LAST_TIME
 from lakecdc.model.tokens import MisfitError, as_token
 
 if TYPE_CHECKING:
@@ -29,15 +30,28 @@ if TYPE_CHECKING:
     from lakecdc.ingest.envelopes.json_values import Object
     from lakecdc.ingest.formats.values import Field
 
+# messages that are decoded at once, and bytes of them: they are some ten times as large meanwhile
+_ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 _IS_ROW = ("r", "c", "u")
 # columns that the delete of a row under its old key shares with the update that moved it
 _OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
 
 
+def _parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut messages into parts that are small enough to be decoded at once."""
+    start = 0
+    while start < messages.num_rows:
+        rows = _ROWS
+        while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
+            rows //= 2
+        yield messages.slice(start, rows)
+        start += rows
+
+
 class Decoder:
     """Turns the messages of one table into its events.
 
-    :ivar moves: number of updates so far that changed the key; each became two events.
+    :ivar moves: number of updates so far that changed the key, each of which became two events.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -49,21 +63,26 @@ class Decoder:
             for name, by_schema in (judged.encoded if judged else {}).items()
         }
         self._large = frozenset(f.name for f in decoding.large_fields)
-        self._placeholders = frozenset(placeholder_shapes(decoding.unavailable_value))
+        self._placeholders = frozenset(placeholder_shapes(decoding.reading.unavailable_value))
         self._reader = JudgedReader(judged) if judged else QuickReader(decoding)
         self._other_cases = [(k, re.compile(rf'"((?i:{re.escape(k)}))"\s*:')) for k in decoding.key]
 
-    def decode(self, messages: pa.RecordBatch) -> Iterator[pa.Table]:
+    def decode(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events of messages in the engine's layout, with :data:`CHECKS`.
 
         An update that changes the key is two: the delete of the row under its old key, and the update.
         """
-        for events in self._reader.read(messages):
-            if events.ops:
-                yield self._typed(events, messages)
+        for part in (part for batch in batches for part in _parts(batch)):
+            # a million short-lived objects have no cycles, which take as long to look for as to decode them
+            gc.disable()
+            try:
+                tables = [self._typed(events, part) for events in self._reader.read(part) if events.ops]
+            finally:
+                gc.enable()
+            for events in tables:
+                yield from events.combine_chunks().to_batches()
 
     def _typed(self, events: Events, messages: pa.RecordBatch) -> pa.Table:
-        """Return events with their values in columns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -77,7 +96,7 @@ class Decoder:
         kinds = {name: column.arrow for name, column in self._columns.items()}
         message = pa.struct([column.with_nullable(True) for column in messages.schema])
         layout = decoded_schema(kinds, self._of.key, message)
-        columns |= self._checks(events, messages, [columns[f"k{i}"] for i in range(len(self._of.key))], layout)
+        columns |= self._checks(events, messages, columns, layout)
         found = pa.table([columns[name] for name in layout.names], schema=layout)
         # an old key that does not fit has set its update aside
         gone = [place for place in moved if place not in events.odd]
@@ -123,13 +142,13 @@ class Decoder:
         return columns, tokens
 
     def _key_tokens(self, name: str, events: Events, messages: pa.RecordBatch) -> list[Any]:
-        if name == self._of.source_column:
+        if name == self._of.target.source_column:
             # so that a tombstone finds its delete, in a topic called like its table
             return [
                 last_names(messages, events.messages[place]) if op == "x" else events.source_tables[place]
                 for place, op in enumerate(events.ops)
             ]
-        tokens = events.key_images.values(name)
+        tokens = events.key_images(name)
         if None in tokens:
             for place, token in enumerate(tokens):
                 if token is None:
@@ -138,7 +157,6 @@ class Decoder:
 
     @staticmethod
     def _of_record(keys: Keys | None, name: str) -> Any:
-        """Return a value of the message's own key."""
         return None if keys is None else (keys.record_key() or NO_ROW).get(name)
 
     def _reject_keyless(self, events: Events, messages: pa.RecordBatch, tokens: Mapping[str, Sequence[Any]]) -> None:
@@ -153,8 +171,8 @@ class Decoder:
             if not self._of.rejects or events.ops[place] == "x":
                 events.set_aside([place], f"the key column {names[0]}")
             elif events.ops[place] != ODD:
-                told = self._of_another_case(messages, events.messages[place])
-                reason = f"no value for the key columns {', '.join(names)}{told}"
+                hint = self._of_another_case(messages, events.messages[place])
+                reason = f"no value for the key columns {', '.join(names)}{hint}"
                 events.rejected.setdefault(place, ("no-key", reason))
 
     def _of_another_case(self, messages: pa.RecordBatch, place: int) -> str:
@@ -168,7 +186,7 @@ class Decoder:
 
     def _moved(self, events: Events, tokens: Mapping[str, Sequence[Any]]) -> dict[int, list[Any]]:
         """Return the updates that changed the key, each with its old key."""
-        befores = {name: events.befores.values(name) for name in self._of.key if name != self._of.source_column}
+        befores = {name: events.befores(name) for name in self._of.key if name != self._of.target.source_column}
         differ = {
             place
             for name, olds in befores.items()
@@ -212,7 +230,7 @@ class Decoder:
             for place, values in moved.items():
                 was[place] = values[i]
             for place, image in linked.items():
-                was[place] = events.source_tables[place] if name == self._of.source_column else image.get(name)
+                was[place] = events.source_tables[place] if name == self._of.target.source_column else image.get(name)
                 if was[place] is None and self._of.judged is None:
                     events.set_aside([place], "an old key")
             columns[f"o{i}"], misfits = self._convert(name, was, events)
@@ -231,7 +249,6 @@ class Decoder:
         return found
 
     def _deletes(self, moved: pa.Table) -> pa.Table:
-        """Return the deletes of rows under the keys that they had before an update."""
         import pyarrow as pa
 
         count = moved.num_rows
@@ -258,15 +275,15 @@ class Decoder:
         misfits: dict[int, list[Field]] = {}
         for i, field_ in enumerate(self._of.fields):
             name = field_.name
-            if name == self._of.source_column:
+            if name == self._of.target.source_column:
                 columns[f"c{i}"] = pa.array(events.source_tables, pa.string())
                 continue
-            tokens = events.images.values(name)
+            tokens = events.images(name)
             placeholders = find_placeholders(tokens, self._placeholders) if name in self._large else []
             for place in placeholders:
                 left_out.setdefault(place, []).append(name)
             columns[f"c{i}"], wrong = self._convert(name, tokens, events)
-            # a decimal's placeholder is no decimal
+            # the placeholder of a decimal column is not a decimal
             for place in sorted({*wrong}.difference(placeholders)):
                 misfits.setdefault(place, []).append(field_)
         for place, fields in misfits.items():
@@ -284,32 +301,27 @@ class Decoder:
         """Return the parts of the order key; a tombstone lies below all events."""
         import numpy as np
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         gone = np.array([op == "x" for op in events.ops], np.bool_)
         places = pa.array(events.messages, pa.int64())
-        known_times = events.places.times
-        times = known_times.fill_null(0).to_numpy(zero_copy_only=False)
-        parts = {
-            "pos": np.where(gone, 0, events.places.positions),
-            "ord": np.where(gone, 0, events.places.ordinals),
-            "rank": np.where(gone, -1, events.places.ranks),
-            "time_ms": np.clip(times // 1000, 0, LAST_TIME),
-            "arrival": np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False)),
-        }
+        arrivals = np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False))
+        parts = events.places.order_parts(arrivals)
+        parts |= {name: np.where(gone, number, parts[name]) for name, number in (("pos", 0), ("ord", 0), ("rank", -1))}
         for place, order in events.placed.items():
             for name, number in order_parts(order).items():
                 parts[name][place] = number
-        without_time = gone | ~known_times.is_valid().to_numpy(zero_copy_only=False)
-        without_time |= (times < FIRST_MOMENT) | (times > LAST_MOMENT)
+        times = events.places.times
+        is_known = pc.and_(pc.greater_equal(times, FIRST_MOMENT), pc.less_equal(times, LAST_MOMENT))
         schema = events_schema({}, ())
         return {
             **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
-            "time_us": pa.array(times, pa.int64(), mask=without_time),
+            "time_us": pc.if_else(pc.and_(is_known, pa.array(~gone)), times, pa.scalar(None, pa.int64())),
             "partition": partitions(messages).take(places) if self._of.keyed else pa.repeat("0", len(places)),
         }
 
     def _checks(
-        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], layout: pa.Schema
+        self, events: Events, messages: pa.RecordBatch, typed: Mapping[str, pa.Array], layout: pa.Schema
     ) -> dict[str, pa.Array]:
         import pyarrow as pa
 
@@ -326,30 +338,6 @@ class Decoder:
             # of what is applied all are null
             columns["message"] = together.take(pa.array(chosen, pa.int64()))
         if events.rejected:
-            columns["rejected"] = self._rejected(events, messages, key, layout.field("rejected").type)
+            kind, epoch = layout.field("rejected").type, self._of.reading.epoch
+            columns["rejected"] = rejected_column(events.rejected, {**typed, **columns}, kind, epoch)
         return columns
-
-    def _rejected(
-        self, events: Events, messages: pa.RecordBatch, key: Sequence[pa.Array], kind: pa.StructType
-    ) -> pa.Array:
-        """Return what is told of messages that cannot be applied, beside themselves."""
-        import pyarrow as pa
-
-        count, arrivals = len(events.ops), messages.column("arrival").to_pylist()
-        rules, reasons, orders = (list[str | None]([None] * count) for _ in range(3))
-        times: list[int | None] = [None] * count
-        for place, (rule, reason) in events.rejected.items():
-            at = events.places[place]
-            rules[place], reasons[place], times[place] = rule, reason, at.source_time
-            order = at.order(self._of.epoch, arrivals[events.messages[place]])
-            orders[place] = events.placed.get(place, order)
-        of_key = kind.field("key").type
-        columns = {
-            **{"rule": pa.array(rules, pa.string()), "reason": pa.array(reasons, pa.string())},
-            "source_table": pa.array(events.source_tables, pa.string()),
-            "order": pa.array(orders, pa.string()),
-            "source_time": pa.array(times, pa.timestamp("us", "UTC")),
-            "key": pa.StructArray.from_arrays(list(key) or [pa.nulls(count, pa.string())], fields=list(of_key)),
-        }
-        mask = pa.array([rule is None for rule in rules], pa.bool_())
-        return pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind), mask=mask)

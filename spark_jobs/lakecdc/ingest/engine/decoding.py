@@ -1,18 +1,20 @@
-"""What a table wants of the messages of a format: its columns, its key, its source tables."""
+"""Define how the messages of a format are read for one table: its columns, its key, its source tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.engine import sample
-from lakecdc.ingest.engine.schemas import LOOKED_AT, SchemaError, encoded, outgrown
+from lakecdc.ingest.engine.schemas import SchemaError, first_types, outgrown
+from lakecdc.ingest.engine.source_tables import feeds
+from lakecdc.ingest.formats import find_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakecdc.ingest.formats.envelope import Read
+    from lakecdc.contract.target import Target
+    from lakecdc.ingest.formats.envelope import Read, Reading
     from lakecdc.ingest.formats.values import Field
 
 #: formats that the engine reads
@@ -24,17 +26,14 @@ FORMATS = frozenset(
 )
 #: formats whose messages may have many rows, and tell the types of their columns
 MANY_ROWS = frozenset(("canal-json",))
-#: formats whose values may stand for "unchanged", and whose messages may carry their schemas
-_OF_DEBEZIUM = frozenset(("debezium-json", "debezium-avro", "debezium-flat-json"))
-_WITH_SCHEMAS = frozenset(("debezium-json", "debezium-flat-json"))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a survey of all messages has told of a table, so that each of them is applied, rejected or another table's.
+    """Result of a survey of all messages, by which each of them is applied, rejected or another table's.
 
     :param read: reads the envelopes of messages.
-    :param source_tables: whose events are the table's; None among them for messages that tell no table.
+    :param source_tables: those that feed the table; None among them for messages that tell no table.
     :param encoded: for columns that schemas of the batch write in different ways: how, by the schema's text.
     """
 
@@ -47,107 +46,90 @@ class Judged:
 class Decoding:
     """How the messages of one table are read.
 
-    :param fields: all columns of the table.
-    :param key: names of its key columns.
-    :param table: the source table that is wanted, or its end.
-    :param epoch: epoch of the source's identity.
-    :param unavailable_value: Debezium's placeholder.
-    :param ignored: columns of the source that the table leaves out.
     :param keyed: messages have keys, headers, topics and partitions, not values alone.
-    :param format: the messages' format.
-    :param order_by: member of the row that tells the order, if the format leaves that to the source's settings.
-    :param wants: tells whether a source table is one of several that feed the table; None for one of them.
-    :param source_column: column that takes the source table's name.
-    :param encodings: those that the target declares, by column.
-    :param told: columns of the schema that all messages have; None if they carry none.
+    :param schema: columns of the schema that all messages have; None if they carry none.
     :param texts: records stand beside the messages as JSON, in ``payload``, ``key_text`` and ``moved_text``.
-    :param routed: the source has chosen their topics for the table, so that one that is called like a source table
-        stands for it.
-    :param fixed: columns whose types the target declares.
-    :param named: the target names its source table, so that case counts.
-    :param only_added: rows of a format that tells no kind of change are added.
-    :param tells_key: messages tell the key of their rows, which has to be the table's.
-    :param rejects: an event that does not fit its table is rejected, since the table's columns are known.
-    :param sets_aside: a message that cannot be judged alone is set aside; without it, one ends the task.
-    :param judged: what a survey has told; None if there was none.
+    :param rejects: reject an event that does not fit its table, since the table's columns are known.
+    :param sets_aside: set a message aside that cannot be judged alone; without it, one ends the task.
+    :param judged: result of a survey; None if there was none.
     """
 
     fields: tuple[Field, ...]
     key: tuple[str, ...]
-    table: str
-    epoch: int
-    unavailable_value: str
-    ignored: tuple[str, ...] = ()
+    format: str
+    target: Target
+    reading: Reading
     keyed: bool = True
-    format: str = "debezium-json"
-    order_by: str | None = None
-    wants: Callable[[str], bool] | None = None
-    source_column: str | None = None
-    encodings: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[Field, ...] | None = None
+    schema: tuple[Field, ...] | None = None
     texts: bool = False
-    routed: bool = False
-    fixed: tuple[str, ...] = ()
-    named: bool = True
-    only_added: bool = False
-    tells_key: bool = False
     rejects: bool = False
     sets_aside: bool = False
     judged: Judged | None = None
 
+    def __post_init__(self) -> None:
+        # tasks have no use for a registry, which may hold a password
+        object.__setattr__(self, "reading", replace(self.reading, registry=None))
+
+    @property
+    def known_names(self) -> frozenset[str]:
+        """Return the names of the table's columns, and of those of the source that it leaves out."""
+        return frozenset((*(f.name for f in self.fields), *self.target.exclude_columns))
+
     @property
     def large_fields(self) -> tuple[Field, ...]:
-        """Columns whose values a message may leave out, so that a placeholder stands for them."""
-        return tuple(f for f in self.fields if f.is_large) if self.format in _OF_DEBEZIUM else ()
+        """Return the columns whose values a message may leave out, so that a placeholder stands for them."""
+        return tuple(f for f in self.fields if f.is_large) if find_format(self.format).placeholders else ()
 
     @property
     def has_schemas(self) -> bool:
-        """Whether messages may carry their schemas, in Kafka Connect's notation."""
-        return self.format in _WITH_SCHEMAS
+        """Check whether messages may carry their schemas, in Kafka Connect's notation."""
+        return find_format(self.format).wraps
 
     @property
     def tells_types(self) -> bool:
-        """Whether messages tell the types of their columns."""
+        """Check whether messages tell the types of their columns."""
         return self.format in MANY_ROWS
 
-    def with_schema(self, told: tuple[Field, ...]) -> Decoding:
-        """Read messages that carry a schema.
+    @property
+    def tells_key(self) -> bool:
+        """Check whether messages tell the key of their rows, which has to be the table's."""
+        return self.target.keyed and not self.target.key
 
-        :param told: its columns.
-        :raises SchemaError: they cannot be decoded by it.
+    def with_schema(self, schema: tuple[Field, ...]) -> Decoding:
+        """Return how messages that carry a schema of some columns are read.
+
+        :raises SchemaError: it has a column that the table lacks, or lacks one of the key, or one has another type or
+            is written in a way that this engine does not know.
         """
-        changed = outgrown(self.fields, told, self.fixed)
+        target = self.target
+        changed = outgrown(self.fields, schema, target.columns)
         if changed:
             raise SchemaError(f"another type of the column {changed}")
-        own = (self.source_column,) if self.source_column else ()
-        fields = encoded(self.fields, told, self.key, self.ignored, self.encodings, own)
-        return replace(self, fields=fields, told=told)
+        seen = {f.name: f for f in schema}
+        new = [name for name in seen if name not in self.known_names]
+        gone = [name for name in self.key if name not in seen and name != target.source_column]
+        if new or gone or len(seen) < len(schema):
+            raise SchemaError(f"a new column {new[0]}" if new else "a schema without the key")
+        fields = tuple(self._written(column, seen.get(column.name)) for column in self.fields)
+        return replace(self, fields=fields, schema=schema)
+
+    def _written(self, column: Field, of_schema: Field | None) -> Field:
+        """Return a column as messages of a schema write it."""
+        field = of_schema.with_type(column.type) if of_schema else column
+        encoding = self.target.encodings.get(column.name)
+        field = field.with_encoding(encoding) if encoding else field
+        if not field.column_type.has_parser:
+            raise SchemaError(f"column {field.name} ({field.type}, {field.encoding})")
+        return field
 
     def with_names(self, messages: pa.RecordBatch) -> Decoding:
-        """Read messages that tell what the numbers in their columns stand for.
-
-        :param messages: the first ones.
-        """
+        """Return how messages are read that tell the names behind the numbers in their columns, by the first ones."""
         if not self.tells_types:
             return self
-        import pyarrow as pa
-
-        values = messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).to_pylist()
-        told = sample.first_told(values, self.format, self.is_own)
-        names = {f.name: f for f in told if f.names}
+        names = {f.name: f for f in first_types(messages, self) if f.names}
         fields = tuple(names[f.name].with_type(f.type) if f.name in names else f for f in self.fields)
         return replace(self, fields=fields)
 
     def is_own(self, source_table: str, topic: str | None = None) -> bool:
-        """Check whether a source table feeds the table; as ``source_tables.feeds`` decides."""
-        if self.wants is not None:
-            return self.wants(source_table)
-        if _ends(source_table, self.table, fold=not self.named):
-            return True
-        stands = self.routed and topic is not None and _ends(topic, source_table)
-        return stands and (not self.named or _ends(str(topic), self.table))
-
-
-def _ends(name: str, end: str, *, fold: bool = False) -> bool:
-    name, end = f".{name}", f".{end}"
-    return name.lower().endswith(end.lower()) if fold else name.endswith(end)
+        """Check whether a source table feeds the table."""
+        return feeds(self.target, source_table, (topic,) if self.reading.routed and topic else ())

@@ -27,10 +27,10 @@ _MOST_SCHEMAS = 64
 
 
 class EnvelopeReader:
-    """What reads the envelopes of one format.
+    """Reads the envelopes of one format.
 
-    :param fixed: columns whose types the target declares, so that no schema has to tell them.
-    :param fold_case: names of columns are the same whatever their case.
+    :param fixed: columns whose types the target declares, so that schemas do not matter.
+    :param fold_case: names of columns become lower case.
     """
 
     def __init__(self, format_name: str, reading: Reading, fixed: Collection[str], *, fold_case: bool = False) -> None:
@@ -38,13 +38,9 @@ class EnvelopeReader:
         self.format, self.reading = format_name, replace(reading, registry=None)
         self.fold_case, self._fixed = fold_case, frozenset(fixed)
 
-    def __getstate__(self) -> dict[str, Any]:
-        names = ("format", "reading", "fold_case", "_fixed")
-        return {name: getattr(self, name) for name in names}
-
     @property
     def has_row_keys(self) -> bool:
-        """Whether the messages' keys are the keys of their rows."""
+        """Check whether the messages' keys are the keys of their rows."""
         return find_format(self.format).row_keys
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:
@@ -130,7 +126,6 @@ def _doubt(format_name: str, schema: str, fixed: frozenset[str], fold_case: bool
 
 
 def _fold_names(envelope: Envelope) -> Envelope:
-    """Return an envelope with the names of columns in lower case."""
     keys = envelope.keys
     if keys is not None:
         keys = Keys(keys.record, keys.old, partial(_fold_key, keys.unwrapped))

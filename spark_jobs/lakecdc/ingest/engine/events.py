@@ -7,9 +7,9 @@ message, or a message of another table (:class:`JudgedReader`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.engine import alike
 from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
@@ -47,38 +47,17 @@ _OF_FILE, _GONE, _NO_PLACE = Message(b""), Message(None), Place()
 _Event = tuple[int, str, Object, Object, Object, Keys | None, Place, str | None]
 
 
-class Images(Protocol):
-    """Row images of some events."""
-
-    def values(self, name: str) -> list[Any]:
-        """Return the values of a column, as JSON is parsed; None for those that an image lacks."""
+#: returns the values of a column in some row images, as JSON is parsed; None for those that an image lacks
+Images = Callable[[str], list[Any]]
 
 
-class Objects:
-    """Row images that are objects."""
-
-    def __init__(self, images: Sequence[Object]) -> None:
-        self._images = images
-
-    def values(self, name: str) -> list[Any]:
-        """See :class:`Images`."""
-        return [image.get(name) for image in self._images]
-
-
-class Columns:
-    """Row images as columns."""
-
-    def __init__(self, columns: Mapping[str, list[Any]]) -> None:
-        self._columns = columns
-
-    def values(self, name: str) -> list[Any]:
-        """See :class:`Images`."""
-        return self._columns[name]
+def _of_objects(images: Sequence[Object]) -> Images:
+    return lambda name: [image.get(name) for image in images]
 
 
 @dataclass(frozen=True)
 class Events:
-    """The events of some messages, one sequence a part.
+    """The events of some messages, as columns.
 
     :param messages: places of their messages.
     :param images: rows; those of deletes have no values.
@@ -104,12 +83,12 @@ class Events:
     placed: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Sequence[_Event], **told: Any) -> Events:
-        """Return events that are tuples of their parts, with what else is told of them."""
+    def of(cls, events: Sequence[_Event], **more: Any) -> Events:
+        """Return events that are tuples of their parts, with further parts."""
         parts: Sequence[Sequence[Any]] = list(zip(*events, strict=True)) or [()] * 8
-        messages, ops, images, key_images, befores, keys, places, tables = parts
-        objects = Objects(images), Objects(key_images), Objects(befores)
-        return cls(messages, ops, *objects, keys, Places.of(places), tables, **told)
+        messages, ops, *objects, keys, places, tables = parts
+        images, key_images, befores = map(_of_objects, objects)
+        return cls(messages, ops, images, key_images, befores, keys, Places.of(places), tables, **more)
 
     def set_aside(self, places: Iterable[int], reason: str) -> None:
         """Set row events aside, unless there is a reason already."""
@@ -123,8 +102,9 @@ class QuickReader:
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
-        self._rows = find_rows(decoding.format, decoding.order_by, only_added=decoding.only_added)
-        self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
+        reading = decoding.reading
+        self._rows = find_rows(decoding.format, reading.settings.get("order_by"), only_added=reading.only_added)
+        self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
         self._key = frozenset(decoding.key) if decoding.tells_key else None
         self._has_row_keys = find_format(decoding.format).row_keys
@@ -146,7 +126,7 @@ class QuickReader:
         yield self._read_each(messages, texts, expected, left)
 
     def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
-        """Return the places of messages that can be alike: rows of one schema, which tell no other key than theirs."""
+        """Return the places of messages that can be alike: rows of one schema, without another key."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -182,9 +162,10 @@ class QuickReader:
     ) -> tuple[Events, list[int]]:
         """Return the events that are alike, and the places of the messages that are left."""
         topics, of, table = self._topics(messages), self._of, shape.source_table
+        own = of.target.source_column
         if not all(self._is_own(table, topic) for topic in {*topics}):
             candidates = [place for place in candidates if self._is_own(table, topics[place])]
-        names, key = ([n for n in some if n != of.source_column] for some in ([f.name for f in of.fields], of.key))
+        names, key = ([n for n in some if n != own] for some in ([f.name for f in of.fields], of.key))
         events = Alike(shape, names, key)
         events.read(texts, candidates)
         count = len(events.messages)
@@ -192,10 +173,19 @@ class QuickReader:
         if of.keyed:
             records = record_keys(messages, texts=of.texts)
             keys = [records[place] for place in events.messages]
-        images = Columns(events.rows), Columns(events.keys), Columns(events.befores)
         read = {*events.messages}
         left = [place for place in range(len(messages)) if place not in read]
-        return Events(events.messages, events.ops, *images, keys, events.places(), [table] * count), left
+        found = Events(
+            events.messages,
+            events.ops,
+            events.rows.__getitem__,
+            events.keys.__getitem__,
+            events.befores.__getitem__,
+            keys,
+            events.places(),
+            [table] * count,
+        )
+        return found, left
 
     def _topics(self, messages: pa.RecordBatch) -> list[str | None]:
         topics: list[str | None] = [None] * len(messages)
@@ -204,7 +194,6 @@ class QuickReader:
     def _read_each(
         self, messages: pa.RecordBatch, texts: Texts, expected: Sequence[bool] | None, places: Sequence[int]
     ) -> Events:
-        """Return the events of messages at some places."""
         import pyarrow as pa
 
         messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
@@ -276,7 +265,7 @@ class QuickReader:
         return None if agrees(names, known) else "another key"
 
     def _new_column(self, envelope: Envelope) -> str | None:
-        """Return a reason if a row has a value for a column that the table lacks, else None."""
+        """Return a reason if a row has a value for an unknown column, else None."""
         if refuse_bad_names(envelope).problem is not None:
             return _NO_ROW_EVENT
         image = envelope.after or NO_ROW
@@ -325,7 +314,7 @@ def _judged_event(place: int, one: Envelope, *, is_placed: bool) -> _Event:
 
 
 def _unread(place: int) -> _Event:
-    """Return what stands for a message that is not read as a row event."""
+    """Return the event of a message that is not read as a row event."""
     return place, ODD, NO_ROW, NO_ROW, NO_ROW, None, _NO_PLACE, None
 
 

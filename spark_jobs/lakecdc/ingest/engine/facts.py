@@ -1,197 +1,214 @@
-"""What tasks tell the driver about their part of a batch."""
+"""What tasks report to the driver about their part of a batch."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from lakecdc.ingest.engine.layout import COUNTS, OPS, ORDER_PARTS, order_texts
-from lakecdc.model.order import RANK_CHANGE, Stretch, highest, joined, lowest, order_key
+from lakecdc.model.order import RANK_CHANGE, Stretch, highest, joined, lowest, moment, order_key
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import duckdb
+    import numpy as np
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """Facts about a part of a batch; those of two parts make one.
 
-    :param odd: why the batch is not for this engine.
-    :param aside: messages that are set aside.
-    :param why: why the first of them is.
-    :param rejected: events that are rejected, which the facts of rows leave out.
-    :param rejected_orders: their highest order key by ``topic/partition``.
-    :param rejected_newest: their newest source time, microseconds since 1970.
-    :param moves: rows that are the deletes of keys which an update has changed.
+    :param odd: why this engine cannot decode the batch at once.
     :param tables: source tables of its events, two at most.
-    :param keys: rows that are no tombstones.
-    :param events: by op, ``x`` for tombstones.
+    :param keys: rows that are not tombstones.
     :param deletes: rows that are deletes.
+    :param events: by op, ``t`` for TRUNCATEs, ``x`` for tombstones.
     :param lone: keys with a tombstone and without a delete.
     :param open: rows with placeholders.
     :param filled: rows whose placeholders were all filled from earlier events.
     :param low_orders: lowest order key of a row by ``topic/partition``.
     :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
+    :param aside: messages that are set aside.
+    :param why: why the first of them is.
     :param stretches: of its changes, by ``topic/partition``.
     :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
     :param left_out: why tasks cannot fold the events, which leave values out.
-    :param first_orders: lowest order key of an event, folded or not, by ``topic/partition``; told only where values
-        may be left out.
+    :param first_orders: lowest order key of an event, folded or not, by ``topic/partition``; only where values may be
+        left out.
+    :param rejected: events that are rejected, which the facts of rows leave out.
+    :param rejected_orders: their highest order key by ``topic/partition``.
+    :param rejected_newest: their newest source time, microseconds since 1970.
+    :param moves: rows that are the deletes of keys which an update has changed.
     """
 
     odd: str | None = None
     tables: tuple[str, ...] = ()
     keys: int = 0
     deletes: int = 0
-    events: dict[str, int] = field(default_factory=dict)
+    events: dict[str, int] = {}
     lone: int = 0
     open: int = 0
-    low_orders: dict[str, str] = field(default_factory=dict)
-    high_orders: dict[str, str] = field(default_factory=dict)
+    filled: int = 0
+    low_orders: dict[str, str] = {}
+    high_orders: dict[str, str] = {}
     newest: int | None = None
     aside: int = 0
     why: str | None = None
-    stretches: dict[str, list[Stretch]] = field(default_factory=dict)
+    stretches: dict[str, list[Stretch]] = {}
     schemas: tuple[str, ...] = ()
-    filled: int = 0
     left_out: str | None = None
-    first_orders: dict[str, str] = field(default_factory=dict)
+    first_orders: dict[str, str] = {}
     rejected: int = 0
-    moves: int = 0
-    rejected_orders: dict[str, str] = field(default_factory=dict)
+    rejected_orders: dict[str, str] = {}
     rejected_newest: int | None = None
+    moves: int = 0
+
+    def count(self, ops: Iterable[str] = OPS) -> int:
+        """Return how many events there are of some ops, rejected ones left out."""
+        return sum(self.events.get(op, 0) for op in ops)
+
+    @property
+    def row_events(self) -> int:
+        """Return how many row events there are, rejected ones included."""
+        return self.count() - self.moves + self.rejected
 
     @property
     def high_order(self) -> str | None:
-        """Highest order key."""
+        """Return the highest order key."""
         return max(self.high_orders.values(), default=None)
 
     @property
     def low_order(self) -> str | None:
-        """Lowest order key of a row."""
+        """Return the lowest order key of a row."""
         return min(self.low_orders.values(), default=None)
 
     @property
-    def newest_event(self) -> int | None:
-        """Source time of the newest event, rejected ones included, in microseconds since 1970."""
-        return max((n for n in (self.newest, self.rejected_newest) if n is not None), default=None)
+    def read_orders(self) -> dict[str, str]:
+        """Return the highest order key by ``topic/partition``, rejected events included."""
+        return highest([*self.high_orders.items(), *self.rejected_orders.items()])
+
+    @property
+    def newest_moment(self) -> datetime | None:
+        """Return the source time of the newest event, rejected ones included."""
+        newest = latest([self.newest, self.rejected_newest])
+        return None if newest is None else moment(newest)
 
     @property
     def leaves_out(self) -> bool:
-        """Whether rows have placeholders, or had some that earlier events have filled."""
+        """Check whether rows have placeholders, or had some that earlier events have filled."""
         return bool(self.open or self.filled)
 
     @property
     def whole(self) -> int:
-        """Rows that are neither deletes nor have placeholders."""
+        """Return how many rows are neither deletes nor have placeholders."""
         return self.keys - self.deletes - self.open
 
     def to_json(self) -> str:
-        """As it travels."""
-        return json.dumps(asdict(self))
+        """Return the facts as they travel."""
+        return msgspec.json.encode(self).decode()
+
+
+_DECODER = msgspec.json.Decoder(Facts)
 
 
 def from_json(text: str) -> Facts:
-    """Facts out of a task."""
-    told = json.loads(text)
-    return Facts(**{**told, "tables": tuple(told["tables"]), "schemas": tuple(told["schemas"])})
+    """Return the facts out of a task."""
+    return _DECODER.decode(text)
 
 
 def merged(parts: Iterable[Facts]) -> Facts:
     """Return the facts of all parts together."""
     found = list(parts)
-    schemas = _ends(name for part in found for name in part.schemas)
-    several = "messages of several schemas" if len(schemas) > 1 else None
-    return Facts(
-        next((part.odd for part in found if part.odd), several),
-        _ends(table for part in found for table in part.tables),
-        sum(part.keys for part in found),
-        sum(part.deletes for part in found),
-        {op: sum(part.events.get(op, 0) for part in found) for op in (*OPS, "x")},
-        sum(part.lone for part in found),
-        sum(part.open for part in found),
-        lowest(pair for part in found for pair in part.low_orders.items()),
-        highest(pair for part in found for pair in part.high_orders.items()),
-        max((part.newest for part in found if part.newest is not None), default=None),
-        sum(part.aside for part in found),
-        next((part.why for part in found if part.why), None),
-        joined(part.stretches for part in found),
-        schemas,
-        sum(part.filled for part in found),
-        next((part.left_out for part in found if part.left_out), None),
-        lowest(pair for part in found for pair in part.first_orders.items()),
-        sum(part.rejected for part in found),
-        sum(part.moves for part in found),
-        highest(pair for part in found for pair in part.rejected_orders.items()),
-        max((part.rejected_newest for part in found if part.rejected_newest is not None), default=None),
-    )
+    facts = Facts(**{name: merge([getattr(part, name) for part in found]) for name, merge in _MERGES.items()})
+    if facts.odd is None and len(facts.schemas) > 1:
+        return msgspec.structs.replace(facts, odd="messages of several schemas")
+    return facts
 
 
-def _ends(names: Iterable[str]) -> tuple[str, ...]:
+def latest(times: Iterable[int | None]) -> int | None:
+    """Return the latest time that is known."""
+    return max((time for time in times if time is not None), default=None)
+
+
+def _events(counts: list[dict[str, int]]) -> dict[str, int]:
+    return {op: sum(count.get(op, 0) for count in counts) for op in (*OPS, "t", "x")}
+
+
+def _orders(choose: Callable[..., dict[str, str]]) -> Callable[[list[dict[str, str]]], dict[str, str]]:
+    return lambda orders: choose(pair for each in orders for pair in each.items())
+
+
+def _ends(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the first and the last of some names, which are one if all are."""
-    found = sorted(set(names))
+    found = sorted({*chain(*names)})
     return tuple(dict.fromkeys((*found[:1], *found[-1:])))
 
 
-def stretches(batch: pa.RecordBatch, epoch: int) -> Facts:
-    """Return the changes of each partition, cut where a newer one stands lower than one before it.
+# how the facts of parts become one
+_MERGES: dict[str, Callable[[list[Any]], Any]] = {
+    **dict.fromkeys(("odd", "why", "left_out"), lambda reasons: next(filter(None, reasons), None)),
+    **dict.fromkeys(("keys", "deletes", "lone", "open", "filled", "aside", "rejected", "moves"), sum),
+    **dict.fromkeys(("low_orders", "first_orders"), _orders(lowest)),
+    **dict.fromkeys(("high_orders", "rejected_orders"), _orders(highest)),
+    **dict.fromkeys(("newest", "rejected_newest"), latest),
+    **dict.fromkeys(("tables", "schemas"), _ends),
+    "events": _events,
+    "stretches": joined,
+}
 
-    :param batch: of the engine's layout, not folded yet.
-    """
+
+def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
+    """Return the changes of each partition, cut where a newer one stands lower than one before it."""
     import numpy as np
 
     parts = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
-    partitions = batch.column("partition").dictionary_encode()
-    codes = partitions.indices.to_numpy(zero_copy_only=False)
     is_placed = parts["pos"] != parts["ord"].astype(parts["pos"].dtype)
     rises = (parts["rank"] == RANK_CHANGE) & is_placed
     found: dict[str, list[Stretch]] = {}
-    for code, name in enumerate(partitions.dictionary.to_pylist()):
-        places = np.flatnonzero(rises & (codes == code))
+    for name, places in _by_partition(batch, rises):
         places = places[np.argsort(parts["arrival"][places], kind="stable")]
         times, positions = parts["time_ms"][places], parts["pos"][places]
         newer = times[1:] > np.maximum.accumulate(times)[:-1]
         lower = positions[1:] < np.maximum.accumulate(positions)[:-1]
-        for there in np.split(places, np.flatnonzero(newer & lower)[:1] + 1) if len(places) else ():
-            told = (there[0], there[parts["time_ms"][there].argmax()], there[parts["pos"][there].argmax()])
-            keys = [order_key(epoch, *(int(parts[part][place]) for part in ORDER_PARTS)) for place in told]
+        for there in np.split(places, np.flatnonzero(newer & lower)[:1] + 1):
+            ends = (there[0], there[parts["time_ms"][there].argmax()], there[parts["pos"][there].argmax()])
+            keys = [order_key(epoch, *(int(parts[part][place]) for part in ORDER_PARTS)) for place in ends]
             found.setdefault(name, []).append(keys)
-    return Facts(stretches=found)
+    return found
 
 
-def first_orders(batch: pa.RecordBatch, epoch: int) -> Facts:
-    """Return the lowest order key of each partition.
-
-    :param batch: of the engine's layout, not folded yet.
-    """
-    import numpy as np
+def first_orders(batch: pa.RecordBatch, epoch: int) -> dict[str, str]:
+    """Return the lowest order key of each partition of a batch that is not folded yet."""
     import pyarrow.compute as pc
 
     parts = [batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS]
-    partitions = batch.column("partition").dictionary_encode()
-    codes = partitions.indices.to_numpy(zero_copy_only=False)
     events = pc.not_equal(batch.column("op"), "x").to_numpy(zero_copy_only=False)
     found = {}
-    for code, name in enumerate(partitions.dictionary.to_pylist()):
-        places = np.flatnonzero(events & (codes == code))
-        for part in parts if len(places) else ():
+    for name, places in _by_partition(batch, events):
+        for part in parts:
             places = places[part[places] == part[places].min()]
+        found[name] = order_texts(epoch, *(part[places[:1]] for part in parts))[0].as_py()
+    return found
+
+
+def _by_partition(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any]) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield the places of the chosen rows, by partition."""
+    import numpy as np
+
+    partitions = batch.column("partition").dictionary_encode()
+    codes = partitions.indices.to_numpy(zero_copy_only=False)
+    for code, name in enumerate(partitions.dictionary.to_pylist()):
+        places = np.flatnonzero(chosen & (codes == code))
         if len(places):
-            found[name] = order_texts(epoch, *(part[places[:1]] for part in parts))[0].as_py()
-    return Facts(first_orders=found)
+            yield name, places
 
 
 def of_rejected(batch: pa.RecordBatch) -> Facts:
-    """Return what rejected events tell of the batch.
-
-    :param batch: of the engine's layout, not folded yet.
-    """
+    """Return the facts of rejected events that are not folded yet."""
     import pyarrow.compute as pc
 
     orders = batch.column("rejected").field("order").to_pylist()
@@ -201,10 +218,9 @@ def of_rejected(batch: pa.RecordBatch) -> Facts:
 
 
 def measured(connection: duckdb.DuckDBPyConnection, table: str, *, folded: bool) -> Facts:
-    """Look through a table of the engine's layout with order keys.
+    """Measure a table of the engine's layout with order keys, registered in DuckDB.
 
-    :param table: its name in DuckDB.
-    :param folded: it has one row per key, so that lone tombstones can be told.
+    :param folded: it has one row per key, so that lone tombstones show.
     """
     sums = ", ".join(f"coalesce(sum({count}), 0)::BIGINT" for count in COUNTS)
     rows: list[Any] = connection.execute(

@@ -1,66 +1,181 @@
-"""Reducing a table of the engine's layout to the last event of each key.
+"""Reduce a table of the engine's layout to the last event of each key.
 
-DuckDB compares order keys and tells places; the rows themselves are fetched once, by their places.
+DuckDB compares order keys and returns places; the rows themselves are fetched once, by their places. What an event
+leaves out is taken from earlier events of the same key: of the events up to one that is whole only that one is needed,
+and those behind it are kept until the events of all tasks are together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import duckdb
+    import numpy as np
     import pyarrow as pa
 
     from lakecdc.contract.target import Target
 
-#: SQL of an order key that DuckDB compares
-ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
+    Numbers = np.ndarray[Any, Any]
+
+# SQL of an order key that DuckDB compares
+_ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
+
+
+class LeftOutError(Exception):
+    """What an event leaves out may be elsewhere than in earlier events of its key and the table's row."""
 
 
 def can_fold(target: Target) -> bool:
-    """Tell whether tasks may fold a table's events; where each is cleaned for a history, it is folded after that."""
+    """Check whether tasks may fold a table's events; those cleaned for a history are folded after that."""
     return target.keyed and not (target.history_table and target.clean)
 
 
-def sorted_by_key(table: pa.Table) -> pa.Table:
-    """Folded rows, or their places, in order of partition values and keys."""
-    return table.sort_by([(name, "ascending") for name in (*columns(table, "p"), *columns(table, "k"))])
+def has_open(table: pa.Table) -> bool:
+    """Check whether any event leaves values out."""
+    return bool(table["open"].null_count < table.num_rows)
+
+
+def check_left_out(batch: pa.RecordBatch) -> None:
+    """Make sure that earlier events of the same key, or else the table's row, have what events leave out.
+
+    :raises LeftOutError: a row that has moved leaves values out, or one that is new.
+    """
+    import pyarrow.compute as pc
+
+    plain = pc.and_(pc.equal(batch.column("op"), "u"), pc.invert(batch.column("moved")))
+    if pc.any(pc.and_not(batch.column("open").is_valid(), plain)).as_py():
+        raise LeftOutError("an event that is no update of the same key leaves values out")
 
 
 def last_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
-    """Where the last event of each key stands.
+    """Find the last event of each key.
 
     :return: partition values and key, ``place`` in the table, counts, and a ``hash`` of the key below 2 to the 31st;
         in order of the places, in which rows are fetched in less than half of the time.
     """
-    import numpy as np
-    import pyarrow as pa
-
     keys = columns(table, "k")
     by = ", ".join([*columns(table, "p"), *keys])
     sums = ", ".join(f"sum({count})::INTEGER AS {count}" for count in COUNTS)
-    needed = table.select([*columns(table, "p"), *keys, *ORDER_PARTS, *COUNTS])
-    needed = needed.append_column("place", pa.array(np.arange(table.num_rows, dtype=np.int64)))
-    connection.register("arrived", needed)
+    _register(connection, table)
     return connection.execute(
-        f"""SELECT {by}, arg_max(place, {ORDER}) AS place, {sums},
+        f"""SELECT {by}, arg_max(place, {_ORDER}) AS place, {sums},
           (hash({", ".join(keys)}) % 2147483647)::BIGINT AS hash FROM arrived GROUP BY {by} ORDER BY place"""
     ).to_arrow_table()
 
 
-def taken(table: pa.Table, places: pa.Table) -> pa.Table:
-    """Rows by their places, with the counts and partition values found for them.
+def needed_places(connection: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
+    """Find the events that a fold of these and others needs.
 
-    :param places: result of :func:`last_places`.
+    :return: as :func:`last_places`, with the counts at the last event of each key.
     """
+    if not has_open(table):
+        return last_places(connection, table)
+    keys = ", ".join(columns(table, "k"))
+    by = ", ".join([*columns(table, "p"), *columns(table, "k")])
+    sums = ", ".join(f"sum({n}) AS sum_{n}" for n in COUNTS)
+    counts = ", ".join(f"(CASE WHEN rank_of = last THEN sum_{n} ELSE 0 END)::INTEGER AS {n}" for n in COUNTS)
+    _register(connection, table, "open")
+    return connection.execute(
+        f"""WITH events AS (SELECT *, {_ORDER} AS rank_of FROM arrived),
+          found AS (SELECT {keys}, max(rank_of) AS last, max(rank_of) FILTER (open IS NULL) AS whole, {sums}
+            FROM events GROUP BY {keys})
+        SELECT {by}, place, {counts}, (hash({keys}) % 2147483647)::BIGINT AS hash
+        FROM events JOIN found USING ({keys}) WHERE whole IS NULL OR rank_of >= whole ORDER BY place"""
+    ).to_arrow_table()
+
+
+def taken(table: pa.Table, places: pa.Table) -> pa.Table:
+    """Return rows by their places, with the counts and partition values found for them."""
     found = table.drop_columns([*COUNTS, *columns(table, "p")]).take(places["place"])
     for name in (*COUNTS, *columns(places, "p")):
         found = found.append_column(name, places[name])
     return found
 
 
+def folded(
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, names: Sequence[str], places: pa.Table | None = None
+) -> tuple[pa.Table, int]:
+    """Return the last event of each key, in order of partition values and keys.
+
+    :param places: result of :func:`last_places`; None to look for them.
+    :return: the rows, and how many were filled from earlier events.
+    :raises LeftOutError: a value is nowhere.
+    """
+    if places is None:
+        places = last_places(connection, table)
+    by_key = places.sort_by([(name, "ascending") for name in (*columns(places, "p"), *columns(places, "k"))])
+    rows = taken(table, by_key)
+    return _filled(connection, table, names, by_key["place"].to_numpy(), rows) if has_open(rows) else (rows, 0)
+
+
 def columns(table: pa.Table, prefix: str) -> list[str]:
-    """Numbered columns, such as ``k0`` and ``k1``."""
+    """Return the names of numbered columns, such as ``k0`` and ``k1``."""
     return [name for name in table.column_names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
+
+
+def _filled(
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, names: Sequence[str], places: Numbers, rows: pa.Table
+) -> tuple[pa.Table, int]:
+    """Fill rows, which have places in the table, with the values of earlier events."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    left_out = set(pc.unique(pc.list_flatten(rows["open"])).to_pylist())
+    opened = [name for name in names if name in left_out]
+    has = [f"coalesce(NOT list_contains(open, {_literal(name)}), true)" for name in opened]
+    sources = ", ".join(f"coalesce(arg_max(place, {_ORDER}) FILTER ({sql}), -1)" for sql in has)
+    last = ", ".join(f"NOT arg_max({sql}, {_ORDER})" for sql in has)
+    _register(connection, table, "open")
+    found = connection.execute(
+        f"""SELECT arg_max(place, {_ORDER}), {sources}, {last} FROM arrived
+        GROUP BY {", ".join(columns(table, "k"))} HAVING arg_max(open IS NOT NULL, {_ORDER})"""
+    ).to_arrow_table()
+    place, *told = (column.to_numpy() for column in found.columns)
+    source, is_open = np.stack(told[: len(opened)]), np.stack(told[len(opened) :]).astype(np.bool_)
+    known = is_open & (source >= 0)
+    if pc.any(pc.equal(table["op"].take(pa.array(source[known])), "d")).as_py():
+        raise LeftOutError("an update after the delete of its row leaves values out")
+    sorter = np.argsort(places)
+    at = sorter[np.searchsorted(places, place, sorter=sorter)]
+    for name, source_of, here in zip(opened, source, known, strict=True):
+        if here.any():
+            column = f"c{names.index(name)}"
+            values = places.copy()
+            values[at[here]] = source_of[here]
+            rows = rows.set_column(rows.column_names.index(column), column, table[column].take(pa.array(values)))
+    still = is_open & ~known
+    rows = rows.set_column(rows.column_names.index("open"), "open", _lists(opened, still, at, rows.num_rows))
+    return rows, int((~still.any(axis=0)).sum())
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa.Array:
+    """Return lists of the names that are chosen for the rows at some places; null for all other rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    of_all = np.zeros((count, len(names)), np.bool_)
+    of_all[at] = chosen.T
+    counts = of_all.sum(axis=1)
+    offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
+    values = pa.array(names, pa.string()).take(pa.array(np.nonzero(of_all)[1]))
+    return pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0))
+
+
+def _register(connection: duckdb.DuckDBPyConnection, table: pa.Table, *more: str) -> None:
+    """Register what tells events apart in DuckDB as ``arrived``, with their places and further columns."""
+    import numpy as np
+    import pyarrow as pa
+
+    parts = table.select([*columns(table, "p"), *columns(table, "k"), *ORDER_PARTS, *COUNTS, *more])
+    connection.register("arrived", parts.append_column("place", pa.array(np.arange(table.num_rows, dtype=np.int64))))

@@ -23,7 +23,7 @@ _SHARES = 4
 
 @dataclass(frozen=True)
 class Grouping:
-    """How keys are told apart.
+    """How keys are divided into groups.
 
     :param tasks: number of groups.
     :param partitioning: the target's; None if it is not known, or tasks cannot evaluate it.
@@ -39,10 +39,7 @@ class Grouping:
         return with_partitions(table, self.partitioning or ())
 
     def groups(self, table: pa.Table) -> np.ndarray[Any, Any]:
-        """Return the group of each row.
-
-        :param table: with ``p0`` … and ``hash``.
-        """
+        """Return the group of each row of a table with ``p0`` … and ``hash``."""
         import numpy as np
 
         hashes = table["hash"].to_numpy()
@@ -57,11 +54,11 @@ class Grouping:
 
 
 def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str], tasks: int) -> Grouping:
-    """Find how the keys of a target are grouped.
+    """Return how the keys of a target are grouped.
 
     :param expressions: the target's partition transforms in SQL.
     :param types: Spark SQL types of the key columns.
-    :param tasks: groups that are wanted.
+    :param tasks: number of groups to aim at.
     """
     sources = {name: f"k{place}" for place, name in enumerate(key)}
     found = find_partitioning(expressions, dict(zip(key, types, strict=True)), sources)
@@ -82,6 +79,6 @@ def _numbers(values: pa.Array) -> np.ndarray[Any, Any]:
     if pa.types.is_int32(values.type):
         found: np.ndarray[Any, Any] = values.to_numpy().astype(np.int64)
         return found % (1 << 31)
-    told = values.dictionary_encode()
-    of_each = [crc32(str(value).encode()) >> 1 for value in told.dictionary.to_pylist()]
-    return np.array(of_each, np.int64)[told.indices.to_numpy()]
+    encoded = values.dictionary_encode()
+    of_each = [crc32(str(value).encode()) >> 1 for value in encoded.dictionary.to_pylist()]
+    return np.array(of_each, np.int64)[encoded.indices.to_numpy()]

@@ -9,8 +9,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.layout import struct_type
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, parse_json
-from lakecdc.ingest.formats.structs import struct_type
 from lakecdc.ingest.formats.text_columns import OUTERMOST
 from lakecdc.model.columns import DECIMAL, MICROSECONDS_OF_A_DAY, ColumnType, Parser, arrow_type, parse_number
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
@@ -44,7 +44,6 @@ class Shape:
 
     :param columns: Spark SQL types by name.
     :param numbers: of the source's columns by name, which they keep when they are renamed.
-    :param key: names of the key columns.
     """
 
     columns: Mapping[str, str]
@@ -52,9 +51,9 @@ class Shape:
     key: tuple[str, ...]
 
     def names(self, target: Target, known: Mapping[str, int | None]) -> dict[str, str]:
-        """Return the names that the columns have by now, by those that they had; without columns that are gone.
+        """Return the present names of the columns by their former ones, without columns that are gone.
 
-        :param known: numbers of the source's columns by now; empty if they are not known.
+        :param known: present numbers of the source's columns; empty if they are not known.
         """
         by_number = {number: name for name, number in known.items() if number is not None}
         found = {name: by_number[n] for name, n in self.numbers.items() if n in by_number and name in self.columns}
@@ -66,7 +65,7 @@ class Shape:
 
 
 def shape_text(document: Any) -> str | None:
-    """Return what the JSON of a kept row, parsed, tells of its table; None if it does not tell enough."""
+    """Return the shape that the parsed JSON of a kept row tells, as text; None if it does not tell enough."""
     told = [document.get(name) for name in ("columns", "numbers", "key")] if type(document) is dict else [None]
     return to_text(told) if type(told[0]) is dict and type(told[-1]) is list else None
 
@@ -78,8 +77,7 @@ class DecodeKept:
     Values of types that Arrow has no parser for are left as JSON.
 
     :param types: Spark SQL types of the table's columns by name.
-    :param key: names of its key columns.
-    :param kept: by the shape's text: the kept columns by the names that they have by now.
+    :param kept: by the shape's text: the kept columns by their present names.
     :param infinity: option of the source: what texts of infinite dates and times become.
     """
 
@@ -107,8 +105,8 @@ class DecodeKept:
         members |= {"row": pa.struct([*types.items()]), "open": pa.list_(pa.string()), "old_key": key}
         for batch in batches:
             events = list[dict[str, Any]]()
-            told = (batch.column(name).to_pylist() for name in ("order", "place"))
-            for row in zip(parse_each(batch.column("value")), *told, strict=True):
+            others = (batch.column(name).to_pylist() for name in ("order", "place"))
+            for row in zip(parse_each(batch.column("value")), *others, strict=True):
                 try:
                     events.append(self.event(*row))
                 except StaysError as error:
@@ -116,9 +114,8 @@ class DecodeKept:
             yield batch.append_column("event", pa.array(events, pa.struct([*members.items()])))
 
     def event(self, document: Any, order: str, place: str) -> dict[str, Any]:
-        """Return the event that a kept row is, its dates and times as Arrow stores them.
+        """Return the event of a kept row's parsed JSON, its dates and times as Arrow stores them.
 
-        :param document: its JSON, parsed.
         :raises StaysError: it cannot enter.
         """
         kept, op = self.kept.get(shape_text(document)), document.get("op") if type(document) is dict else None
@@ -166,11 +163,7 @@ class DecodeKept:
 
 @cache
 def find_parser(kept_type: str, sql_type: str, infinity: str = "quarantine") -> Parser:
-    """Return what parses kept values for a column: as values of sources, but for what Spark writes in another way.
-
-    :param kept_type: the type that they had.
-    :param infinity: see :class:`DecodeKept`.
-    """
+    """Return the parser of kept values for a column: as of sources, but for what Spark writes in another way."""
     if arrow_type(sql_type) is None:
         return partial(_json_text, is_text=kept_type == "string")
     parse = ColumnType(sql_type).parser()
@@ -188,10 +181,7 @@ def find_parser(kept_type: str, sql_type: str, infinity: str = "quarantine") -> 
 
 
 def _json_text(value: Any, *, is_text: bool) -> str | None:
-    """Return the JSON of a value of which Spark makes the type.
-
-    :param is_text: a text is itself JSON.
-    """
+    """Return the JSON of a value of a type that Spark parses; a text may be JSON itself."""
     if value is None or isinstance(value, Nested):
         return value
     try:
@@ -201,10 +191,7 @@ def _json_text(value: Any, *, is_text: bool) -> str | None:
 
 
 def _any_year(parse: Parser, day: int, value: Any) -> Any:
-    """Parse a date or moment of any year.
-
-    :param day: a day as Arrow counts it.
-    """
+    """Parse a date or moment of any year, given the length of a day in Arrow's unit."""
     match = _ANY_YEAR.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return parse(value)

@@ -52,10 +52,8 @@ class TableNow:
 
 
 def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int | None] | None) -> Expression:
-    """Return the JSON of events.
+    """Return the JSON of events of a change frame.
 
-    :param events: rows of a change frame.
-    :param key: names of the key columns.
     :param numbers: of the source's columns, by name; None where it does not tell them.
     """
     types: StructType = events.schema["row"].dataType  # type: ignore[assignment]
@@ -94,7 +92,7 @@ def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
 
 
 def _shapes(rows: DataFrame) -> dict[str, Shape]:
-    """Return the shapes that rows have, by their texts, the newest first; types are spelled as they are now."""
+    """Return the shapes of rows by their texts, the newest first, with present spellings of types."""
     text = F.udf(lambda value: shape_text(try_parse_json(value and bytes(value))), "string", useArrow=False)
     found = rows.groupBy(text("value").alias("shape")).agg(F.max("order").alias("newest"))
     shapes = {}
@@ -106,7 +104,7 @@ def _shapes(rows: DataFrame) -> dict[str, Shape]:
 
 
 def _plan(shapes: Mapping[str, Shape], target: Target, now: TableNow) -> DecodeKept:
-    """Decide which columns and key the table is to have, and the rows of which shapes enter it."""
+    """Choose the table's columns and key, and the shapes whose rows enter it."""
     types, chosen = dict(now.types), {name: chosen_type(target, name) for name in target.columns}
     kept, keys = dict[str | None, dict[str, Column]](), dict[str | None, tuple[str, ...]]()
     for text, shape in shapes.items():
@@ -120,7 +118,7 @@ def _plan(shapes: Mapping[str, Shape], target: Target, now: TableNow) -> DecodeK
 
 
 def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
-    """Return kept rows with the ``event`` of each; Spark makes the values of nested types out of their JSON."""
+    """Return kept rows with the ``event`` of each; Spark parses the values of nested types."""
     from pyspark.sql.types import StructField, StructType
 
     event = F.col("event")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import EVENT_DIGITS, RANK_READ, WIDTH
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from typing import Any
@@ -47,11 +48,7 @@ _ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 
 
 def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.Schema:
-    """Return the columns of events whose order keys are in parts, without partition values.
-
-    :param columns: of the row, by name.
-    :param key: names of the key columns.
-    """
+    """Return the columns of events whose order keys are in parts, without partition values."""
     import pyarrow as pa
 
     numbers = {"pos": pa.uint64(), **dict.fromkeys(("ord", "time_ms", "arrival", "time_us"), pa.int64())}
@@ -71,12 +68,7 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
 
 
 def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], message: pa.DataType) -> pa.Schema:
-    """Return the columns that events are decoded into, with :data:`CHECKS`.
-
-    :param columns: of the row, by name.
-    :param key: names of the key columns.
-    :param message: type of a message.
-    """
+    """Return the columns that events are decoded into, with :data:`CHECKS`."""
     import pyarrow as pa
 
     # Spark stores no struct without fields
@@ -87,16 +79,39 @@ def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], messa
 
 
 def places_back(places: Sequence[int], count: int) -> pa.Array:
-    """Return indices that bring values, one for each of some rows, back to these rows; null for all others.
-
-    :param count: of all rows.
-    """
+    """Return indices that spread the values of some rows over all rows; null for all others."""
     import numpy as np
     import pyarrow as pa
 
     index = np.full(count, -1)
     index[places] = np.arange(len(places))
     return pa.array(index, mask=index < 0)
+
+
+def rejected_column(
+    reasons: Mapping[int, tuple[str, str]], columns: Mapping[str, pa.Array], kind: pa.StructType, epoch: int
+) -> pa.Array:
+    """Return the column ``rejected`` of events.
+
+    :param reasons: rule and reason of those that are rejected, by their places.
+    :param columns: of all events, in the engine's layout with ``source_table``.
+    """
+    import pyarrow as pa
+
+    rows = sorted(reasons)
+    places, of_key = pa.array(rows, pa.int64()), kind.field("key").type
+    keys = [columns[f.name].take(places) if f.name in columns else pa.nulls(len(rows), f.type) for f in of_key]
+    parts = (columns[name].take(places).to_numpy(zero_copy_only=False) for name in ORDER_PARTS)
+    values = {
+        "rule": pa.array([reasons[row][0] for row in rows], pa.string()),
+        "reason": pa.array([reasons[row][1] for row in rows], pa.string()),
+        "source_table": columns["source_table"].take(places),
+        "order": order_texts(epoch, *parts),
+        "source_time": columns["time_us"].take(places).cast(pa.timestamp("us", "UTC")),
+        "key": pa.StructArray.from_arrays(keys, fields=list(of_key)),
+    }
+    rejected = pa.StructArray.from_arrays([values[f.name] for f in kind], fields=list(kind))
+    return rejected.take(places_back(rows, len(columns["op"])))
 
 
 def order_parts(order: str) -> dict[str, int]:
@@ -108,8 +123,7 @@ def order_parts(order: str) -> dict[str, int]:
 def without_void(batch: pa.RecordBatch, truncate_order: str | None) -> pa.RecordBatch:
     """Leave out the events that a TRUNCATE makes void (:func:`lakecdc.model.order.void_sql`); rejected ones stay.
 
-    :param batch: of the engine's layout, not folded yet, with the columns of its checks.
-    :param truncate_order: its order key; None if there was none.
+    :param batch: of the engine's layout, not folded yet, with :data:`CHECKS`.
     """
     import numpy as np
     import pyarrow as pa
@@ -141,11 +155,10 @@ def order_texts(
     time_ms: np.ndarray[Any, Any],
     arrival: np.ndarray[Any, Any],
 ) -> pa.Array:
-    """Order keys as ``model.order.order_key`` writes them, a column at a time.
+    """Return order keys as ``model.order.order_key`` writes them, a column at a time.
 
     :param epoch: 0 to 65535.
-    :param position: and the others: integers from 0, positions of 64 bits, others below 2 to the 63rd; times below 2 to
-        the 48th.
+    :param position: unsigned 64 bits; the others are from 0 to below 2 to the 63rd, times below 2 to the 48th.
     """
     import numpy as np
     import pyarrow as pa
@@ -161,7 +174,6 @@ def order_texts(
 
 
 def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Sixteen digits a number, as bytes."""
     import numpy as np
 
     words = np.ascontiguousarray(numbers).astype(">i8").view(">u2")
@@ -170,7 +182,20 @@ def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @cache
 def _four_digits() -> np.ndarray[Any, Any]:
-    """Return the digits of each number below 65536."""
     import numpy as np
 
     return np.frombuffer(b"".join(b"%04x" % number for number in range(65536)), np.uint32)
+
+
+def struct_type(types: Mapping[str, str]) -> str:
+    """Return the Spark SQL type of a struct; without members it has one, ``none``, as Spark stores no empty struct."""
+    members = ", ".join(f"{quoted_column(name)}: {kind}" for name, kind in types.items())
+    return f"struct<{members or 'none: string'}>"
+
+
+def struct_of(columns: Sequence[tuple[str, pa.Array]], count: int, mask: pa.Array | None = None) -> pa.Array:
+    """Return a struct of named columns, of the type that :func:`struct_type` gives it; null where the mask is true."""
+    import pyarrow as pa
+
+    named = columns or [("none", pa.nulls(count, pa.string()))]
+    return pa.StructArray.from_arrays([values for _, values in named], [name for name, _ in named], mask=mask)

@@ -12,14 +12,13 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.fold import can_fold
+from lakecdc.ingest.engine.fold import LeftOutError, can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import OPS, order_parts, without_void
+from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
-from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered
-from lakecdc.ingest.engine.placeholders import LeftOutError
-from lakecdc.ingest.engine.tasks import Holding, holders
-from lakecdc.ingest.engine.unpack import rows_of_cells
+from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered
+from lakecdc.ingest.engine.packing import rows_of_cells
+from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.ingest.formats.values import Field
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
@@ -42,9 +41,9 @@ _FOLDED_AT_ONCE = 250_000, 64 * 1024 * 1024
 class LogTask:
     """Cells of decoded events in, a packed frame out.
 
-    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
+    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param every: every event is wanted, in the group :data:`EVERY`.
+    :param every: hand on every event, in the group :data:`EVERY`.
     """
 
     layout: LogLayout
@@ -59,18 +58,14 @@ class LogTask:
         try:
             with duckdb_of_its_own() as connection:
                 names = [column.name for column in self.layout.columns]
-                held = holders(Holding(self.grouping, self.epoch, names, self.alone), connection, every=self.every)
-                for table in _slices(packing.all_of(batches)):
-                    for batch in self.layout.typed(table, self.epoch).to_batches():
-                        for one in held:
-                            yield from one.add(self._folded(batch) if one.folds else batch)
-                for one in held:
-                    yield from one.rest()
+                buffers = row_buffers(Buffering(self.grouping, self.epoch, names, self.alone), connection, self.every)
+                tables = (self.layout.typed(table, self.epoch) for table in _slices(packing.all_of(batches)))
+                yield from buffered(buffers, (b for table in tables for b in table.to_batches()), self._folded)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 
     def _folded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the events that are to be folded.
+        """Return the events to fold.
 
         :raises LeftOutError: they cannot be.
         """
@@ -83,7 +78,7 @@ class LogTask:
 
 
 def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Cells gathered into tables that are worth a vector."""
+    """Gather cells into tables that are worth a vector."""
     import pyarrow as pa
 
     gathered: list[pa.Table] = []
@@ -100,21 +95,13 @@ def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class LogSize:
-    """How much of a round is one table's.
-
-    :param events: how many it has.
-    :param bytes: of them all, about.
-    """
+    """A table's share of a round: number of events, and their bytes about."""
 
     events: int
     bytes: int
 
     def tasks(self, events: int, size: int) -> int:
-        """Tasks that they are worth.
-
-        :param events: for one of them.
-        :param size: bytes for one of them.
-        """
+        """Return how many tasks this is worth, by the events and bytes of one of them."""
         return max(1, -(-self.events // events), -(-self.bytes // size))
 
 
@@ -125,7 +112,6 @@ class LogRows:
     :param rows: those that fit.
     :param misfits: events with values that their columns cannot take, as a change frame with
         :data:`~lakecdc.ingest.formats.text_columns.JUDGED`; None if there are none, or they are found later.
-    :param events: how many there are.
     """
 
     rows: Rows
@@ -135,13 +121,10 @@ class LogRows:
 
 @dataclass(frozen=True)
 class LogFold:
-    """Typing and folding of a table's events in a round.
+    """Types and folds a table's events in a round.
 
-    :param cells: its cells; their columns ``cell`` and ``packed`` are read.
-    :param size: how much of the round is the table's.
-    :param target: tells whether they are to be folded, and whether every event is wanted.
+    :param cells: its cells, with the columns ``cell`` and ``packed``.
     :param partition_by: the target's partition transforms in SQL.
-    :param epoch: of the order keys.
     :param cached: takes the frames that Spark keeps until the batch is done.
     """
 
@@ -157,22 +140,24 @@ class LogFold:
         """Type the events, and fold them as far as that is wanted and possible."""
         layout, target = self.layout, self.target
         folds = layout.folds and bool(layout.key) and can_fold(target)
-        made = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
-        facts = made.told
+        rows = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
+        facts = rows.facts
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
-            # what an event leaves out may be told by an event of another key, or by one that does not fit
-            made.release()
+            # an event of another key, or one that does not fit, may have what an event leaves out
+            rows.release()
             return replace(self, layout=layout.each()).run()
-        misfits = self._misfits(made) if facts.rejected else None
+        misfits = self._misfits(rows) if facts.rejected else None
         moves = self._moves(misfits) if misfits is not None and not layout.moves_left_out else frozenset()
         if moves:
-            made.release()
+            rows.release()
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
-        events = sum(facts.events[op] for op in OPS) + facts.rejected
-        self.cached.extend(made.kept)
-        return LogRows(self._rows(made), misfits, events)
+        self.cached.extend(rows.kept)
+        if rows.folded:
+            unfolded = rows.unfolded or cache(self._every_event)
+            rows = replace(rows, void_below=layout.void_below, unfolded=unfolded)
+        return LogRows(rows, misfits, facts.row_events)
 
-    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> Gathered:
+    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> PackedRows:
         tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells
         alone, groups = tasks == 1, self._grouping if folds else None
         if not alone:
@@ -180,7 +165,9 @@ class LogFold:
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         task = LogTask(layout, groups, self.epoch, alone, every)
         typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
-        return gathered(typed, None if alone else groups, self.epoch, self._fields, every=every, folds=folds)
+        fields = tuple(Field(column.name, column.type) for column in self.layout.columns)
+        packed = PackedLayout(fields, layout.key, self._grouping, self.epoch)
+        return gathered(typed, packed, alone=alone, every=every, folds=folds)
 
     @property
     def _grouping(self) -> Grouping:
@@ -189,23 +176,11 @@ class LogFold:
         types = {column.name: column.type for column in self.layout.columns}
         return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
 
-    @property
-    def _fields(self) -> tuple[Field, ...]:
-        return tuple(Field(column.name, column.type) for column in self.layout.columns)
-
-    def _rows(self, made: Gathered) -> PackedRows:
-        layout = self.layout
-        rows = made.rows(self._fields, layout.key, self._grouping)
-        if not rows.folded:
-            return rows
-        return replace(rows, void_below=layout.void_below, unfolded=rows.unfolded or cache(self._every_event))
-
     def _every_event(self) -> Rows:
-        """Type the events once more, which were folded at once."""
         return replace(self, layout=self.layout.each()).run().rows
 
-    def _misfits(self, made: Gathered) -> DataFrame:
-        cells = made.parts[-1][0].select("rejected").where("rejected IS NOT NULL")
+    def _misfits(self, rows: PackedRows) -> DataFrame:
+        cells = rows.cells.select("rejected").where("rejected IS NOT NULL")
         events = cells.mapInArrow(rows_of_cells, self.layout.misfit_schema)
         row = F.when((F.col("op") != "d") | F.lit(not self.layout.key), F.col("row"))
         return events.select(
@@ -218,7 +193,7 @@ class LogFold:
 
     @staticmethod
     def _moves(misfits: DataFrame) -> frozenset[tuple[int, int]]:
-        """Return positions and ordinals of changes of keys among events: the deletes of the old keys go with them."""
+        """Return positions and ordinals of changes of keys among events; the deletes of the old keys go with them."""
         moved = misfits.where("old_key IS NOT NULL").select("order").collect()
         parts = [order_parts(row["order"]) for row in moved]
         return frozenset((part["pos"], part["ord"]) for part in parts)

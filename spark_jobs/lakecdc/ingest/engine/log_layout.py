@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back
-from lakecdc.ingest.formats.structs import struct_of, struct_type
+from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back, struct_of, struct_type
 from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_CHANGE
@@ -19,11 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogText:
-    """Position of a value's text in an event.
-
-    :param place: among the texts of the row, or of its old key.
-    :param base: name of the value's type at the source.
-    """
+    """Place of a value's text among those of its row or old key, and the name of its type at the source."""
 
     place: int
     base: str
@@ -31,12 +26,12 @@ class LogText:
 
 @dataclass(frozen=True)
 class LogVersion:
-    """Positions of the columns' texts in the events of one version of the source's table.
+    """Places of the columns' texts in the events of one version of the source's table.
 
     :param number: what the events have in ``version``.
     :param texts: of the target's columns, by name; those that are missing are younger than the events.
     :param old: of the old row: the key's columns, or all columns of a table without a key.
-    :param renamed: names that columns have by now, by those that they had.
+    :param renamed: present names of columns, by those that they had.
     """
 
     number: int
@@ -51,14 +46,13 @@ class LogLayout:
 
     :param versions: one for each state of the source's table in the round.
     :param columns: of the target; a row that is older than a column has its ``fill``.
-    :param key: names of the key columns.
     :param position: name of the column of positions.
     :param time: name of the column of times.
     :param unit: microseconds of a unit of time.
-    :param end: position from which on events are not of the round any more.
-    :param folds: the last event of each key may stand for all of them; if not, earlier ones are needed as well.
+    :param end: position at which the round ends.
+    :param folds: the last event of each key may stand for all of them.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
-    :param moves_left_out: positions and ordinals of changes of keys that are left out, and so are their deletes.
+    :param moves_left_out: positions and ordinals of changes of keys that are left out with their deletes.
     """
 
     versions: tuple[LogVersion, ...]
@@ -87,9 +81,7 @@ class LogLayout:
     def typed(self, table: pa.Table, epoch: int) -> pa.Table:
         """Return the events of a table in the engine's layout, with the columns of its checks.
 
-        An event with a value that its column cannot take is rejected; ``message`` has what is known of it.
-
-        :param epoch: of the order keys.
+        An event with a value that its column cannot take is rejected, with its columns in ``message``.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -149,7 +141,7 @@ class LogLayout:
 class _Texts:
     """Typed values of the events of one version of a table.
 
-    :ivar row: values of the row by column, of a delete those that it tells.
+    :ivar row: values of the row by column, as far as a delete tells them.
     :ivar key: values of the key that the event is about.
     """
 
@@ -171,7 +163,7 @@ class _Texts:
 
     @property
     def open(self) -> pa.Array:
-        """Names of the columns that events leave out, as they are called by now."""
+        """Return the present names of the columns that events leave out."""
         import pyarrow as pa
 
         lists = self.of.get("open")
@@ -184,7 +176,7 @@ class _Texts:
         return pa.array(renamed, pa.list_(pa.string()))
 
     def old_key(self, name: str) -> pa.Array:
-        """Values of a column of the key that rows had before the event changed it."""
+        """Return the values of a key column before the event changed it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -193,10 +185,7 @@ class _Texts:
         return pc.if_else(self.moved, self._old[name], pa.scalar(None, self.row[name].type))
 
     def _text(self, column: str, name: str) -> tuple[pa.Array, str]:
-        """Return the texts of a column, and the name of their type; nulls where the version does not have it.
-
-        :param column: of the texts: ``new`` or ``old``.
-        """
+        """Return the ``new`` or ``old`` texts of a column, and their type; nulls where the version lacks it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -244,10 +233,7 @@ class _Texts:
         return values
 
     def rejected(self, typed: Mapping[str, pa.Array], epoch: int) -> dict[str, pa.Array]:
-        """Return the columns ``rejected`` and ``message`` of the events with values that do not fit; empty without any.
-
-        :param typed: all events in the engine's layout.
-        """
+        """Return the columns ``rejected`` and ``message`` of events with values that do not fit; empty without any."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -284,7 +270,6 @@ class _Texts:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column that was combined."""
     import pyarrow as pa
 
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, OPS
+from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, struct_type
+from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
-from lakecdc.ingest.engine.unpack import UnpackTask
 from lakecdc.ingest.fold import EventStats, FoldStats, is_open
-from lakecdc.ingest.formats.structs import struct_type
+from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:
@@ -33,11 +35,9 @@ class PackedRows(Rows):
     :param cells: the packed frame, few binary cells that Spark keeps.
     :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
         there are none.
-    :param fields: columns of the row.
-    :param key: names of the key columns.
-    :param grouping: how the keys are grouped.
     :param marks: how far the table had come before; None of a log.
     :param has_twins: two events may have one order key.
+    :param kept: frames that Spark keeps.
     """
 
     cells: DataFrame
@@ -48,156 +48,138 @@ class PackedRows(Rows):
     marks: Marks | None = None
     completed: DataFrame | None = None
     has_twins: bool = True
+    kept: tuple[DataFrame, ...] = ()
+
+    def release(self) -> None:
+        """Let Spark drop the rows."""
+        for frame in self.kept:
+            frame.unpersist()
 
     @property
     def first_late(self) -> str | None:
-        """The lowest order key of an event that may have come before; None without one."""
+        """Return the lowest order key of an event that may have come before; None without one."""
         return self.marks.first_late(self.facts.low_orders) if self.marks else self.facts.low_order
 
     @property
     def is_new(self) -> bool:
-        """Whether the table can hold none of the events, nor a newer state of their rows, as the marks tell."""
+        """Check by the marks that the table holds none of the events, nor a newer state of their rows."""
         return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
 
     @property
     def is_kept(self) -> bool:
-        """Whether Spark keeps the rows, so that they can be read twice: it does."""
+        """Check whether Spark keeps the rows, so that they can be read twice: it does."""
         return True
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
-        """Return the rows with placeholders, which the tasks have filled from the events as far as these tell.
-
-        :param may_be_held: the table may hold newer states of rows than the events tell.
-        """
+        """See :meth:`Rows.for_table_alone`: tasks have filled placeholders as far as the events can."""
         if not self.folded or (may_be_held and not self.is_new):
             return None
         return self.frame.where(is_open())
 
     def with_completed(self, completed: DataFrame) -> PackedRows:
-        """Return the same with rows in the place of those that have placeholders."""
+        """Return these rows with others in the place of those that have placeholders."""
         others = self.frame.where(~is_open()).select(*completed.columns)
         return replace(self, frame=others.unionByName(completed), completed=completed)
 
+    def rejected(self, carried: str, messages: Callable[..., DataFrame]) -> Rejected | None:
+        """Return the messages that cannot be applied; None if there are none.
+
+        :param carried: Spark SQL schema of what tasks have kept of a message.
+        :param messages: returns the message frame of these, with further columns that are named.
+        """
+        if not self.facts.rejected:
+            return None
+        types = {f.name: f.type for f in self.fields}
+        names = {f"k{i}": types[name] for i, name in enumerate(self.key)}
+        more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
+        cells = self.cells.select("rejected").where("rejected IS NOT NULL")
+        found = messages(cells.mapInArrow(packing.rows_of_cells, f"{carried}, {more}"), "rejected")
+        # a key with a null column names no row
+        is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
+        values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
+        of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
+        return Rejected(found.select(*of_message, values.alias("row_key")), self.facts.rejected)
+
     @property
     def deletes(self) -> DataFrame:
-        """The deletes, without the cost of unpacking the rest."""
+        """Return the deletes, without unpacking the rest."""
         rows = unpacked(self.cells, self.fields, self.key, "d")
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
     def fold_stats(self) -> FoldStats | None:
-        """Facts of folded rows."""
-        told = self.facts
+        """Return the facts of folded rows."""
         if not self.folded:
             return None
-        events = {op: told.events[op] for op in OPS}
-        known = told.low_order, told.high_order, told.newest, told.deletes
-        return FoldStats(events, told.keys, told.open, *known, filled_keys=told.filled)
+        known = self.facts
+        events = {op: known.events[op] for op in OPS}
+        ends = known.low_order, known.high_order, known.newest
+        return FoldStats(events, known.keys, known.open, *ends, known.deletes, filled_keys=known.filled)
 
     @property
     def event_stats(self) -> EventStats | None:
-        """Facts of the events."""
+        """Return the facts of the events."""
         if self.folded:
             return None
         return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """What tasks have made of a batch.
+class PackedLayout:
+    """Columns, key and order of the rows that tasks pack; for ``marks`` see :class:`PackedRows`."""
 
-    :param parts: every event, then folded rows, as far as they are wanted: packed frames with their facts, and whether
-        they are folded. Nothing is folded of what is odd.
-    :param kept: what Spark keeps of them.
-    """
-
-    parts: tuple[tuple[DataFrame, Facts, bool], ...]
-    kept: tuple[DataFrame, ...]
-
-    @property
-    def told(self) -> Facts:
-        """The facts of the last part, which tell of the whole batch."""
-        return self.parts[-1][1]
-
-    def rows(
-        self,
-        fields: tuple[Field, ...],
-        key: tuple[str, ...],
-        groups: Grouping,
-        marks: Marks | None = None,
-        *,
-        has_twins: bool = True,
-    ) -> PackedRows:
-        """Return the last part as rows, which know those of every event.
-
-        :param fields: columns of the row.
-        :param key: names of the key columns.
-        :param marks: how far the table has come; None of a log.
-        :param has_twins: two events may have one order key.
-        """
-        found: list[PackedRows] = []
-        for cells, told, folded in self.parts:
-            counts = [f"n_{op}" for op in OPS] if folded else []
-            frame = change_frame(unpacked(cells, fields, key, OPS), marks.partitions if marks else None, counts)
-            unfolded = partial(found.__getitem__, 0) if found else None
-            rows = PackedRows(
-                frame,
-                folded,
-                told.keys,
-                told.filled,
-                unfolded,
-                cells=cells,
-                fields=fields,
-                key=key,
-                facts=told,
-                grouping=groups,
-                marks=marks,
-                has_twins=has_twins,
-            )
-            found.append(rows)
-        return found[-1]
-
-    def release(self) -> None:
-        """Let go of all of them."""
-        for frame in self.kept:
-            frame.unpersist()
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    grouping: Grouping
+    epoch: int
+    marks: Marks | None = None
 
 
-def gathered(
-    typed: DataFrame, groups: Grouping | None, epoch: int, fields: Sequence[Field], *, every: bool, folds: bool
-) -> Gathered:
+def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool, folds: bool) -> PackedRows:
     """Run tasks that make a packed frame, and fold what they have made of the same keys.
 
-    :param groups: None if folded rows are whole already.
-    :param epoch: of the order keys.
-    :param fields: columns of the row.
+    :param alone: folded rows are whole already.
     :param every: the frame has every event, in the group :data:`~lakecdc.ingest.engine.tasks.EVERY`.
-    :param folds: it has rows to be folded, in other groups.
+    :param folds: it has rows to be folded, in other groups; nothing odd is folded.
+    :return: the folded rows, which know those of every event, or else these; with the facts of the whole batch.
     """
-    kept, parts = [], []
+    kept: list[DataFrame] = []
+    parts: list[PackedRows] = []
     if every:
         kept.append(typed.persist())
         of_events, typed = typed.where(F.col("grp") == EVERY), typed.where(F.col("grp") != EVERY)
-        parts.append((of_events, told_by(of_events), False))
-    if folds and not any(told.odd for _, told, _ in parts):
-        if groups:
-            task = FoldTask(epoch, tuple(field.name for field in fields))
-            typed = typed.repartitionById(groups.tasks, "grp").mapInArrow(task, packing.SCHEMA)
+        parts.append(_rows(of_events, layout, folded=False))
+    if folds and not any(rows.facts.odd for rows in parts):
+        if not alone:
+            task = FoldTask(layout.epoch, tuple(field.name for field in layout.fields))
+            typed = typed.repartitionById(layout.grouping.tasks, "grp").mapInArrow(task, packing.SCHEMA)
         kept.append(typed.persist())
-        parts.append((typed, told_by(typed), True))
-    return Gathered(tuple(parts), tuple(kept))
+        parts.append(_rows(typed, layout, folded=True))
+    unfolded = partial(parts.__getitem__, 0) if len(parts) > 1 else None
+    return replace(parts[-1], unfolded=unfolded, kept=tuple(kept))
 
 
-def told_by(frame: DataFrame) -> Facts:
-    """Return the facts of a packed frame."""
-    return facts.merged(facts.from_json(row[0]) for row in frame.select("facts").collect() if row[0])
+def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
+    found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
+    counts = [f"n_{op}" for op in OPS] if folded else []
+    changes = unpacked(cells, layout.fields, layout.key, OPS)
+    frame = change_frame(changes, layout.marks.partitions if layout.marks else None, counts)
+    return PackedRows(
+        frame,
+        folded,
+        found.keys,
+        found.filled,
+        cells=cells,
+        fields=layout.fields,
+        key=layout.key,
+        facts=found,
+        grouping=layout.grouping,
+        marks=layout.marks,
+    )
 
 
 def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
-    """Rows of a packed frame.
-
-    :param only: ops that are wanted.
-    """
+    """Return the rows of a packed frame that have some ops."""
     types = {f.name: f.type for f in fields}
     key = struct_type({k: types[k] for k in keys})
     counts = ", ".join(f"{count} int" for count in COUNTS)
@@ -209,10 +191,9 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
 
 
 def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
-    """Return the change frame of unpacked rows.
+    """Return the change frame of unpacked rows, with further columns.
 
     :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
-    :param more: further columns.
     """
     rows = changes.where(F.col("op").isin(*OPS))
     columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from lakecdc.ingest.engine.layout import COUNTS, struct_of
+from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +35,7 @@ def cells(table: pa.Table) -> Iterator[pa.Buffer]:
 
 
 def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield a table as rows of a packed frame.
-
-    :param facts: go with the first row, which is there even if the table is empty.
-    """
+    """Yield a table as rows of a packed frame, the first with its facts; if they are given, there is at least one."""
     first = facts
     for cell in cells(table):
         yield row(group, first, cell)
@@ -46,10 +47,7 @@ def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.R
 def row(
     group: int, facts: str | None, cell: pa.Buffer | bytes | None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
-    """Return one row of a packed frame.
-
-    :param of_messages: a cell of :data:`MESSAGES`.
-    """
+    """Return one row of a packed frame, perhaps with a cell of :data:`MESSAGES`."""
     import pyarrow as pa
 
     columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(cell)}
@@ -58,7 +56,7 @@ def row(
 
 
 def binary(content: pa.Buffer | bytes | None) -> pa.Array:
-    """Return a column of one value, which is not copied."""
+    """Return a column of one value, without copying it."""
     import pyarrow as pa
 
     if content is None:
@@ -68,10 +66,9 @@ def binary(content: pa.Buffer | bytes | None) -> pa.Array:
 
 
 def packed_messages(group: int, kind: str, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
-    """Yield messages as rows of a packed frame.
+    """Yield messages as rows of a packed frame, the first with their facts.
 
     :param kind: one of :data:`MESSAGES`.
-    :param facts: go with the first row.
     """
     first: str | None = facts
     for cell in cells(messages):
@@ -92,3 +89,59 @@ def all_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the tables of a packed frame whose last column is the packed one."""
     for batch in batches:
         yield from unpacked(batch.column(batch.num_columns - 1))
+
+
+def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of packed cells, which are the last column; runs in a task."""
+    settle()
+    for table in all_of(batches):
+        yield from table.to_batches()
+
+
+def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as numbered cells, ``cell int, packed binary``; runs in a task."""
+    import pyarrow as pa
+
+    settle()
+    cells = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
+    for number, cell in enumerate(cells):
+        columns = [pa.array([number], pa.int32()), binary(cell)]
+        yield pa.RecordBatch.from_arrays(columns, ["cell", "packed"])
+
+
+@dataclass(frozen=True)
+class UnpackTask:
+    """A packed frame's cells in, rows of the change frame with some ops out."""
+
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    only: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Unpack one cell after another."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        settle()
+        for table in all_of(batches):
+            wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
+            for batch in wanted.combine_chunks().to_batches():
+                yield self._changes(batch)
+
+    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        of = {name: batch.column(name) for name in batch.schema.names}
+        # a delete has its key alone, but where there is none
+        gone = pc.is_in(of["op"], pa.array(["d", "x"] if self.key else ["x"]))
+        count, stayed = len(batch), pc.invert(of["moved"])
+        columns = {
+            "op": of["op"],
+            "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(self.key)], count),
+            "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(self.names)], count, gone),
+            "open": of["open"],
+            "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(self.key)], count, stayed),
+            **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -1,8 +1,7 @@
-"""Reading lines of files inside a task: pieces of about the same size, cut at the ends of lines."""
+"""Read lines of files inside a task: pieces of about the same size, cut at the ends of lines."""
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import sys
@@ -53,7 +52,6 @@ class CutFileError(Exception):
 class Piece:
     """Lines of a file that begin between two places.
 
-    :param number: of the file.
     :param end: None for a packed file, which is read to its end.
     :param longest: bytes of a line, behind the chunk that it begins in.
     """
@@ -70,37 +68,38 @@ class Lines:
     """What each task reads: called with the numbers of tasks, it yields tables of ``value, arrival``.
 
     The place of arrival is the file's number and the line's first byte.
-
-    :param maps: files are mapped, not copied. Where one is cut short meanwhile, the process dies of SIGBUS.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
-    maps: bool = True
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for piece in self.tasks[number]:
-                    yield from _tables(piece, maps=self.maps)
+        for piece in self._pieces(batches):
+            for place, text in _texts(piece):
+                table = _table(text, (piece.number << PLACE_BITS) + place)
+                if table.num_rows:
+                    yield table
+
+    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from self.tasks[number]
 
     def that_may_be_long(self) -> Lines:
-        """Return the same without files that are too small to have a line that is too long."""
+        """Return the same without files that are too small for a line that is too long."""
         left = [tuple(p for p in task if _most_bytes(p) > p.longest) for task in self.tasks]
-        return Lines(tuple(filter(None, left)), maps=False)
+        return Lines(tuple(filter(None, left)))
 
     def check(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read everything and make nothing of it.
+        """Read everything, and yield nothing.
 
         :raises LongLineError: naming the file.
         """
-        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            for piece in self.tasks[number]:
-                for _ in _texts(piece, maps=self.maps):
-                    pass
+        for piece in self._pieces(batches):
+            for _ in _texts(piece):
+                pass
         yield from ()
 
     def cut(self) -> str | None:
-        """Return a file that has been cut short meanwhile, and by how much; None if there is none."""
+        """Return which file has been cut short or removed meanwhile; None if none has."""
         for piece in (piece for task in self.tasks for piece in task):
             try:
                 _check_size(piece, os.path.getsize(piece.path))
@@ -117,7 +116,7 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
     :param numbers: number of every file, by its URI.
     :param parallelism: tasks to aim at.
     :param most_bytes: that one task reads; more tasks are made for more.
-    :return: what the tasks read, and the bytes of text about; None if a file is not on a local disk.
+    :return: what the tasks read, and about how many bytes of text; None if a file is not on a local disk.
     """
     files = []
     for uri, number in numbers.items():
@@ -135,13 +134,12 @@ def plan(numbers: Mapping[str, int], parallelism: int, most_bytes: int) -> tuple
 
 
 def long_line(error: Exception) -> str | None:
-    """Return what a :class:`LongLineError` has said, here or in a task; None if another error is the cause."""
+    """Return the message of a :class:`LongLineError`, raised here or in a task; None for any other error."""
     found = _LONG_LINE.search(f"{type(error).__name__}: {error}")
     return found[1] if found else None
 
 
 def _most_bytes(piece: Piece) -> int:
-    """Bytes of text that a file may have."""
     size = os.path.getsize(piece.path)
     if piece.end is not None:
         return size
@@ -153,7 +151,6 @@ def _size(piece: Piece) -> int:
 
 
 def _spread(files: Sequence[Piece], share: int) -> Iterator[tuple[Piece, ...]]:
-    """Fill one task after another."""
     current: list[Piece] = []
     room = share
     for file in files:
@@ -177,66 +174,31 @@ def _check_size(piece: Piece, size: int) -> None:
         raise CutFileError(f"The file {piece.path} had at least {piece.end} bytes and has {size} now.")
 
 
-def _tables(piece: Piece, *, maps: bool) -> Iterator[pa.Table]:
-    for place, text in _texts(piece, maps=maps):
-        table = _table(text, (piece.number << PLACE_BITS) + place)
-        if table.num_rows:
-            yield table
-
-
-def _texts(piece: Piece, *, maps: bool) -> Iterator[tuple[int, memoryview]]:
-    if piece.end is None:
-        return _packed(piece)
-    return _mapped(piece) if maps else _copied(piece)
+def _texts(piece: Piece) -> Iterator[tuple[int, memoryview]]:
+    """Yield whole lines, and where they begin."""
+    return _packed(piece) if piece.end is None else _plain(piece, piece.end)
 
 
 def _rest_of_line(file: BinaryIO | GzipFile | BZ2File, piece: Piece) -> bytes:
-    """Return what is left of a line.
+    """Return the rest of a line.
 
-    :raises LongLineError: it is too much.
+    :raises LongLineError: it is too long.
     """
     rest = file.readline(piece.longest + 1)
-    _check_rest(piece, len(rest))
+    if len(rest) > piece.longest:
+        raise LongLineError(f"The file {piece.path} has a line of more than {piece.longest} bytes.")
     return rest
 
 
-def _check_rest(piece: Piece, length: int) -> None:
-    if length > piece.longest:
-        raise LongLineError(f"The file {piece.path} has a line of more than {piece.longest} bytes.")
-
-
-def _mapped(piece: Piece) -> Iterator[tuple[int, memoryview]]:
-    """Yield where whole lines of a plain file begin, and their text.
-
-    The pages of the system's cache are decoded as they are, uncopied.
-    """
-    assert piece.end is not None
-    if piece.start == piece.end:
-        return
-    with open(piece.path, "rb") as file:
-        _check_size(piece, os.fstat(file.fileno()).st_size)
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    # the first line that begins at or behind the start
-    place = mapped.find(b"\n", piece.start - 1) + 1 or len(mapped) if piece.start else 0
-    while place < piece.end:
-        # the line that the last byte is part of belongs to the piece as well
-        begun = min(place + _CHUNK, piece.end)
-        end = mapped.find(b"\n", begun - 1) + 1 or len(mapped)
-        _check_rest(piece, end - begun)
-        yield place, memoryview(mapped)[place:end]
-        place = end
-
-
-def _copied(piece: Piece) -> Iterator[tuple[int, memoryview]]:
-    """Yield the lines of :meth:`_mapped`, copied."""
-    assert piece.end is not None
+def _plain(piece: Piece, end: int) -> Iterator[tuple[int, memoryview]]:
     with open(piece.path, "rb") as file:
         if piece.start:
+            # the line that the byte before the piece is part of is another piece's
             file.seek(piece.start - 1)
             _rest_of_line(file, piece)
-        while (place := file.tell()) < piece.end:
+        while (place := file.tell()) < end:
             _check_size(piece, os.fstat(file.fileno()).st_size)
-            text = file.read(min(_CHUNK, piece.end - place))
+            text = file.read(min(_CHUNK, end - place))
             if not text.endswith(b"\n"):
                 text += _rest_of_line(file, piece)
             if text:
@@ -244,7 +206,6 @@ def _copied(piece: Piece) -> Iterator[tuple[int, memoryview]]:
 
 
 def _packed(piece: Piece) -> Iterator[tuple[int, memoryview]]:
-    """Yield the same of a packed file."""
     import bz2
     import gzip
 
@@ -258,9 +219,8 @@ def _packed(piece: Piece) -> Iterator[tuple[int, memoryview]]:
 
 
 def _table(text: memoryview, first: int) -> pa.Table:
-    """Return lines that are not empty.
+    """Return lines that are not empty, given the place of arrival of the first byte.
 
-    :param first: place of arrival of the first byte.
     :raises OddTextError: a carriage return that ends no line, where Spark would end one.
     """
     import numpy as np

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.engine.layout import ORDER_PARTS
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.message import Place
-from lakecdc.model.order import RANK_CHANGE, RANK_READ
+from lakecdc.model.order import LAST_TIME, RANK_CHANGE, RANK_READ
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,16 +17,13 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, Any]
 
-# what stands in front of the number in Postgres' ``sequence``, and as many digits as 63 bits always hold
+# the beginning of Postgres' ``sequence``, and as many digits as 63 bits always hold
 _COMMIT_LSN = r'^\["0*(?P<lsn>[0-9]{1,18})"'
 
 
 @dataclass(frozen=True)
 class Places:
-    """Places of events, see :class:`~lakecdc.ingest.envelopes.message.Place`.
-
-    :param times: microseconds since 1970, null where an event does not tell.
-    """
+    """Places of events, see :class:`~lakecdc.ingest.envelopes.message.Place`; times may be null."""
 
     positions: Numbers
     ordinals: Numbers
@@ -62,21 +60,29 @@ class Places:
         positions = ordinals if commits is None else _commits(commits, ordinals)
         return cls(positions.astype(np.uint64), ordinals, ranks, times)
 
+    def order_parts(self, arrivals: Numbers) -> dict[str, Numbers]:
+        """Return the parts of order keys, ``layout.ORDER_PARTS``, given the places of arrival."""
+        import numpy as np
+
+        times = self.times.fill_null(0).to_numpy(zero_copy_only=False)
+        # as :meth:`Place.order` cuts them
+        millis = np.clip(times // 1000, 0, LAST_TIME)
+        return dict(zip(ORDER_PARTS, (self.positions, self.ordinals, self.ranks, millis, arrivals), strict=True))
+
     def __getitem__(self, number: int) -> Place:
         time = self.times[number].as_py()
         return Place(int(self.positions[number]), int(self.ordinals[number]), int(self.ranks[number]), time)
 
 
 def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
-    """Return the positions of commits, those of the events where none is told."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     found = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)
-    told = pc.struct_field(found, "lsn").cast(pa.int64())
-    positions: Numbers = told.fill_null(0).to_numpy(zero_copy_only=False).copy()
-    for number in np.flatnonzero(~told.is_valid().to_numpy(zero_copy_only=False)).tolist():
+    known = pc.struct_field(found, "lsn").cast(pa.int64())
+    positions: Numbers = known.fill_null(0).to_numpy(zero_copy_only=False).copy()
+    for number in np.flatnonzero(~known.is_valid().to_numpy(zero_copy_only=False)).tolist():
         position = debezium.commit_lsn(sequences[number])
         positions[number] = lsns[number] if position is None else position
     return positions

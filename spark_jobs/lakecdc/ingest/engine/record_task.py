@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, order_texts, places_back
-from lakecdc.ingest.engine.tasks import Holding, holders
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, places_back, rejected_column
+from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import ColumnType, arrow_type
@@ -35,10 +35,10 @@ class RowReading:
 
     :param epoch: number of the source's identity, 0 to 65535.
     :param order_by: column that rises with every change of a row; None if arrival decides.
-    :param times: the same column is the source's time of the row's last change.
+    :param times: ``order_by`` is the source's time of the row's last change.
     :param timestamp_format: how times are written in text.
     :param zone: zone of times in ``order_by`` that have none.
-    :param lowest_without: a row without a value there lies below all others, instead of being no row.
+    :param lowest_without: a row without a value there lies below all others, instead of being rejected.
     """
 
     epoch: int
@@ -59,7 +59,6 @@ class RecordLayout:
     :param columns: of the target.
     :param places: of the cells that they are made of.
     :param texts: names of the columns that are typed from texts.
-    :param key: names of the key columns.
     :param op: of every record.
     :param carried: columns of the message of a record that is rejected.
     """
@@ -82,12 +81,11 @@ class RecordLayout:
         kinds = {name: column.type for name, column in values.items()}
         message = pa.struct([records.schema.field(name).with_nullable(True) for name in self.carried])
         schema = decoded_schema(kinds, self.key, message)
-        parts = self._order(positions, records)
         columns = {
             "op": pa.repeat(self.op, count),
             **{f"k{i}": values[name] for i, name in enumerate(self.key)},
             **{f"c{i}": column for i, column in enumerate(values.values())},
-            **{name: pa.array(part, schema.field(name).type) for name, part in parts.items()},
+            **{name: pa.array(part, schema.field(name).type) for name, part in self._order(positions, records).items()},
             "moved": pa.repeat(False, count),
             "time_us": times,
             "partition": pa.repeat("records", count),
@@ -95,12 +93,12 @@ class RecordLayout:
         }
         reasons = self._reasons(records, values, misfits, positions)
         if reasons:
-            columns |= self._rejected(records, reasons, {**columns, **parts}, schema)
+            columns |= self._rejected(records, reasons, columns, schema)
         arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
-        """Return the columns of the rows, and the names of those that cannot take their value, by row."""
+        """Return the columns of the rows, and by row the names of those that cannot take their value."""
         import pyarrow.compute as pc
 
         names, cells = records.schema.names, records.column("cells")
@@ -119,7 +117,7 @@ class RecordLayout:
         return values, misfits_by_row(misfits)
 
     def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
-        """Return each row's coordinate in the order, null if it has none, and its source time in microseconds."""
+        """Return the coordinate of each row in the order, null without one, and its source time in microseconds."""
         import pyarrow as pa
 
         name = self.reading.order_by
@@ -131,7 +129,6 @@ class RecordLayout:
         return positions.fill_null(_LOWEST) if self.reading.lowest_without else positions, times
 
     def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the parts of the order keys."""
         import numpy as np
 
         count = len(records)
@@ -150,7 +147,6 @@ class RecordLayout:
         misfits: Mapping[int, Sequence[str]],
         positions: pa.Array | None,
     ) -> dict[int, tuple[str, str]]:
-        """Return rule and reason of each rejected row."""
         lacking = misfits_by_row((name, null_places(values[name])) for name in self.key)
         types = {c.name: c.type for c in self.columns}
         unplaced = [] if positions is None else null_places(positions)
@@ -172,35 +168,27 @@ class RecordLayout:
         self,
         records: pa.RecordBatch,
         reasons: Mapping[int, tuple[str, str]],
-        columns: Mapping[str, Any],
+        columns: Mapping[str, pa.Array],
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
-        """Return the columns ``rejected`` and ``message``."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        rows = sorted(reasons)
-        places, kind = pa.array(rows, pa.int64()), schema.field("rejected").type
-        problems = records.column("problem").take(places)
+        count, rows, message = len(records), sorted(reasons), schema.field("message").type
         # the cells of a broken record may be those of other columns
-        keys = [columns[f"k{i}"].take(places) for i in range(len(self.key))] or [pa.nulls(len(rows), pa.string())]
-        told = {
-            "rule": pa.array([reasons[row][0] for row in rows], pa.string()),
-            "reason": pa.array([reasons[row][1] for row in rows], pa.string()),
-            "source_table": pa.nulls(len(rows), pa.string()),
-            "order": order_texts(self.reading.epoch, *(columns[name][rows] for name in ORDER_PARTS)),
-            "source_time": columns["time_us"].take(places).cast(pa.timestamp("us", "UTC")),
-            "key": pa.StructArray.from_arrays(keys, fields=list(kind.field("key").type), mask=problems.is_valid()),
-        }
-        rejected = pa.StructArray.from_arrays([told[f.name] for f in kind], fields=list(kind))
-        message = schema.field("message").type
-        carried = [records.column(name).take(places) for name in self.carried]
-        back = places_back(rows, len(records))
+        is_whole = records.column("problem").is_null()
+        keys = {f"k{i}": columns[f"k{i}"] for i in range(len(self.key))}
+        known = {name: pc.if_else(is_whole, key, pa.scalar(None, key.type)) for name, key in keys.items()}
+        known["source_table"] = pa.nulls(count, pa.string())
+        kind = schema.field("rejected").type
+        rejected = rejected_column(reasons, {**columns, **known}, kind, self.reading.epoch)
+        carried = [records.column(name).take(pa.array(rows, pa.int64())) for name in self.carried]
         messages = pa.StructArray.from_arrays(carried, fields=list(message))
-        return {"rejected": rejected.take(back), "message": messages.take(back)}
+        return {"rejected": rejected, "message": messages.take(places_back(rows, count))}
 
 
 def _lost(cells: pa.Array, values: pa.Array) -> list[int]:
-    """Return the places of cells with a value of which nothing was made; blanks are none."""
+    """Return the places of cells whose value was lost; blanks are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -269,8 +257,8 @@ def _instant(local: datetime, zone: str) -> int:
 class RecordTask:
     """Records in, a packed frame out.
 
-    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
-    :param every: every event is wanted.
+    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
+    :param every: hand on every event.
     """
 
     layout: RecordLayout
@@ -282,11 +270,6 @@ class RecordTask:
         settle()
         with duckdb_of_its_own() as connection:
             names = [column.name for column in self.layout.columns]
-            holding = Holding(self.grouping, self.layout.reading.epoch, names, schema=None)
-            held = holders(holding, connection, every=self.every)
-            for batch in batches:
-                typed = self.layout.typed(batch)
-                for one in held:
-                    yield from one.add(typed)
-            for one in held:
-                yield from one.rest()
+            buffering = Buffering(self.grouping, self.layout.reading.epoch, names, schema=None)
+            buffers = row_buffers(buffering, connection, self.every)
+            yield from buffered(buffers, map(self.layout.typed, batches))

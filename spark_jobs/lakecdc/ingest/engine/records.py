@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import OPS
-from lakecdc.ingest.engine.packed import gathered
+from lakecdc.ingest.engine.packed import PackedLayout, gathered
 from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
-from lakecdc.ingest.engine.run import rejected_messages
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.columns import INTEGER_BYTES
-from lakecdc.model.order import moment
 from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -38,13 +34,11 @@ if TYPE_CHECKING:
 def decode_cells(
     cells: Cells, target: Target, known: Known, reading: RowReading, key: tuple[str, ...] | None = None
 ) -> Decoded:
-    """Make changes of rows; each is the state of its key.
+    """Decode rows into changes; each is the state of its key.
 
-    :param known: what is known of the table.
     :param key: the key columns; default: the target's.
     :return: the changes; the caller clears Spark's cache when the batch is done.
-    :raises InputError: if key or order column are nowhere to be seen, or none that can be ordered; nothing has been
-        written then.
+    :raises InputError: if key or order column are missing, or the latter has no order; nothing has been written then.
     """
     key = target.key if key is None else key
     if not cells.columns:
@@ -86,10 +80,6 @@ def _check_present(columns: list[Column], key: tuple[str, ...], order_by: str | 
 
 
 def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> None:
-    """Make sure that the order column's type has an order as a number.
-
-    :raises InputError: it has none.
-    """
     kind = types.get(reading.order_by or "", "bigint")
     is_whole = kind in INTEGER_BYTES or (kind.startswith("decimal") and kind.endswith(",0)"))
     if not is_whole and kind not in ("date", "timestamp", "timestamp_ntz"):
@@ -102,10 +92,7 @@ def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> N
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of a batch for one table.
-
-    :param columns: that the cells become.
-    """
+    """Records of a batch for one table, and the columns that their cells become."""
 
     cells: Cells
     columns: tuple[Column, ...]
@@ -121,21 +108,21 @@ class _Records:
         every = bool(target.history_table) or not folds
         records, layout = self._prepared()
         groups = self._grouping()
-        folded_by = groups if folds else None
+        packed = records.mapInArrow(RecordTask(layout, groups if folds else None, every), packing.SCHEMA)
         fields = tuple(Field(c.name, c.type) for c in self.columns)
-        packed = records.mapInArrow(RecordTask(layout, folded_by, every), packing.SCHEMA)
-        made = gathered(packed, folded_by, self.reading.epoch, fields, every=every, folds=folds)
-        rows, facts = made.rows(fields, key, groups), made.told
+        rows_layout = PackedLayout(fields, key, groups, self.reading.epoch)
+        rows = gathered(packed, rows_layout, alone=False, every=every, folds=folds)
+        facts, types = rows.facts, {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
+        carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)
         if rows.folded and rows.unfolded is None:
             rows = replace(rows, unfolded=cache(self._every_event))
-        applied = sum(facts.events[op] for op in OPS)
         return Decoded(
             self.columns,
             key,
-            rows if applied or facts.rejected else None,
-            Rejected(self._rejected(rows.cells), facts.rejected) if facts.rejected else None,
-            newest=moment(facts.newest_event) if facts.newest_event is not None else None,
-            events=applied + facts.rejected,
+            rows if facts.row_events else None,
+            rows.rejected(carried, self.cells.messages),
+            newest=facts.newest_moment,
+            events=facts.row_events,
         )
 
     def _every_event(self) -> Rows:
@@ -166,9 +153,3 @@ class _Records:
         types = {c.name: c.type for c in self.columns}
         tasks = self.cells.frame.sparkSession.sparkContext.defaultParallelism
         return grouping(self.known.partition_by, self.key, [types[name] for name in self.key], tasks)
-
-    def _rejected(self, packed: DataFrame) -> DataFrame:
-        types = {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
-        carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)
-        of_columns = {c.name: c.type for c in self.columns}
-        return rejected_messages(packed, of_columns, self.key, carried, self.cells.messages)

@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from operator import and_
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
-from lakecdc.ingest.engine import packing, sample, schemas
-from lakecdc.ingest.engine.decoding import FORMATS, MANY_ROWS, Decoding
+from lakecdc.ingest.engine import packing, schemas
+from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
-from lakecdc.ingest.engine.layout import OPS, REJECTED_TYPES
-from lakecdc.ingest.engine.packed import Gathered, PackedRows, gathered, unpacked
+from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
+from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
-from lakecdc.ingest.engine.unpack import rows_of_cells
-from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
-from lakecdc.ingest.formats.structs import struct_type
-from lakecdc.model.order import Marks, highest, moment
+from lakecdc.model.order import Marks
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.ingest.formats.messages import Messages
     from lakecdc.ingest.formats.values import Field
-    from lakecdc.model.order import Stretch
 
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"
+# what all messages have that have values alone
+_OF_FILES = {"partition": "0", **dict.fromkeys(("topic", "timestamp", "key", "headers"))}
+# messages that the driver looks at together
+_READ_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
 class Scan:
     """Messages that the engine's tasks read by themselves.
 
-    :param read: reads what a task's numbers name.
+    :param read: reads the messages of tasks, by their numbers.
     :param tasks: how many there are, numbered from 0.
-    :param groups: tasks that a fold of all the messages is worth.
+    :param groups: number of tasks for a fold of all the messages.
     :param keyed: the messages are whole, with keys, headers, topics and partitions, not :data:`VALUES` alone.
-    :param messages: makes the message frame of a frame of such values, with further columns that are named.
-    :param sample: reads the same where no failure may end the process; None if ``read`` does.
+    :param messages: returns the message frame of a frame of such values, with further columns that are named.
     """
 
     spark: SparkSession
@@ -55,23 +52,20 @@ class Scan:
     groups: int
     keyed: bool
     messages: Callable[..., DataFrame] = as_they_are
-    sample: Read | None = None
 
-    def fields(
-        self, count: int, format_name: str, wants: Callable[[str], bool], *, shards: bool
-    ) -> tuple[Field, ...] | None:
-        """Columns of the first messages, read here; None if they do not tell.
-
-        :param count: messages to look at.
-        :param wants: tells whether a source table is wanted.
-        :param shards: it may be several.
-        """
+    def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Yield some first messages that have values alone, read in this process."""
         import pyarrow as pa
 
-        if self.keyed:
-            return None
-        first = (self.sample or self.read)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-        return sample.fields(first, count, format_name, wants, shards=shards)
+        tables = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
+        for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_READ_AT_ONCE)):
+            messages = batch.slice(0, count)
+            for name, value in _OF_FILES.items():
+                messages = messages.append_column(name, pa.array([value] * len(messages), pa.string()))
+            yield messages
+            count -= len(messages)
+            if not count:
+                return
 
     def numbers(self) -> DataFrame:
         """Return a frame of one number per task."""
@@ -82,54 +76,27 @@ class Scan:
 class EngineResult:
     """What the engine made of a batch.
 
-    :param rows: the changes.
-    :param newest: source time of the newest event.
-    :param high_orders: highest order key by ``topic/partition``.
-    :param tables: source tables of the events.
-    :param fields: the table's columns, as the messages write them.
+    :param rows: the changes, with the facts of the batch.
+    :param fields: the table's columns that the messages may have, as they write them.
     :param schema: columns of the messages' schema; None if they have none.
     :param aside: messages that tasks have set aside, a message frame; None if there are none.
-    :param asides: how many.
-    :param why: why the first of them is.
     :param rejected: messages that cannot be applied; None if there are none.
-    :param stretches: of its changes, by ``topic/partition``.
-    :param kept: what Spark keeps until the batch is done.
     """
 
     rows: PackedRows
-    events: int = 0
-    newest: datetime | None = None
-    high_orders: Mapping[str, str] | None = None
-    tables: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
     schema: tuple[Field, ...] | None = None
     aside: DataFrame | None = None
-    asides: int = 0
-    why: str | None = None
     rejected: Rejected | None = None
-    stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)
-    kept: tuple[DataFrame, ...] = ()
 
-    def release(self) -> None:
-        """Let go of what Spark keeps of it."""
-        for frame in self.kept:
-            frame.unpersist()
+    @property
+    def topics(self) -> frozenset[str]:
+        """Return the topics of the table's events."""
+        return frozenset(place.rpartition("/")[0] for place in self.rows.facts.read_orders)
 
 
 class SurveyNeededError(Exception):
     """Raised if a batch needs a survey of all its messages before it can be decoded; the message says why."""
-
-
-def check_fields(format_name: str, fields: Sequence[Field]) -> None:
-    """Make sure that events of such columns can be decoded at once.
-
-    :raises SurveyNeededError: they cannot.
-    """
-    if format_name not in FORMATS:
-        raise SurveyNeededError(f"format {format_name}")
-    for one in fields:
-        if not one.column_type.has_parser:
-            raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
 
 
 @dataclass(frozen=True)
@@ -138,8 +105,8 @@ class FoldPlan:
 
     :param marks: how far the table has come.
     :param partition_by: the target's partition transforms in SQL, so that its partitions are folded apart.
-    :param every: every event is wanted.
-    :param folds: the last event of each key is wanted, as far as tasks can fold them.
+    :param every: hand on every event.
+    :param folds: hand on the last event of each key, as far as tasks can fold.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
     """
 
@@ -153,50 +120,34 @@ class FoldPlan:
 def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan: Scan | None) -> EngineResult:
     """Decode a batch when only its table is known.
 
-    :param messages: makes the message frame; not called if there is a scan.
+    :param messages: returns the message frame; not called if there is a scan.
     :param scan: the same messages, for tasks that read them by themselves.
-    :raises SurveyNeededError: it holds what a task cannot judge.
+    :raises SurveyNeededError: the batch holds what a task cannot judge.
     """
-    run = _Run(messages, decoding, plan, scan)
-    made = run.made()
-    found = made.told
-    one_log = scan is not None and len(found.high_orders) < 2 and decoding.format not in MANY_ROWS
-    native = run.native(made, has_twins=not one_log)
-    reason = _reason(native.rows, shards=decoding.wants is not None)
+    rows = _Run(messages, decoding, plan, scan).rows()
+    facts = rows.facts
+    reason = _reason(rows, shards=bool(decoding.target.source_tables))
     if reason:
-        made.release()
+        rows.release()
         raise SurveyNeededError(reason)
-    newest = found.newest_event
-    events = sum(found.events[op] for op in OPS) - found.moves + found.rejected
-    orders = [*found.high_orders.items(), *found.rejected_orders.items()]
-    aside = _set_aside(native.rows.cells, scan) if found.aside else None
-    schema = schemas.from_json(found.schemas[0]) if found.schemas and found.schemas[0] else None
-    columns = decoding.with_schema(schema).fields if schema else decoding.fields
-    return replace(
-        native,
-        events=events,
-        newest=None if newest is None else moment(newest),
-        high_orders=highest(orders),
-        tables=found.tables,
-        fields=columns,
-        schema=schema,
-        aside=aside,
-        asides=found.aside,
-        why=found.why,
-        stretches=found.stretches,
-    )
+    one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
+    aside = _set_aside(rows.cells, scan) if facts.aside else None
+    schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
+    names = {f.name for f in schema or decoding.fields} | {decoding.target.source_column}
+    fields = tuple(f for f in (decoding.with_schema(schema) if schema else decoding).fields if f.name in names)
+    rejected = rows.rejected(*_carried(scan))
+    return EngineResult(replace(rows, has_twins=not one_log), fields, schema, aside, rejected)
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
-    """Apply or reject every event of messages that a survey has looked through.
+    """Apply or reject every event of messages after their survey.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
     """
-    run = _Run(lambda: messages, decoding, plan, None)
-    made = run.made()
-    if made.told.odd:
-        raise ValueError(f"a task cannot decode what a survey has told: {made.told.odd}")
-    return run.native(made)
+    rows = _Run(lambda: messages, decoding, plan, None).rows()
+    if rows.facts.odd:
+        raise ValueError(f"a task cannot decode messages after their survey: {rows.facts.odd}")
+    return EngineResult(rows, decoding.fields, rejected=rows.rejected(*_carried(None)))
 
 
 @dataclass(frozen=True)
@@ -215,49 +166,34 @@ class _Run:
         tasks = scan.groups if scan else self.messages().sparkSession.sparkContext.defaultParallelism
         return grouping(self.plan.partition_by, key, [types[k] for k in key], tasks)
 
-    def made(self) -> Gathered:
-        """Run the tasks, once more for every event where they cannot tell what a fold of these leaves."""
+    def rows(self) -> PackedRows:
+        """Run the tasks, once more for every event where a fold would lose values."""
         plan = self.plan
-        made = self._once(folds=plan.folds, every=plan.every)
-        told = made.told
-        # what an event leaves out may be told by one that is rejected
-        hides_values = told.leaves_out and told.rejected
-        if plan.folds and not told.odd and (told.left_out or hides_values or _may_be_held(told, plan.marks)):
-            made.release()
+        rows = self._once(folds=plan.folds, every=plan.every)
+        facts = rows.facts
+        # a rejected event may have what another one leaves out
+        hides_values = facts.leaves_out and facts.rejected
+        if plan.folds and not facts.odd and (facts.left_out or hides_values or _may_be_held(facts, plan.marks)):
+            rows.release()
             return self._once(folds=False, every=True)
-        return made
+        return replace(rows, void_below=plan.void_below) if rows.folded else rows
 
-    def _once(self, *, folds: bool, every: bool) -> Gathered:
-        decoding, scan, groups = self.decoding, self.scan, self._groups if folds else None
+    def _once(self, *, folds: bool, every: bool) -> PackedRows:
+        decoding, scan, plan = self.decoding, self.scan, self.plan
         alone = scan is not None and scan.tasks == 1
-        plan, read = self.plan, scan.read if scan else None
+        read, groups = scan.read if scan else None, self._groups if folds else None
         task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
-        further = None if alone else groups
-        return gathered(typed, further, decoding.epoch, decoding.fields, every=every, folds=folds)
-
-    def native(self, made: Gathered, *, has_twins: bool = True) -> EngineResult:
-        """Return the changes and the rejected messages.
-
-        :param has_twins: two events may have one order key.
-        """
-        decoding, count = self.decoding, made.told.rejected
-        rows = made.rows(decoding.fields, decoding.key, self._groups, self.plan.marks, has_twins=has_twins)
-        if rows.folded:
-            rows = replace(rows, void_below=self.plan.void_below)
-        types = {f.name: f.type for f in decoding.fields}
-        carried, messages = _carried(self.scan)
-        found = rejected_messages(rows.cells, types, decoding.key, carried, messages) if count else None
-        rejected = Rejected(found, count) if found else None
-        return EngineResult(rows, rejected=rejected, kept=made.kept)
+        layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks)
+        return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
 
-def _may_be_held(told: Facts, marks: Marks) -> bool:
-    """Whether a value that the batch's events leave out may have to be told by an event that the table holds.
+def _may_be_held(facts: Facts, marks: Marks) -> bool:
+    """Check whether the table may hold an event with a value that the batch's events leave out.
 
-    Filled from an older event that has arrived again, it would hide what the table knows.
+    Filled from an older event that has arrived again, it would hide the table's.
     """
-    return told.leaves_out and marks.may_hold(told.first_orders)
+    return facts.leaves_out and marks.may_hold(facts.first_orders)
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
@@ -266,45 +202,20 @@ def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
 
 
 def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:
-    """Return the schema of what tasks keep of a message, less if they read it themselves, and what makes messages."""
+    """Return the schema of what tasks keep of a message, and what makes messages of it."""
     return (SCHEMA, as_they_are) if scan is None or scan.keyed else (VALUES, scan.messages)
 
 
-def rejected_messages(
-    frame: DataFrame,
-    types: Mapping[str, str],
-    key: Sequence[str],
-    carried: str,
-    messages: Callable[..., DataFrame],
-) -> DataFrame:
-    """Return the messages of a packed frame that cannot be applied, ``changes.REJECTED``.
-
-    :param types: Spark SQL types of the row's columns.
-    :param key: names of the key columns.
-    :param carried: Spark SQL schema of what tasks have kept of a message.
-    :param messages: makes the message frame of these, with further columns that are named.
-    """
-    names = {f"k{i}": types[name] for i, name in enumerate(key)}
-    more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
-    cells = frame.select("rejected").where("rejected IS NOT NULL")
-    found = messages(cells.mapInArrow(rows_of_cells, f"{carried}, {more}"), "rejected")
-    # a key with a null column names no row
-    is_whole = reduce(and_, (F.col("rejected.key")[name].isNotNull() for name in names), F.lit(True))
-    values = F.when(is_whole, row_key("rejected.key", list(names))) if names else F.lit(None).cast("string")
-    of_message = (F.col(f"rejected.{name}" if name in REJECTED_TYPES else name) for name in REJECTED[:-1])
-    return found.select(*of_message, values.alias("row_key"))
-
-
-def _reason(made: PackedRows, *, shards: bool) -> str | None:
-    """Return why the batch has to be looked through; None if it need not be."""
-    told = made.facts
-    if told.odd:
-        return told.odd
-    lone = told.lone
-    if not made.folded and told.events["x"] and made.key:
+def _reason(rows: PackedRows, *, shards: bool) -> str | None:
+    """Return why the batch needs a survey; None if it does not."""
+    facts = rows.facts
+    if facts.odd:
+        return facts.odd
+    lone = facts.lone
+    if not rows.folded and facts.events["x"] and rows.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(made.cells, made.fields, made.key, "dx")
+            unpacked(rows.cells, rows.fields, rows.key, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")
@@ -312,4 +223,4 @@ def _reason(made: PackedRows, *, shards: bool) -> str | None:
         )
     if lone:
         return "a tombstone without its delete"
-    return "events of several source tables" if len(told.tables) > 1 and not shards else None
+    return "events of several source tables" if len(facts.tables) > 1 and not shards else None

@@ -5,16 +5,14 @@ All messages of a table have the same schema, as long as its columns stay as the
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import astuple, replace
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lakecdc.iceberg.widening import holds
-from lakecdc.ingest.envelopes import find_rows, read_message
+from lakecdc.ingest.envelopes import debezium, find_rows, read_message
 from lakecdc.ingest.envelopes.json_values import try_parse_json
 from lakecdc.ingest.envelopes.message import Message
 from lakecdc.ingest.formats import find_format
@@ -46,8 +44,6 @@ class SchemaError(Exception):
 
 
 class _Wrapped(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message that carries its schema."""
-
     schema: msgspec.Raw
     payload: msgspec.Raw
 
@@ -56,19 +52,19 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 
 class SchemaCheck:
-    """What compares the schemas of messages with the one that their table is decoded by."""
+    """Compares the schemas of messages with the one that their table is decoded by."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
-        self._known = frozenset((*(f.name for f in decoding.fields), *decoding.ignored))
+        self._known = decoding.known_names
         # few schemas are different
         self._is_expected = lru_cache(_MOST_SCHEMAS)(self._compare_schema)
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
-        """Return the values of messages without their schemas, and which of them are of the schema that is expected.
+        """Return the values of messages without their schemas, and which of them have the expected schema.
 
-        That is None where none is expected; what cannot be taken out of its schema stays as it is.
+        The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
         """
         import pyarrow as pa
 
@@ -76,7 +72,7 @@ class SchemaCheck:
             payloads = messages.column(PAYLOAD)
             return payloads, payloads.is_valid().to_pylist()
         values = messages.column("value")
-        if self._of.told is None:
+        if self._of.schema is None:
             return values, None
         payloads, known = [], []
         for value in values.cast(pa.binary()).to_pylist():
@@ -86,7 +82,7 @@ class SchemaCheck:
         return pa.array(payloads, pa.binary()), known
 
     def _compare_schema(self, schema: bytes) -> bool:
-        return fields_of(schema, self._of.format) == self._of.told
+        return fields_of(schema, self._of.format) == self._of.schema
 
     def judge(self, envelope: Envelope) -> str | None:
         """Return why an event with a schema of its own is set aside; None if it is not."""
@@ -98,26 +94,23 @@ class SchemaCheck:
         try:
             return self._judge_types(types)
         except TypeError:
-            # a type that is no text has no hash
+            # a type that is not text has no hash
             return self._compare_types(types)
 
     def _compare_types(self, types: tuple[tuple[str, Any], ...]) -> str | None:
-        """Return why the columns cannot stay as they are with the types that a message tells.
-
-        :param types: by column.
-        """
-        read, text = find_format(self._of.format), to_text(dict(types))
+        """Return why the columns cannot stay as they are with the types of a message, by column."""
+        read, text, fixed = find_format(self._of.format), to_text(dict(types)), self._of.target.columns
         if not {name for name, _ in types} <= self._known:
             return "other columns"
         fields = read.columns_of(text)
-        if not fields or read.doubted_of(text, self._of.fixed) is not None:
+        if not fields or read.doubted_of(text, fixed) is not None:
             return OTHER_TYPES
-        fits = outgrown(self._of.fields, fields, self._of.fixed) is None and named_alike(self._of.fields, fields)
-        return None if fits else OTHER_TYPES
+        fits = outgrown(self._of.fields, fields, fixed) is None
+        return None if fits and named_alike(self._of.fields, fields) else OTHER_TYPES
 
 
 def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
-    """Return the schema and the payload of a message; None for one that does not consist of both."""
+    """Return the schema and the payload of a message; None unless it consists of both."""
     try:
         wrapped = _WRAPPED.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -128,21 +121,34 @@ def unwrap(value: bytes) -> tuple[bytes, bytes] | None:
 
 
 def first_schema(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...] | None:
-    """Return the columns of the schema that the first message of the table carries; None if there is none.
+    """Return the columns of the schema that the first message of the table carries, among the first ones of a task."""
+    if not decoding.has_schemas or decoding.schema is not None:
+        return None
+    first = next(_own_events(messages, decoding), None)
+    return None if first is None else fields_of(first[0], decoding.format)
 
-    :param messages: the first ones.
+
+def first_types(messages: pa.RecordBatch, decoding: Decoding) -> tuple[Field, ...]:
+    """Return the columns whose types the first row event of the table tells, among the first messages of a task."""
+    for _, envelope in _own_events(messages, decoding):
+        if envelope.op in debezium.ROW_OPS:
+            return find_format(decoding.format).columns_of(to_text(envelope.schema))
+    return ()
+
+
+def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[bytes, Envelope]]:
+    """Yield the first events of the table, each with the schema that its message carries.
+
+    Messages that should carry one and do not are left out.
     """
     import pyarrow as pa
 
-    if not decoding.has_schemas or decoding.told is not None:
-        return None
     rows = find_rows(decoding.format)
-    for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).to_pylist():
-        parts = None if value is None else unwrap(value)
-        envelopes = [] if parts is None else read_message(rows, Message(parts[1]))
-        if parts and any(e.op and (not e.source_table or decoding.is_own(e.source_table)) for e in envelopes):
-            return fields_of(parts[0], decoding.format)
-    return None
+    for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
+        schema, payload = (unwrap(value) or (b"", None)) if decoding.has_schemas else (b"", value)
+        for envelope in () if payload is None else read_message(rows, Message(payload)):
+            if envelope.op and (not envelope.source_table or decoding.is_own(envelope.source_table)):
+                yield schema, envelope
 
 
 def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
@@ -157,18 +163,17 @@ def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
 
 
 def to_json(fields: tuple[Field, ...]) -> str:
-    """Return the columns of a schema, as tasks tell them."""
-    return json.dumps([astuple(f) for f in fields])
+    """Return the columns of a schema, as facts travel."""
+    return msgspec.json.encode(fields).decode()
 
 
 def from_json(text: str) -> tuple[Field, ...]:
     """Return the same, read again."""
-    fields = (Field(*values) for values in json.loads(text))
-    return tuple(replace(one, names=tuple(one.names)) for one in fields)
+    return msgspec.json.decode(text, type=tuple[Field, ...])
 
 
 def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[str]) -> str | None:
-    """Name of a column of the table that cannot stay as it is with the types of a schema; None if all can.
+    """Return a column of the table that cannot stay as it is with the types of a schema; None if all can.
 
     :param fixed: columns whose types the target declares.
     """
@@ -177,36 +182,6 @@ def outgrown(columns: Iterable[Field], told: Iterable[Field], fixed: Collection[
 
 
 def named_alike(columns: Iterable[Field], told: Iterable[Field]) -> bool:
-    """Whether the columns have the names of values that a schema tells."""
+    """Check that the columns have the names of values that a schema tells."""
     known = {c.name: c for c in columns}
     return all(known[f.name].names == f.with_type(known[f.name].type).names for f in told if f.name in known)
-
-
-def encoded(
-    columns: tuple[Field, ...], told: tuple[Field, ...], key: tuple[str, ...], ignored: tuple[str, ...],
-    encodings: Mapping[str, str], own: tuple[str, ...] = (),
-) -> tuple[Field, ...]:  # fmt: skip
-    """Return a table's columns, as messages of a schema write them.
-
-    :param columns: of the table.
-    :param told: of the schema.
-    :param key: names of the table's key columns.
-    :param ignored: columns of the source that the table leaves out.
-    :param encodings: those that the target declares.
-    :param own: columns of the table that no message has.
-    :raises SchemaError: the schema has a column that the table lacks, or lacks one of the key, or one is written in a
-        way that this engine does not know.
-    """
-    seen = {f.name: f for f in told}
-    new = [name for name in seen if name not in {*ignored, *(f.name for f in columns)}]
-    gone = [name for name in key if name not in seen and name not in own]
-    if new or gone or len(seen) < len(told):
-        raise SchemaError(f"a new column {new[0]}" if new else "a schema without the key")
-    found = []
-    for column in columns:
-        one = seen[column.name].with_type(column.type) if column.name in seen else column
-        one = one.with_encoding(encodings[column.name]) if column.name in encodings else one
-        if not one.column_type.has_parser:
-            raise SchemaError(f"column {one.name} ({one.type}, {one.encoding})")
-        found.append(one)
-    return tuple(found)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool:
-    """Whether a source table is the target's.
+    """Check whether a source table is the target's.
 
     :param topics: topics of its messages, if the source has chosen them for the target; one that is called like the
         table stands for it, unless the target names another one.
@@ -34,19 +34,18 @@ def _ends(name: str, end: str) -> bool:
 
 
 def only_source(target: Target, source_tables: Sequence[str], topics: Collection[str]) -> str | None:
-    """Return the one source table that a batch's events tell; None for shards, and where their topic stands for it.
+    """Return the one source table of a batch's events; None for shards, and where the topic stands for it.
 
-    :param source_tables: of the events; those that feed a target without shards are one at most.
-    :param topics: theirs.
+    :param source_tables: of the events; at most one for a target without shards.
     """
     named = [name for name in source_tables if name not in topics]
     return named[0] if named and not target.source_tables else None
 
 
 def is_another(target: Target, known: str, source_table: str) -> bool:
-    """Whether events are of another source table of the same name than those that have fed the target.
+    """Check whether events are of another source table of the same name than those that have fed the target.
 
-    :param known: full name of the table that has; messages may tell less of it, or other letters.
+    :param known: name of the table that has; messages may tell less of it, or other letters.
     """
     if target.source_table and "." in target.source_table:
         return False
@@ -55,7 +54,7 @@ def is_another(target: Target, known: str, source_table: str) -> bool:
 
 
 def shards_mix(target: Target) -> bool:
-    """Whether a row may come from several shards, whose positions say nothing of each other's."""
+    """Check whether a row may come from several shards, whose positions cannot be compared."""
     return bool(target.source_tables) and target.source_column not in target.key
 
 
@@ -77,9 +76,9 @@ def choose(target: Target, surveys: Sequence[Survey], *, routed: bool = False) -
 
 
 def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequence[Survey], *, adopt: bool) -> bool:
-    """Whether messages without a row event are this table's: they come in a topic of its own, or in nobody else's.
+    """Check whether messages without a row event are this table's: in a topic of its own, or in no other table's.
 
-    :param topics: of its events.
+    :param topics: of the table's events.
     """
     if not one.source_table:
         return adopt or bool(one.events)
@@ -90,7 +89,7 @@ def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequenc
 
 
 def topics_of(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:
-    """Topics whose tombstones are this table's: those of its events, or named like it and of nobody else's."""
+    """Return the topics whose tombstones are this table's: those of its events, or named like it and not another's."""
     mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
     others = {t for s in found if s not in chosen and s.source_table for t in s.topics}
     stem = target.source_name.rpartition(".")[2]

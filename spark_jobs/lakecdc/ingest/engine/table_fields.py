@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def fields_of(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -> tuple[Field, ...]:
-    """Columns with the types they are to have: the target's override, else the table's, else the derived one.
+    """Return columns with their types: the target's override, else the table's, else the derived one.
 
-    :raises InputError: if a key column is nowhere to be seen.
+    :raises InputError: if a key column is missing.
     """
     wanted = wanted_fields(seen, target)
     absent = [Field(k, known[k]) for k in target.key if k in known and k not in {f.name for f in wanted}]
@@ -47,10 +47,7 @@ def wanted_fields(seen: tuple[Field, ...], target: Target) -> list[Field]:
 
 
 def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field:
-    """Return a column with its type and encoding: the target's override, else the table's type, else its own.
-
-    :param known: Spark SQL types of the table's columns.
-    """
+    """Return a column with its type and encoding: the target's override, else the table's type, else its own."""
     encoding = target.encodings.get(field.name)
     sql_type = target.columns.get(field.name) or known.get(field.name) or field.type
     typed = field.with_type(sql_type)
@@ -58,7 +55,7 @@ def typed_field(field: Field, target: Target, known: Mapping[str, str]) -> Field
 
 
 def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) -> dict[str, str]:
-    """Return a table's types after a batch, which widen with those of its source.
+    """Return a table's types after a batch, widened as its source has widened them.
 
     :param known: Spark SQL types of the table's columns.
     :param told: columns of the batch's schemas.
@@ -77,12 +74,16 @@ def followed(known: Mapping[str, str], told: Iterable[Field], target: Target) ->
 
 
 def encodings_of(
-    fields: Sequence[Field], chosen: Sequence[Survey], target: Target, known: Mapping[str, str]
+    fields: Sequence[Field], schemas: Mapping[str, tuple[Field, ...]], target: Target, known: Mapping[str, str]
 ) -> dict[str, dict[str, Field]]:
-    """Columns that the batch's schemas write in different ways, such as decimals whose scale has changed."""
+    """Return the columns that schemas write in different ways, such as decimals whose scale has changed.
+
+    :param schemas: columns by the text of each schema.
+    :return: how they are written, by column and the text of the schema.
+    """
     wanted = {f.name: f for f in fields}
     found: dict[str, dict[str, Field]] = {}
-    for text, seen in {text: seen for s in chosen for text, seen in s.schemas.items()}.items():
+    for text, seen in schemas.items():
         for other in (f for f in seen if f.name in wanted):
             field = wanted[other.name]
             typed = replace(typed_field(other, target, known), type=field.type)
@@ -92,7 +93,7 @@ def encodings_of(
 
 
 def message_key(target: Target, mine: Sequence[Survey], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Key columns as the messages tell them, or their keys.
+    """Return the key columns as the messages, or their keys, tell them.
 
     :param known: those of the table, which serve where no message tells a key.
     :raises InputError: if a table that needs a key has none there.
@@ -111,7 +112,7 @@ def message_key(target: Target, mine: Sequence[Survey], known: tuple[str, ...]) 
 
 
 def chosen_type(target: Target, column: str) -> str:
-    """Return the type that a target gives one of its ``columns``, as types of tables and files are spelled.
+    """Return the type that a target gives one of its ``columns``, in the spelling of tables and files.
 
     :raises InputError: Spark knows no such type.
     """

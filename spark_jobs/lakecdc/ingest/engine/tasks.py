@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.engine import facts, packing, placeholders
+from lakecdc.ingest.engine import facts, fold, packing
+from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.facts import Facts
-from lakecdc.ingest.engine.fold import last_places, taken
+from lakecdc.ingest.engine.fold import LeftOutError
 from lakecdc.ingest.engine.grouping import Grouping
 from lakecdc.ingest.engine.layout import CHECKS, with_order, without_void
-from lakecdc.ingest.engine.parts import PartDecoder
 from lakecdc.ingest.engine.pieces import OddTextError
-from lakecdc.ingest.engine.placeholders import LeftOutError
 from lakecdc.ingest.engine.schemas import BESIDE, SchemaError, first_schema, to_json
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.model.order import Marks
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 
     from lakecdc.ingest.engine.decoding import Decoding
 
-# rows at which a task folds what it holds, and rows of different keys at which it hands them on
+# rows at which a task folds its buffer, and rows of different keys at which it flushes them
 _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
-# bytes of rows at which it folds as well; what is left of half of them is handed on
+# bytes of rows at which it folds as well; it flushes what is left of half of them
 _MANY_BYTES = 256 * 1024 * 1024
 
 #: group of events in a packed frame that are not folded
 EVERY = -1
-#: why tasks cannot fold events, one of which the table may hold
+#: why tasks cannot fold events that the table may hold
 HELD = "values are left out behind events that the table may hold"
 #: yields tables of messages, given the rows that Spark hands to a task
 Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
@@ -52,10 +51,10 @@ class DecodeTask:
     """Messages in, a packed frame out.
 
     :param read: reads the messages that the input names; None if it holds the messages themselves.
-    :param grouping: how the keys of folded rows are told apart; None if none are wanted.
+    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
     :param alone: there is no other task, so that the rows need no further fold.
     :param marks: how far the table has come, for events that leave values out.
-    :param every: every event is wanted, in the group :data:`EVERY`.
+    :param every: hand on every event as well, in the group :data:`EVERY`.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
     """
 
@@ -71,22 +70,21 @@ class DecodeTask:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
         settle()
         try:
-            yield from self._packed(self._read(batches))
+            yield from self._packed(self._messages(batches))
         except (OddError, OddTextError, SchemaError) as error:
             yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 
-    def _read(self, named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.read is None:
-            yield from named
+            yield from batches
             return
-        for table in self.read(named):
+        for table in self.read(batches):
             yield from table.to_batches()
 
-    def _packed(self, messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stream = iter(messages)
-        first = next(stream, None)
+    def _packed(self, messages: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next(messages, None)
         if first is None:
             return
         decoding = self.decoding
@@ -95,43 +93,46 @@ class DecodeTask:
             if schema is not None:
                 decoding = decoding.with_schema(schema)
             decoding = decoding.with_names(first)
+        decoder = Decoder(decoding)
         with duckdb_of_its_own() as connection:
-            holding = Holding(
+            buffering = Buffering(
                 self.grouping,
-                decoding.epoch,
+                decoding.reading.epoch,
                 [field.name for field in decoding.fields],
                 alone=self.alone,
                 partitioned=decoding.keyed and decoding.judged is None,
-                schema="" if decoding.told is None else to_json(decoding.told),
+                schema="" if decoding.schema is None else to_json(decoding.schema),
                 marks=self.marks if decoding.large_fields else None,
             )
-            held = holders(holding, connection, every=self.every)
-            decoder = PartDecoder(decoding)
-            for batch in decoder.decode(chain([first], stream)):
-                odd = batch.column("odd")
-                if odd.null_count < len(odd) and not decoding.sets_aside:
-                    raise OddError(odd.drop_null()[0].as_py())
-                for one in held:
-                    yield from one.add(without_void(batch, self.void_below) if one.folds else batch)
-            for one in held:
-                yield from one.rest()
+            buffers = row_buffers(buffering, connection, self.every)
+            events = _checked(decoder.decode(chain([first], messages)), decoding)
+            yield from buffered(buffers, events, lambda batch: without_void(batch, self.void_below))
         if decoder.moves:
             yield packing.row(0 if self.grouping else EVERY, Facts(moves=decoder.moves).to_json(), None)
 
 
+def _checked(batches: Iterable[pa.RecordBatch], decoding: Decoding) -> Iterator[pa.RecordBatch]:
+    """Yield events.
+
+    :raises OddError: one has to be set aside and cannot be.
+    """
+    for batch in batches:
+        odd = batch.column("odd")
+        if odd.null_count < len(odd) and not decoding.sets_aside:
+            raise OddError(odd.drop_null()[0].as_py())
+        yield batch
+
+
 @dataclass(frozen=True)
-class Holding:
-    """How a task holds the rows that it has not handed on yet.
+class Buffering:
+    """How a task buffers rows.
 
     :param grouping: how the keys of folded rows are told apart; None to keep every event.
-    :param epoch: of the order keys.
-    :param names: of the row's columns.
     :param alone: there is no other task, so that the rows need no further fold.
-    :param partitioned: what the partitions of a topic have is to be told.
-    :param schema: what their schema tells of the columns, as facts travel; None for changes of any schema.
-    :param marks: how far the table has come, for rows that are folded and leave values out; None of a log, and
-        where none may.
-    :param sets_aside: odd and rejected messages are handed on; without it, they are passed over.
+    :param partitioned: report stretches of the partitions of topics.
+    :param schema: the columns of the messages' schema, as facts travel; None for changes of any schema.
+    :param marks: how far the table has come, for rows that are folded and may leave values out; else None.
+    :param sets_aside: hand on odd and rejected messages; without it, they are passed over.
     """
 
     grouping: Grouping | None
@@ -144,37 +145,54 @@ class Holding:
     sets_aside: bool = True
 
 
-def holders(holding: Holding, connection: duckdb.DuckDBPyConnection, *, every: bool) -> list[Held]:
-    """Return what takes the rows of a task, each of them: for every event if that is wanted, then to be folded.
+def row_buffers(buffering: Buffering, connection: duckdb.DuckDBPyConnection, every: bool) -> list[RowBuffer]:
+    """Return the buffers of a task, each of which takes all its rows: for every event if wanted, then for a fold.
 
-    :param holding: of the last of these; without a grouping, no folded rows are wanted.
+    :param buffering: of the last of these; without a grouping, nothing is folded.
     """
-    found = [Held(holding, connection)] if holding.grouping or every else []
-    if every and holding.grouping:
-        found.insert(0, Held(replace(holding, grouping=None, partitioned=False, sets_aside=False), connection))
+    found = [RowBuffer(buffering, connection)] if buffering.grouping or every else []
+    if every and buffering.grouping:
+        unfolded = replace(buffering, grouping=None, partitioned=False, sets_aside=False)
+        found.insert(0, RowBuffer(unfolded, connection))
     return found
 
 
-class Held:
+def buffered(
+    buffers: Sequence[RowBuffer],
+    batches: Iterable[pa.RecordBatch],
+    to_fold: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+) -> Iterator[pa.RecordBatch]:
+    """Yield events as rows of a packed frame.
+
+    :param to_fold: returns the events of a batch to fold.
+    """
+    for batch in batches:
+        for buffer in buffers:
+            yield from buffer.add(to_fold(batch) if buffer.folds else batch)
+    for buffer in buffers:
+        yield from buffer.flush()
+
+
+class RowBuffer:
     """The rows of a task that it has not handed on yet."""
 
-    def __init__(self, holding: Holding, connection: duckdb.DuckDBPyConnection) -> None:
-        self._of, self._connection = holding, connection
+    def __init__(self, buffering: Buffering, connection: duckdb.DuckDBPyConnection) -> None:
+        self._of, self._connection = buffering, connection
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._tables: set[str] = set()
-        self._told = Facts()
+        self._facts = Facts()
         self._leaves_out = False
 
     @property
     def folds(self) -> bool:
-        """Whether the rows are folded."""
+        """Check whether the rows are folded."""
         return self._of.grouping is not None
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows in, and keep what is held within bounds.
+        """Add rows, and flush what is too much.
 
-        :raises LeftOutError: they are to be folded and cannot be.
+        :raises LeftOutError: they cannot be folded.
         """
         import pyarrow.compute as pc
 
@@ -185,7 +203,7 @@ class Held:
             batch = batch.filter(pc.invert(odd))
         self._tables |= {name for name in pc.unique(batch.column("source_table")).to_pylist() if name}
         if self._of.partitioned:
-            self._told = facts.merged([self._told, facts.stretches(batch, self._of.epoch)])
+            self._note(Facts(stretches=facts.stretches(batch, self._of.epoch)))
         rejected = batch.column("rejected").is_valid()
         if rejected.true_count:
             if self._of.sets_aside:
@@ -195,27 +213,31 @@ class Held:
             self._check(batch, self._of.marks)
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._of.grouping is None:
-            yield from self.rest()
+            yield from self.flush()
         elif self._rows >= _MANY_ROWS or (self._bytes >= _MANY_BYTES and not self._of.alone):
-            self._hold(placeholders.needed(self._connection, self._taken()).to_batches())
+            table = self._taken()
+            self._hold(fold.taken(table, fold.needed_places(self._connection, table)).to_batches())
             if (self._rows >= _MANY_KEYS or self._bytes >= _MANY_BYTES // 2) and not self._of.alone:
-                yield from self.rest()
+                yield from self.flush()
+
+    def _note(self, more: Facts) -> None:
+        self._facts = facts.merged([self._facts, more])
 
     def _check(self, batch: pa.RecordBatch, marks: Marks) -> None:
-        """Make sure that earlier events of their keys, or else the table, tell what events leave out."""
-        self._told = facts.merged([self._told, facts.first_orders(batch, self._of.epoch)])
-        if placeholders.has_open(batch):
-            placeholders.check(batch)
+        """Make sure that earlier events of their keys, or else the table, have what events leave out."""
+        self._note(Facts(first_orders=facts.first_orders(batch, self._of.epoch)))
+        if fold.has_open(batch):
+            fold.check_left_out(batch)
             self._leaves_out = True
-        if self._leaves_out and marks.may_hold(self._told.first_orders):
+        if self._leaves_out and marks.may_hold(self._facts.first_orders):
             raise LeftOutError(HELD)
 
     def _set_aside(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        told = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
+        about = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
         messages = pa.Table.from_batches([_messages(batch)])
-        yield from packing.packed_messages(self._group, "aside", messages, told.to_json())
+        yield from packing.packed_messages(self._group, "aside", messages, about.to_json())
 
     def _reject(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -228,30 +250,29 @@ class Held:
     def _group(self) -> int:
         return EVERY if self._of.grouping is None else 0
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Hand on what is held."""
-        if not self._rows and self._told == Facts():
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Hand on the buffered rows."""
+        if not self._rows and self._facts == Facts():
             return
         grouping = self._of.grouping
-        common, self._told = self._told, Facts()
+        common, self._facts = self._facts, Facts()
         schemas = () if self._of.schema is None else (self._of.schema,)
-        told = facts.merged([common, Facts(schemas=schemas), *(Facts(tables=(name,)) for name in self._tables)])
+        known = facts.merged([common, Facts(schemas=schemas, tables=tuple(self._tables))])
         if not self._rows:
             # of events that are all rejected
-            yield packing.row(self._group, told.to_json(), None)
+            yield packing.row(self._group, known.to_json(), None)
             return
         table = self._taken()
         if grouping is None:
-            yield from finished(self._connection, table, self._of.epoch, told, folded=False)
-            return
-        if self._of.alone:
-            places = grouping.with_partitions(last_places(self._connection, table))
-            by_key, filled = placeholders.folded(self._connection, table, self._of.names, places)
-            told = facts.merged([told, Facts(filled=filled)])
-            yield from finished(self._connection, by_key, self._of.epoch, told, folded=True)
+            yield from finished(self._connection, table, self._of.epoch, known, folded=False)
+        elif self._of.alone:
+            places = grouping.with_partitions(fold.last_places(self._connection, table))
+            by_key, filled = fold.folded(self._connection, table, self._of.names, places)
+            known = facts.merged([known, Facts(filled=filled)])
+            yield from finished(self._connection, by_key, self._of.epoch, known, folded=True)
         else:
-            places = grouping.with_partitions(placeholders.needed_places(self._connection, table))
-            yield from _by_group(table, places, grouping, told)
+            places = grouping.with_partitions(fold.needed_places(self._connection, table))
+            yield from _by_group(table, places, grouping, known)
 
     def _hold(self, batches: list[pa.RecordBatch]) -> None:
         self._batches += batches
@@ -273,27 +294,23 @@ def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
 
 
-def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, told: Facts) -> Iterator[pa.RecordBatch]:
+def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, known: Facts) -> Iterator[pa.RecordBatch]:
     import numpy as np
     import pyarrow as pa
 
     groups = grouping.groups(places)
     order = np.argsort(groups, kind="stable")
-    folded, groups = taken(table, places.take(pa.array(order))), groups[order]
+    rows, groups = fold.taken(table, places.take(pa.array(order))), groups[order]
     edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    text: str | None = told.to_json()
+    text: str | None = known.to_json()
     for low, high in zip(edges[:-1], edges[1:], strict=True):
-        yield from packing.packed_rows(int(groups[low]), folded.slice(low, high - low), text)
+        yield from packing.packed_rows(int(groups[low]), rows.slice(low, high - low), text)
         text = None
 
 
 @dataclass(frozen=True)
 class FoldTask:
-    """Packed rows of whole groups in, the same folded and in order of their keys out.
-
-    :param epoch: of the order keys.
-    :param names: of the row's columns.
-    """
+    """Packed rows of whole groups in, the same folded and in order of their keys out."""
 
     epoch: int
     names: tuple[str, ...]
@@ -303,22 +320,22 @@ class FoldTask:
         import pyarrow as pa
 
         settle()
-        told: list[Facts] = []
+        parts: list[Facts] = []
         tables: list[pa.Table] = []
         for batch in batches:
-            told += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
+            parts += [facts.from_json(text) for text in batch.column("facts").to_pylist() if text]
             tables += packing.unpacked(batch.column("packed"))
             for name in packing.MESSAGES:
                 for cell in batch.column(name).drop_null().to_pylist():
                     yield packing.row(0, None, None, **{name: cell})
-        together = facts.merged(told)
+        together = facts.merged(parts)
         if together.odd or together.left_out or not tables:
-            if told:
+            if parts:
                 yield packing.row(0, together.to_json(), None)
             return
         with duckdb_of_its_own() as connection:
             try:
-                rows, filled = placeholders.folded(connection, pa.concat_tables(tables), self.names)
+                rows, filled = fold.folded(connection, pa.concat_tables(tables), self.names)
             except LeftOutError as error:
                 yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
                 return
@@ -327,13 +344,10 @@ class FoldTask:
 
 
 def finished(
-    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, told: Facts, *, folded: bool
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, epoch: int, known: Facts, *, folded: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with order keys, packed, and their facts.
-
-    :param folded: there is one row per key.
-    """
+    """Yield rows with order keys, packed, and their facts."""
     table = with_order(table, epoch)
     connection.register("ordered", table)
     found = facts.measured(connection, "ordered", folded=folded)
-    yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([told, found]).to_json())
+    yield from packing.packed_rows(0 if folded else EVERY, table, facts.merged([known, found]).to_json())

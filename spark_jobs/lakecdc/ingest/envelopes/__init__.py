@@ -31,7 +31,7 @@ def find_rows(format_name: str, order_by: str | None = None, *, only_added: bool
 
 
 def read_message(rows: Rows, message: Message) -> Iterator[Envelope]:
-    """Read the rows that a message tells of; whatever the message holds, it ends in envelopes."""
+    """Read the rows of a message; whatever it holds, it ends in envelopes."""
     try:
         value = None if message.value is None else parse_json(message.value)
         yield from map(refuse_bad_names, rows(message, value))

@@ -48,10 +48,7 @@ def read(message: Message, value: Any) -> Iterable[Envelope]:
 
 
 def envelope(message: Message, event: Any, schema: Any) -> Envelope:
-    """Read Debezium's structure, however it was encoded.
-
-    :param event: the parsed payload; None for a tombstone.
-    """
+    """Read Debezium's structure from a parsed payload, None for a tombstone."""
     linked = keys(message)
     if event is None:
         return Envelope("x", keys=linked, schema=schema)
@@ -103,7 +100,7 @@ def _is_no_row_event(event: Any, op: str | None) -> bool:
 
 
 def source_table(source: Any) -> str:
-    """Return the source table that an event tells, such as ``shop.orders``; nothing if it tells none."""
+    """Return the source table of an event, such as ``shop.orders``; nothing if it has none."""
     if type(source) is not dict:
         return ""
     schema, table = as_text(source.get("schema")), as_text(source.get("table"))
@@ -134,8 +131,5 @@ def place(source: Any, op: str | None) -> Place:
 
 
 def is_snapshot(snapshot: Any) -> bool:
-    """Check for a row that a snapshot has read; the reads of an incremental one stand among the changes.
-
-    :param snapshot: member of the event's source.
-    """
+    """Check by an event's ``snapshot`` for a row of a snapshot; incremental ones are read among the changes."""
     return snapshot not in _NO_SNAPSHOT and as_text(snapshot) not in _NO_SNAPSHOT

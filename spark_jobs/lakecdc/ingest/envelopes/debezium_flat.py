@@ -59,7 +59,7 @@ def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
 
 
 def _source(event: Object) -> Object:
-    """Return what Debezium's source would tell; a binlog counts whatever the connector, which is not told."""
+    """Return what Debezium's source would have; a binlog counts whatever the connector, which is not in the row."""
     source: Object = {"connector": "mysql"}
     for name, (own, prefixed) in _PLACED.items():
         value = event.get(own)

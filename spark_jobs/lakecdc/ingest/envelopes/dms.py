@@ -63,7 +63,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
 
 
 def _images(row: Object | None) -> tuple[Object | None, Object | None]:
-    """Return the row as it is now and as it was, of which the columns ``BI_…`` tell."""
+    """Return the row as it is now, and as it was by the columns ``BI_…``."""
     if row is None:
         return None, None
     # a column may be called so by itself

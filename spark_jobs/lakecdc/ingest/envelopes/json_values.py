@@ -41,10 +41,7 @@ _HALF = re.compile(rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}
 
 
 class UnreadableError(ValueError):
-    """A message that cannot be read.
-
-    :param rule: short name of what it broke, for the quarantine.
-    """
+    """A message that cannot be read, with the short name of the rule that it broke, for the quarantine."""
 
     def __init__(self, rule: str, reason: str) -> None:
         super().__init__(reason)
@@ -100,10 +97,7 @@ class Texts:
         return len(self.texts)
 
     def members(self, place: int) -> int:
-        """Return how many members the objects of a text have, one that comes twice counted twice.
-
-        :return: -1 if it is to be parsed exactly.
-        """
+        """Count the members of a text's objects, one that comes twice twice; -1 if it is to be parsed exactly."""
         start = place - place % TOGETHER
         known = self._members.get(start)
         if known is None:
@@ -112,11 +106,7 @@ class Texts:
         return known[place - start]
 
     def members_together(self, start: int) -> int:
-        """Return how many members the objects of :data:`TOGETHER` texts have.
-
-        :param start: the first of them.
-        :return: -1 if any of them may have to be parsed exactly.
-        """
+        """Count the members of :data:`TOGETHER` texts from one on; -1 if any of them may have to be parsed exactly."""
         return _count_together(_letters(self._values.slice(start, TOGETHER))[0])
 
     def parsed(self, place: int) -> Any:
@@ -126,19 +116,13 @@ class Texts:
 
 
 def parse_each(values: pa.Array) -> Iterator[Any]:
-    """Parse each of many values; yield None for null, and an :class:`UnreadableError` for one that cannot be parsed.
-
-    :param values: of type binary or string.
-    """
+    """Parse each of many values; yield None for null, and an :class:`UnreadableError` for one that cannot be parsed."""
     texts = Texts(values)
     return map(texts.parsed, range(len(texts)))
 
 
 def decoder(of: Any = Any) -> msgspec.json.Decoder[Any]:
-    """Return what decodes texts that need not be parsed exactly, and whose members are still to be counted.
-
-    :param of: type of msgspec.
-    """
+    """Return a decoder of a msgspec type, for texts that need no exact parsing; their members are to be counted."""
     return msgspec.json.Decoder(of, float_hook=Number)
 
 
@@ -159,7 +143,6 @@ def _parse(data: bytes, members: int) -> Any:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    """Check whether objects and arrays are nested too deeply."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):

@@ -38,7 +38,7 @@ class Lsn:
     :param commit: of the commit, as text; None where the event has none.
     :param change: of the change; None for a row of a snapshot.
     :param serial: SQL Server's ``event_serial_no``.
-    :param connector: Debezium's name of the connector, where the event tells it.
+    :param connector: Debezium's name of the connector, if known.
     """
 
     commit: str | None

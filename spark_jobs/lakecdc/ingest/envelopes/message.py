@@ -1,4 +1,4 @@
-"""Define a message, and the event that its envelope tells."""
+"""Define a message, and the event in its envelope."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     :param position: of the commit, unsigned 64 bits.
     :param ordinal: within the transaction, unsigned 64 bits.
     :param rank: ``RANK_READ`` for a read of a snapshot, ``RANK_CHANGE`` for a change.
-    :param time_us: when the source committed, microseconds since 1970; None if the message does not tell.
+    :param time_us: when the source committed, microseconds since 1970; None if unknown.
     """
 
     position: int = 0
@@ -63,7 +63,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Keys(msgspec.Struct, frozen=True, gc=False):
-    """The keys that a message carries beside its value; they are parsed when they are asked for, which is seldom.
+    """The keys that a message carries beside its value, parsed when they are needed, which is seldom.
 
     :param old: the key that the row had before.
     :param unwrapped: returns the key of a value that carries its schema.
@@ -88,18 +88,17 @@ class Keys(msgspec.Struct, frozen=True, gc=False):
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """What a message tells of one row, before any column is typed.
+    """One row of a message, before any column is typed.
 
     :param op: ``r``, ``c``, ``u``, ``d``, ``t`` (TRUNCATE), ``x`` (tombstone); None for a message that is known not to
         be a row event, and for one with a problem.
     :param problem: why the message cannot be read, as rule and reason; names of members are judged apart.
-    :param source_table: ``schema.table`` or ``database.table``; the topic where the format does not tell it.
+    :param source_table: ``schema.table`` or ``database.table``; the topic where the format does not have it.
     :param before: the row before, or its key or changed columns only.
-    :param after: the row after.
     :param keys: reads the message's key and the key that the row had before, where the format links the two; None
         where the format has neither.
     :param schema: the row's schema in the format's own notation.
-    :param key_names: columns of the source's primary key, where the message itself tells them.
+    :param key_names: columns of the source's primary key, where the message itself has them.
     """
 
     op: str | None
@@ -229,7 +228,7 @@ def names_of(value: Any) -> tuple[str, ...] | None:
 
 
 def refuse_bad_names(envelope: Envelope) -> Envelope:
-    """Return the envelope, one with a problem if a member of a row image has a name that cannot be a column's."""
+    """Return the envelope, with a problem if a member of a row image has a name that cannot be a column's."""
     for image in (envelope.before, envelope.after):
         if image is not None and envelope.problem is None and ("" in image or "\0" in "".join(image)):
             reason = "a member has no name, or one with a null character"

@@ -32,7 +32,7 @@ _SIGN, _BITS = 1 << 63, (1 << 64) - 1
 def rows(order_by: str | None = None, *, only_added: bool = False) -> Rows:
     """Return how the rows of a source are read.
 
-    :param order_by: member that tells the order.
+    :param order_by: member with the order.
     :param only_added: each message is a row of its own, not the newer state of another.
     """
     return partial(_read, order_by, "c" if only_added else "u")

@@ -1,4 +1,4 @@
-"""A schema registry: every schema is asked for once per run, by the driver.
+"""Ask a schema registry, each schema once per run and by the driver.
 
 Source: Confluent Schema Registry's API, ``GET /schemas/ids/{id}``, which Apicurio Registry and Karapace have as well.
 """
@@ -32,7 +32,7 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json, */*;q=0.5"
 
 
 class Registry:
-    """The schemas of a registry, as far as they have been asked for.
+    """The schemas of a registry, as far as they have been read.
 
     :param settings: how to reach it; secret references are resolved here.
     :raises SpecError: if one cannot be resolved.
@@ -51,23 +51,23 @@ class Registry:
         return self._settings.id_bytes
 
     def schemas(self, ids: Iterable[int]) -> dict[int, AvroSchema | str]:
-        """Schemas by id, or why there is none that could be used.
+        """Return schemas by id, or why one cannot be used.
 
         :raises SourceUnavailableError: if the registry does not answer or refuses the login.
         """
         wanted = list(ids)
-        # bytes that only look like ids may be thousands, each of which the registry has to be asked for
+        # bytes that only look like ids may be thousands, each a request
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(self.schema, wanted), strict=True))
 
     def schema(self, number: int) -> AvroSchema | str:
-        """One schema; see :meth:`schemas`."""
+        """Return one schema; see :meth:`schemas`."""
         if number not in self._known:
             self._known[number] = self._asked(number)
         return self._known[number]
 
     def key_names(self, key: bytes | None, headers: Headers = None) -> set[str] | None:
-        """Fields of the schema of a message's key; None if it names none that is known.
+        """Return the fields of the schema of a message's key; None if it has no known one.
 
         :param headers: those of the message.
         """
@@ -124,10 +124,7 @@ class Registry:
 
 
 def id_headers(part: str) -> tuple[str, ...]:
-    """Headers in which Apicurio's converters put the id of a schema.
-
-    :param part: ``key`` or ``value``.
-    """
+    """Return the headers in which Apicurio's converters put the id of a schema, of ``key`` or ``value``."""
     return (f"apicurio.{part}.globalId", f"apicurio.{part}.contentId")
 
 
@@ -140,7 +137,7 @@ def _may_pass(error: BaseException) -> bool:
 def _schema_text(answer: str) -> str:
     """Return the schema in an answer.
 
-    :raises ValueError: if it is no Avro, or refers to other schemas.
+    :raises ValueError: if it is not Avro, or refers to other schemas.
     """
     document = json.loads(answer)
     if not isinstance(document, dict) or "schema" not in document or "type" in document:

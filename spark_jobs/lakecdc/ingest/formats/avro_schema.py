@@ -1,8 +1,8 @@
 """Avro schemas as Spark and this library need them.
 
 Spark decodes by a schema without logical types, so that values arrive as Debezium wrote them: days, microseconds,
-unscaled bytes. What they mean is told by the annotations ``connect.name`` and ``connect.parameters`` that Kafka
-Connect's Avro converters leave, else by the logical types, in the notation that :mod:`debezium_schema` reads.
+unscaled bytes. Their meaning is in the annotations ``connect.name`` and ``connect.parameters`` of Kafka Connect's Avro
+converters, else in the logical types, translated to the notation that :mod:`debezium_schema` reads.
 
 Source: Apache Avro 1.12 specification, "Schema Declaration" and "Logical Types"; ``AvroData`` of the converters.
 """
@@ -58,7 +58,7 @@ class AvroSchema:
 
     :param text: JSON that Spark decodes by.
     :param connect: JSON of the same schema in Kafka Connect's notation.
-    :param root: the record with every name replaced by what it stands for; unions are ``{"type": "union"}``.
+    :param root: the record with every name replaced by its type; unions are ``{"type": "union"}``.
     """
 
     text: str
@@ -71,7 +71,7 @@ class AvroSchema:
         return tuple(f["name"] for f in self.root["fields"])
 
     def is_there(self, record: Column) -> Column:
-        """Whether bytes could be decoded: Spark makes a record of nulls of those that could not."""
+        """Check whether bytes could be decoded: Spark makes a record of nulls of those that could not."""
         required = [f["name"] for f in self.root["fields"] if not _is_optional(f["type"])]
         known = [record.getField(name).isNotNull() for name in (required[:1] or self.members)]
         condition = known[0]
@@ -85,9 +85,8 @@ class AvroSchema:
 
 
 def read_schema(text: str) -> AvroSchema:
-    """Read a schema.
+    """Read a schema in JSON.
 
-    :param text: JSON.
     :raises ValueError: no schema, not of a record with fields, or of a type that contains itself or too much.
     """
     try:
@@ -151,10 +150,7 @@ def _named(node: Node, names: dict[str, Any], namespace: str, inside: tuple[str,
 
 
 def _size(node: Node, known: dict[int, int]) -> int:
-    """How many types a schema has once each name is replaced by what it stands for.
-
-    :param known: those of nodes by their identity: a name stands for one node wherever it is used.
-    """
+    """Count the types of a schema, each name replaced by its type; ``known`` has the sizes of nodes by identity."""
     if id(node) not in known:
         inner = [*node.get("branches", ()), *(f["type"] for f in node.get("fields", ()))]
         inner += [node[part] for part in ("items", "values") if part in node]
@@ -196,7 +192,7 @@ def _decimal(node: Node) -> Mapping[str, Any]:
     if given:
         return dict(given)
     precision = int(node.get("precision", 38))
-    # converters write 64 where the source told them none
+    # converters write 64 where the source has none
     return {"scale": node.get("scale", 0), "connect.decimal.precision": min(precision, 38)}
 
 

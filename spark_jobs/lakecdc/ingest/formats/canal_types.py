@@ -1,4 +1,4 @@
-"""Columns out of ``mysqlType``, the types that Canal's flat messages tell."""
+"""Columns from ``mysqlType``, the types in Canal's flat messages."""
 
 from __future__ import annotations
 
@@ -39,30 +39,24 @@ _NAMES = frozenset((*_INTEGERS, *_OTHERS, *_TEXTS))
 
 
 def fields(schema: str) -> tuple[Field, ...]:
-    """Columns out of ``mysqlType``.
-
-    :param schema: JSON object of MySQL types by column.
-    """
+    """Return the columns of ``mysqlType``, a JSON object of MySQL types by column."""
     types = json.loads(schema)
     return columns(types) if isinstance(types, dict) else ()
 
 
 def doubts(schema: str) -> tuple[str, ...]:
-    """Columns to which ``mysqlType`` gives a type that MySQL does not have, so that the message has been damaged."""
+    """Return the columns to which ``mysqlType`` gives a type that MySQL does not have: the message has been damaged."""
     types = json.loads(schema)
     return doubted(types) if isinstance(types, dict) else ()
 
 
 def doubted(types: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the same out of types by column."""
+    """Return the same from types by column."""
     return tuple(name for name, kind in types.items() if not _is_known(str(kind or "").lower()))
 
 
 def columns(types: Mapping[str, str]) -> tuple[Field, ...]:
-    """Columns of a row.
-
-    :param types: MySQL types by column.
-    """
+    """Return the columns of a row from their MySQL types."""
     return tuple(_column(name, str(kind)) for name, kind in types.items())
 
 
@@ -91,7 +85,7 @@ def sql_type(mysql_type: str) -> str:
 
 
 def _is_known(lowered: str) -> bool:
-    """Whether MySQL has such a type; of a table that it does not know, Canal tells empty ones."""
+    """Check whether MySQL has such a type; for a table that Canal does not know, types are empty."""
     base = _base(lowered)
     if base not in _DECIMALS:
         return not base or base in _NAMES
@@ -105,6 +99,5 @@ def _base(lowered: str) -> str:
 
 
 def _digits(lowered: str) -> tuple[int, int]:
-    """Digits of a decimal, and those behind the point."""
     found = _DECIMAL.match(lowered)
     return (int(found[1]), int(found[2] or 0)) if found and found[1] else (10, 0)

@@ -1,4 +1,4 @@
-"""What frames of changes share: what a rejected message leaves behind, keys and rows as JSON."""
+"""What frames of changes share: the columns of rejected messages, keys and rows as JSON."""
 
 from __future__ import annotations
 
@@ -29,14 +29,11 @@ def no_key() -> Column:
 
 
 def row_key(column: str, names: Sequence[str]) -> Column:
-    """Return the values of a key as text, whatever its columns are called; null if there is no key.
-
-    :param column: name of a struct.
-    """
+    """Return the values of a key struct as text, whatever its columns are called; null without a key."""
     values = F.struct(*[F.col(column)[name].alias(f"k{i}") for i, name in enumerate(names)])
     return F.when(F.col(column).isNotNull(), exact_json(values))
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """All rows of several change frames."""
+    """Return all rows of several change frames."""
     return reduce(lambda a, b: a.unionByName(b), frames)

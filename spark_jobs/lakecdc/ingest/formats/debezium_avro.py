@@ -77,10 +77,7 @@ def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> C
 def _with_records(
     messages: DataFrame, registry: Registry
 ) -> tuple[DataFrame, Mapping[int, AvroSchema | str], Mapping[str, list[int]]]:
-    """Messages with the ids of their schemas and a column for the records of each.
-
-    :return: also the schemas, and the ids of those that can be used.
-    """
+    """Return messages with ids of their schemas and columns for the records of each, the schemas, and usable ids."""
     moved = F.expr("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value")
     # which schemas there are is asked before the messages are decoded, and reading them is dear
     messages = messages.persist()
@@ -112,7 +109,7 @@ def _header(part: str) -> str:
 
 
 def _usable(registry: Registry, ids: Iterable[int]) -> Mapping[int, AvroSchema | str]:
-    """Schemas by id, or why one cannot be used; Spark has its say.
+    """Return schemas by id, or why one cannot be used, by Spark among others.
 
     :raises InputError: if Spark lacks Avro.
     """
@@ -123,7 +120,7 @@ def _usable(registry: Registry, ids: Iterable[int]) -> Mapping[int, AvroSchema |
 
 @lru_cache(maxsize=1024)
 def refusal(schema: AvroSchema) -> str | None:
-    """Why Spark cannot decode by a schema; None if it can.
+    """Return why Spark cannot decode by a schema; None if it can.
 
     :raises InputError: if Spark lacks Avro.
     """

@@ -1,4 +1,4 @@
-"""Columns out of a Kafka Connect schema as JSON, with Debezium's semantic types.
+"""Columns from a Kafka Connect schema in JSON, with Debezium's semantic types.
 
 Source: Debezium documentation, "Data type mappings", and the schema JSON of Kafka Connect's JsonConverter.
 """
@@ -45,10 +45,7 @@ _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def fields(schema: str) -> tuple[Field, ...]:
-    """Return the columns of a row image.
-
-    :param schema: JSON of an envelope's or a flattened row's schema.
-    """
+    """Return the columns of a row image from the JSON of an envelope's or a flattened row's schema."""
     document = json.loads(schema)
     members = document.get("fields") or []
     image = next((m for m in members if m.get("field") == "after"), document)
@@ -56,19 +53,13 @@ def fields(schema: str) -> tuple[Field, ...]:
 
 
 def flat_fields(schema: str) -> tuple[Field, ...]:
-    """Return the columns of a flattened row.
-
-    :param schema: JSON of its schema.
-    """
+    """Return the columns of a flattened row from the JSON of its schema."""
     members = json.loads(schema).get("fields") or []
     return tuple(field(m) for m in members if not m["field"].startswith(PREFIX))
 
 
 def field(schema: dict[str, Any]) -> Field:
-    """Return a column: objects and arrays stay JSON text, bytes become binary.
-
-    :param schema: the schema of one member.
-    """
+    """Return a column from the schema of one member: objects and arrays stay JSON text, bytes become binary."""
     name, kind, semantic = schema["field"], schema.get("type"), schema.get("name")
     if semantic == _DECIMAL:
         return _decimal(name, schema.get("parameters") or {})
@@ -81,7 +72,7 @@ def field(schema: dict[str, Any]) -> Field:
 
 
 def _decimal(name: str, parameters: dict[str, Any]) -> Field:
-    """Return a decimal; one with a negative scale has as many digits more, zeros that are not written."""
+    """Return a decimal; a negative scale adds as many digits, zeros that are not written."""
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", 38)) - min(scale, 0)
     places = max(scale, 0)

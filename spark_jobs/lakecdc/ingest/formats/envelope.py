@@ -1,4 +1,4 @@
-"""Define what a format tells of its messages beside their envelopes, which :mod:`lakecdc.ingest.envelopes` reads."""
+"""Define what a format knows of its messages beside their envelopes, which :mod:`lakecdc.ingest.envelopes` reads."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MESSAGE = ("topic", "partition", "offset", "place", "key", "value", "headers")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a source knows that a format needs.
+    """What a format has to know of a source.
 
     :param epoch: number of the source's identity, 0 to 65535.
     :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
     :param settings: further settings of the format.
-    :param registry: where the messages' schemas are; None for formats that need none.
+    :param registry: has the messages' schemas; None for formats that need none.
     :param routed: the source has chosen the messages' topics for the target.
-    :param only_added: rows of a format that tells no kind of change are added, none is the newer state of another.
+    :param only_added: rows of a format without kinds of changes are added, none is the newer state of another.
     """
 
     epoch: int
@@ -58,24 +58,24 @@ class InJson:
 
     :param messages: with texts ``payload``, ``key_text`` and ``moved_text``, ``schema_text``, the schema of the
         payload, and ``unreadable``, ``rule: reason`` of a record that cannot be read; all may be null.
-    :param told: columns of the schema that all payloads have; None if they are of several schemas.
+    :param schema: columns of the schema that all payloads have; None if they are of several schemas.
     """
 
     messages: DataFrame
-    told: tuple[Field, ...] | None
+    schema: tuple[Field, ...] | None
 
 
 @dataclass(frozen=True)
 class Format:
     """A format of change events.
 
-    :param fields: columns out of the text of a schema, as far as it tells them.
-    :param placeholders: whether values may stand for "unchanged".
-    :param tombstones: whether a null value deletes its key.
+    :param fields: returns columns from the text of a schema, as far as it has them.
+    :param placeholders: values may stand for "unchanged".
+    :param tombstones: a null value deletes its key.
     :param row_keys: the messages' keys are the keys of their rows.
     :param wraps: messages may carry their schemas beside their payloads.
     :param in_json: message frame to the same in JSON; None for a format that is JSON.
-    :param doubts: columns to which the text of a schema gives a type that the source cannot have.
+    :param doubts: returns columns to which the text of a schema gives a type that the source cannot have.
     """
 
     fields: Callable[[str], tuple[Field, ...]] = lambda schema: ()
@@ -87,7 +87,7 @@ class Format:
     doubts: Callable[[str], Sequence[str]] = lambda schema: ()
 
     def columns_of(self, schema: str) -> tuple[Field, ...]:
-        """Return the columns that the text of a schema tells; none if it is not in the format's notation."""
+        """Return the columns in the text of a schema; none if it is not in the format's notation."""
         try:
             return self.fields(schema)
         except NO_SCHEMA:

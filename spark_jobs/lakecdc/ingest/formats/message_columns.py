@@ -16,7 +16,7 @@ PLACED = "placed"
 
 
 def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
-    """Return messages with their keys, whose values are only there or not.
+    """Return messages with their keys, and values that are only there or not.
 
     :param texts: their keys stand beside them as JSON.
     """
@@ -33,7 +33,7 @@ def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
 
 
 def record_keys(messages: pa.RecordBatch, *, texts: bool) -> list[Keys | None]:
-    """Return the keys of messages whose headers tell no other.
+    """Return the keys of messages without an old key in their headers.
 
     :param texts: they stand beside them as JSON.
     """
@@ -42,7 +42,7 @@ def record_keys(messages: pa.RecordBatch, *, texts: bool) -> list[Keys | None]:
 
 
 def has_old_key(messages: pa.RecordBatch) -> pa.Array:
-    """Check which messages have a header that tells the key that the row had before."""
+    """Check which messages have a header with the key that the row had before."""
     import pyarrow as pa
 
     if messages.column("headers").null_count == len(messages):
@@ -51,10 +51,7 @@ def has_old_key(messages: pa.RecordBatch) -> pa.Array:
 
 
 def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
-    """Check which messages have a key of these columns, or none.
-
-    :param messages: keys of records stand beside them as JSON in ``key_text``.
-    """
+    """Check which messages have a key of these columns, or none."""
     import pyarrow as pa
 
     keys = record_keys(messages, texts="key_text" in messages.schema.names)
@@ -83,7 +80,6 @@ def last_names(messages: pa.RecordBatch, place: int) -> str | None:
 
 
 def _old_keys(messages: pa.RecordBatch, *, texts: bool) -> list[bytes | None]:
-    """Return the keys that rows had before, which a header tells."""
     headers = messages.column("headers")
     if headers.null_count == len(headers):
         return [None] * len(headers)

@@ -38,23 +38,19 @@ _HALF = literal(rf"(?i)(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW
 
 
 def as_they_are(messages: DataFrame, *_more: str) -> DataFrame:
-    """Return what is a message frame already, with further columns that are named."""
+    """Return a message frame as it is, with further columns that are named."""
     return messages
 
 
 def place_sql(source: str) -> str:
-    """Return SQL of the place of a message that its source and its value tell.
-
-    :param source: column with the name of a file or table.
-    """
+    """Return SQL of the place of a message from its value and the column with the name of its file or table."""
     return f"concat({source}, '#', hex(xxhash64(value))) AS place"
 
 
 def from_values(lines: DataFrame, *more: str) -> DataFrame:
-    """Messages from lines that are one event each.
+    """Return messages from lines that are one event each, with further columns.
 
     :param lines: columns ``value`` (text), ``arrival`` (long) and ``place`` (text).
-    :param more: further columns to keep.
     """
     return lines.selectExpr(
         "CAST(NULL AS string) AS topic",
@@ -71,9 +67,9 @@ def from_values(lines: DataFrame, *more: str) -> DataFrame:
 
 
 def from_dumped_records(lines: DataFrame) -> DataFrame:
-    """Messages from lines that are dumped Kafka records: ``topic, partition, offset, timestamp, key, value, headers``.
+    """Return messages from dumped Kafka records: ``topic, partition, offset, timestamp, key, value, headers``.
 
-    Key and value may be JSON or text that holds JSON; a line that is no record stays whole, so that it is kept.
+    Key and value may be JSON or text that holds JSON; a line that is not a record stays whole, so that it is kept.
 
     :param lines: as for :func:`from_values`.
     """
@@ -104,9 +100,9 @@ def _member(name: str) -> str:
 def json(text: str) -> str:
     """Return SQL of the variant of a text in JSON, UTF-8; null for any other text.
 
-    Spark parses what stands at a text's beginning and passes over the rest, such as a second object in a line; and of
-    bytes that are no UTF-8 it makes replacement characters. Half of a surrogate pair is no character and becomes ``?``;
-    in a member's name it would make a variant that nothing can read.
+    Spark parses the beginning of a text, ignores the rest, such as a second object in a line, and replaces bytes that
+    are not UTF-8. Half of a surrogate pair is not a character and becomes ``?``; in a member's name it would make a
+    variant that nothing can read.
     """
     may_be = f"(contains({text}, '\\\\ud') OR contains({text}, '\\\\uD'))"
     whole = f"CASE WHEN {may_be} THEN regexp_replace({text}, {_HALF}, '$1?') ELSE {text} END"
@@ -117,8 +113,7 @@ def json(text: str) -> str:
 def once(sql: str) -> str:
     """Return SQL that is evaluated once per row, however many expressions use it.
 
-    Spark pushes a filter below the projection that it filters and repeats there what the filter refers to, such as the
-    parsing of the whole message; it does so with nothing that is not deterministic. (Of ``rand() >= 0`` it knows that
-    it is always true.)
+    Spark pushes a filter below the projection that it filters and repeats there what it refers to, such as the parsing
+    of the whole message, unless that is not deterministic. (It knows that ``rand() >= 0`` is always true.)
     """
     return f"CASE WHEN monotonically_increasing_id() >= 0 THEN {sql} END"

@@ -1,4 +1,4 @@
-"""Type columns of texts as databases write them, exactly, and tell which texts do not fit."""
+"""Type columns of texts as databases write them, exactly, and find which texts do not fit."""
 
 from __future__ import annotations
 
@@ -27,18 +27,14 @@ OUTERMOST = {
     "timestamp": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
 }
 
-#: values of texts: from the texts, the name of the source's type and the Spark SQL type of the column; null for texts
-#: that do not fit, whose places are told as well
+#: returns the values of texts, given the name of the source's type and the Spark SQL type of the column; null for texts
+#: that do not fit, and their places
 Convert = Callable[["pa.Array", str, str], tuple["pa.Array", Collection[int]]]
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of the target whose values come as texts.
-
-    :param base: name of its type at the source.
-    :param type: Spark SQL type.
-    """
+    """A column of the target whose values come as texts, with the name of its type at the source and in Spark SQL."""
 
     name: str
     base: str
@@ -59,7 +55,7 @@ def parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
 
 
 def cast_or_parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
-    """Return the values of texts of which Arrow reads each as the type's parser does, or refuses it."""
+    """Return the values of texts of a type that Arrow casts as the type's parser does, or refuses."""
     import pyarrow as pa
 
     try:
@@ -69,10 +65,7 @@ def cast_or_parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]
 
 
 def misfits_by_row(columns: Iterable[tuple[str, Collection[int]]]) -> dict[int, list[str]]:
-    """Return the names of the columns that cannot take a value, by row.
-
-    :param columns: names with the rows whose values do not fit.
-    """
+    """Return by row the columns that cannot take a value, from the places of such values by column."""
     found: dict[int, list[str]] = {}
     for name, places in columns:
         for place in places:
@@ -91,10 +84,9 @@ def null_places(values: pa.Array) -> list[int]:
 
 @dataclass(frozen=True)
 class TypeRows:
-    """Types rows of texts and tells which values do not fit.
+    """Types rows of texts and finds which values do not fit.
 
     :param columns: in the order of the texts.
-    :param key: names of the key columns.
     """
 
     columns: tuple[TextColumn, ...]

@@ -43,17 +43,17 @@ class Field:
 
     @property
     def column(self) -> Column:
-        """The column of the target table."""
+        """Return the column of the target table."""
         return Column(self.name, self.type)
 
     @property
     def column_type(self) -> ColumnType:
-        """How its values are parsed."""
+        """Return how its values are parsed."""
         return ColumnType(self.type, self.encoding, self.scale, self.names)
 
     @property
     def is_large(self) -> bool:
-        """Whether a database may leave the value out of an update, so that a placeholder stands for it."""
+        """Check whether a database may leave the value out of an update, so that a placeholder stands for it."""
         return bool(_LARGE.match(self.type))
 
     def with_type(self, sql_type: str) -> Field:
@@ -71,7 +71,7 @@ class Field:
 
 
 def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
-    """How Debezium writes its placeholder in columns of different types, as JSON text.
+    """Return how Debezium writes its placeholder in columns of different types, as JSON text.
 
     Source: Debezium's ``UnchangedToastedPlaceholder``: text, bytes, arrays of text, bytes, integers and uuid, hstore.
     """
@@ -87,11 +87,7 @@ def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
 
 
 def find_placeholders(values: Sequence[Any], shapes: frozenset[str]) -> list[int]:
-    """Return the places of values that stand for "unchanged".
-
-    :param values: as JSON is parsed.
-    :param shapes: texts that do, see :func:`placeholder_shapes`.
-    """
+    """Return the places of parsed values that stand for "unchanged", by the texts of :func:`placeholder_shapes`."""
     try:
         if shapes.isdisjoint(values):
             return []
@@ -101,7 +97,7 @@ def find_placeholders(values: Sequence[Any], shapes: frozenset[str]) -> list[int
 
 
 def json_type(value: Any) -> str:
-    """Return the Spark SQL type of a parsed value of JSON that no schema tells."""
+    """Return the Spark SQL type of a parsed JSON value without a schema."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | Number):

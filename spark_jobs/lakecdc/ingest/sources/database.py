@@ -20,8 +20,8 @@ from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.change import Column, Load, ReadShare, Rows, alike
 from lakecdc.ingest.engine.log import LogRows
+from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.table_fields import chosen_type
-from lakecdc.ingest.engine.unpack import rows_of_cells
 from lakecdc.ingest.formats.text_columns import JUDGED, MISFITS, ReadTask
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.positions import log_position

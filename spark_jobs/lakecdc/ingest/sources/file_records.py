@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -23,8 +22,7 @@ from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
 from lakecdc.ingest.formats.debezium_avro import refusal
 from lakecdc.ingest.formats.messages import from_values, place_sql
 from lakecdc.ingest.formats.rows import delimited, elements, read_cells
-from lakecdc.ingest.formats.rows.cells import Cells
-from lakecdc.ingest.formats.rows.columnar import typed_cells
+from lakecdc.ingest.formats.rows.cells import Cells, typed_cells
 from lakecdc.local_relation import local_relation
 from lakecdc.sql import quoted_column, sql_types
 
@@ -93,7 +91,7 @@ def scan_of_lines(spark: SparkSession, numbers: Mapping[str, int]) -> Scan | Non
         line = placed.withColumn("value", F.expr(r"trim(TRAILING '\r\n' FROM value)"))
         return from_values(line.selectExpr("value", "arrival", place_sql("file"), *more), *more)
 
-    return Scan(spark, read, tasks, groups, False, messages, replace(read, maps=False))
+    return Scan(spark, read, tasks, groups, False, messages)
 
 
 def stretches(

@@ -83,7 +83,7 @@ def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[
         source=SourceFacts(
             in_order=False,
             table=found.source_table,
-            columns=dict.fromkeys(found.told) if found.told else None,
+            columns=dict.fromkeys(found.source_columns) if found.source_columns else None,
             origin=found.origin,
             facts={
                 **facts,

@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.engine import alike
+from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.parts import PartDecoder
 from lakecdc.ingest.envelopes import json_values
 from lakecdc.ingest.formats.values import Field
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 from tests.lakecdc.ingest.engine.structs import read_as_structs
 
 FIELDS = (Field("id", "bigint"), Field("n", "double"), Field("v", "string"), Field("d", "string", "variable_decimal"))
-DECODING = Decoding(FIELDS, ("id",), "t", 1, "__gone", ("ignored",), False)
+TARGET = Target("test.t", key=("id",), source_table="t", exclude_columns=("ignored",))
+DECODING = decoding_of(FIELDS, target=TARGET)
 MESSAGES = pa.schema(
     {
         **{"value": pa.binary(), "key": pa.binary(), "topic": pa.string(), "partition": pa.int32()},
@@ -50,7 +53,7 @@ def rows(lines: Sequence[str | bytes], decoding: Decoding = DECODING, **columns:
     told = {"value": values, "topic": ["x.s.t"] * count, "partition": [0] * count, "arrival": list(range(count))}
     told |= columns
     table = pa.table([pa.array(told.get(f.name, [None] * count), f.type) for f in MESSAGES], schema=MESSAGES)
-    batches = PartDecoder(decoding).decode(table.to_batches())
+    batches = Decoder(decoding).decode(table.to_batches())
     found = [row for batch in batches for row in batch.to_pylist()]
     return [repr(row) for row in sorted(found, key=lambda row: (row["arrival"], row["op"]))]
 
@@ -188,13 +191,20 @@ def test_many_columns_in_any_order(count: int) -> None:
 
 
 def test_keys_headers_and_topics_of_kafka() -> None:
-    decoding = replace(DECODING, keyed=True, sets_aside=True, rejects=True, tells_key=True)
+    keyless = replace(TARGET, key=())
+    decoding = replace(DECODING, keyed=True, sets_aside=True, rejects=True, target=keyless)
     lines = [*PLAIN, ODD["a delete without key"], *PLAIN, text(), text(), ""]
     keys = [b'{"id":7}'] * 9 + [b'{"other":7}', b"{", b'{"id":7}']
     headers = [None] * 8 + [[{"key": "__debezium.oldkey", "value": b'{"id":3}'}]] + [None] * 3
     for routed in (False, True):
         topics = ["x.s.t"] * 6 + [None, "other"] + ["x.s.t"] * 4
-        check(lines, replace(decoding, routed=routed), key=keys, headers=headers, topic=topics)
+        check(
+            lines,
+            replace(decoding, reading=replace(decoding.reading, routed=routed)),
+            key=keys,
+            headers=headers,
+            topic=topics,
+        )
 
 
 VALUES = st.one_of(

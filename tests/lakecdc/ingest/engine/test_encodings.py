@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from lakecdc.ingest.engine import alike
-from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.parts import PartDecoder
+from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.formats.values import Field, placeholder_shapes
 from lakecdc.model.tokens import MisfitError, as_token
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 from tests.lakecdc.ingest.engine.structs import read_as_structs
 
 FIELDS = (
@@ -96,9 +96,9 @@ LINES = [message(place, *case) for place, case in enumerate(CASES)]
 
 def decoded() -> dict[int, tuple[Any, bool]]:
     """Return each case's value and whether it stands for "unchanged"; what is set aside is left out."""
-    decoding = Decoding((Field("id", "bigint"), *FIELDS), ("id",), "t", 1, UNAVAILABLE, (), False)
+    decoding = decoding_of((Field("id", "bigint"), *FIELDS), unavailable_value=UNAVAILABLE)
     messages = pa.table({"value": LINES, "arrival": pa.array(range(len(LINES)), pa.int64())})
-    batches = list(PartDecoder(decoding).decode(messages.to_batches()))
+    batches = list(Decoder(decoding).decode(messages.to_batches()))
     columns = {name: f"c{place}" for place, name in enumerate(NAMES, 1)}
     rows = [row for batch in batches for row in batch.to_pylist() if row["odd"] is None]
     return {row["k0"]: (row[columns[CASES[row["k0"]][0]]], bool(row["open"])) for row in rows}

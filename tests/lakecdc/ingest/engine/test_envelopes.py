@@ -8,11 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.engine import sample
-from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoder import Decoder
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.layout import ORDER_PARTS
-from lakecdc.ingest.engine.parts import PartDecoder
+from lakecdc.ingest.engine.run import Scan
+from lakecdc.ingest.engine.survey import measure
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 
 Row = dict[str, Any]
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))
@@ -20,11 +24,11 @@ PLAIN: Row = {"id": 1, "v": "x", "n": 1.5}
 
 
 def run(name: str, messages: list[Any], **rest: Any) -> list[Row]:
-    fields, ignored = rest.pop("fields", FIELDS), rest.pop("ignored", ())
-    decoding = Decoding(fields, ("id",), "t", 1, "__gone", ignored, False, name, **rest)
+    target = Target("test.t", **{"key": ("id",), "source_table": "t", **rest.pop("target", {})})
+    decoding = decoding_of(rest.pop("fields", FIELDS), name, target, **rest)
     lines = [m if isinstance(m, str) else json.dumps(m) for m in messages]
     table = pa.table({"value": lines, "arrival": pa.array(range(len(lines)), pa.int64())})
-    batches = list(PartDecoder(decoding).decode(table.to_batches()))
+    batches = list(Decoder(decoding).decode(table.to_batches()))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -181,14 +185,14 @@ def test_what_does_not_fit_a_known_table_is_rejected(name: str) -> None:
     ],
 )
 def test_a_key_that_messages_tell_is_the_tables(name: str, told: Any) -> None:
-    assert [row["odd"] for row in run(name, [told(["id"]), told([]), told(None)], tells_key=True)] == [None] * 3
+    assert [row["odd"] for row in run(name, [told(["id"]), told([]), told(None)], target={"key": ()})] == [None] * 3
     for key in (["v"], ["id", "v"]):
-        assert odd(name, told(key), tells_key=True) == "another key"
+        assert odd(name, told(key), target={"key": ()}) == "another key"
         assert run(name, [told(key)])[0]["odd"] is None
 
 
 def test_a_key_in_other_letters_is_named_where_it_is_missing() -> None:
-    (row,) = run("json", [{"ID": 1, "v": "x"}], ignored=("ID",), rejects=True)
+    (row,) = run("json", [{"ID": 1, "v": "x"}], target={"exclude_columns": ("ID",)}, rejects=True)
     assert row["rejected"]["reason"] == "no value for the key columns id; it has ID, and case counts"
 
 
@@ -220,7 +224,7 @@ def test_several_rows_of_a_message_keep_their_order() -> None:
 )
 def test_a_member_tells_the_order(value: Any) -> None:
     fields = (Field("id", "bigint"), Field("at", "string"))
-    found = run("json", [{"id": 1, "at": value}], fields=fields, order_by="at")
+    found = run("json", [{"id": 1, "at": value}], fields=fields, settings={"order_by": "at"})
     micros = {"2024-01-02T03:04:05Z": 1_704_164_645_000_000, "2024-01-02 03:04:05.123456": 1_704_164_645_123_456}
     assert found[0]["pos"] == int(micros.get(value, value)) + 2**63
 
@@ -228,7 +232,7 @@ def test_a_member_tells_the_order(value: Any) -> None:
 @pytest.mark.parametrize("value", [None, "x", True, 2**63, {"a": 1}])
 def test_orders_of_another_form_are_odd(value: Any) -> None:
     fields = (Field("id", "bigint"),)
-    odd("json", {"id": 1, "at": value}, fields=fields, ignored=("at",), order_by="at")
+    odd("json", {"id": 1, "at": value}, fields=fields, target={"exclude_columns": ("at",)}, settings={"order_by": "at"})
 
 
 @pytest.mark.parametrize("name", ["json", "debezium-json"])
@@ -240,18 +244,21 @@ def test_a_member_that_comes_twice_is_set_aside(name: str) -> None:
 def test_shards_are_told_apart_by_their_tables() -> None:
     fields = (*FIELDS, Field("shard", "string"))
     messages = [{**maxwell({**PLAIN, "id": n}), "table": f"t_{n}"} for n in range(4)]
-    found = run(
-        "maxwell-json", messages, fields=fields, wants=lambda name: name in ("d.t_1", "d.t_3"), source_column="shard"
-    )
+    target = {"source_table": None, "source_tables": ("d.t_1", "d.t_3"), "source_column": "shard"}
+    found = run("maxwell-json", messages, fields=fields, target=target)
     assert [(row["k0"], row["c3"]) for row in found] == [(1, "d.t_1"), (3, "d.t_3")]
 
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_columns_of_a_new_table(name: str) -> None:
     lines = [json.dumps(EACH[name](row)) for row in (PLAIN, {**PLAIN, "n": 2, "z": True, "empty": None})]
-    found = sample.fields([pa.table({"value": lines})], 10, name, lambda _: True, shards=False)
+    table = pa.table({"value": lines, "arrival": [0, 1]})
+    scan = Scan(None, lambda _: iter([table]), 1, 1, keyed=False)  # type: ignore[arg-type]
+    (of_table,) = measure(scan.first_values(10), EnvelopeReader(name, Reading(1), ()))
+    found = of_table.fields
     if name == "canal-json":
-        assert found == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"))
+        # in the order of its types
+        assert found == (Field("id", "bigint"), Field("v", "string"), Field("n", "double"))
     else:
         assert found == (Field("id", "bigint"), Field("n", "double"), Field("v", "string"), Field("z", "boolean"))
 

@@ -8,13 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.engine import facts, packing, pieces, sample
-from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.contract.target import Target
+from lakecdc.ingest.engine import facts, packing, pieces
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.packing import UnpackTask
+from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.engine.schemas import first_schema, unwrap
+from lakecdc.ingest.engine.survey import measure
 from lakecdc.ingest.engine.tasks import DecodeTask
-from lakecdc.ingest.engine.unpack import UnpackTask
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, arrival_of
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 from tests.lakecdc.ingest.formats.fuzz import COUNT, FORMATS, is_json, messages, written
 
 FIELDS = (Field("id", "bigint"), Field("name", "string"), Field("description", "string"), Field("weight", "double"))
@@ -30,9 +35,8 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     found = written(folder / "in.jsonl", list(messages(name, count, seed)))
     planned = pieces.plan({(folder / "in.jsonl").as_uri(): 0}, 1, 1 << 40)
     assert planned is not None
-    decoding = Decoding(
-        FIELDS, ("id",), "PRODUCTS" if name == "ogg" else "products", 1, "__gone", (), False, FORMATS[name]
-    )
+    target = Target("test.t", key=("id",), source_table="PRODUCTS" if name == "ogg" else "products")
+    decoding = decoding_of(FIELDS, FORMATS[name], target)
     schema = first_schema(pa.record_batch({"value": [found[0][0].decode()]}), decoding)
     if schema is not None:
         decoding = replace(decoding, fields=schema)
@@ -51,10 +55,10 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     known = {text for text, good in found.values() if good and text in passed_over.values()}
     good = {place for place, (text, is_good) in found.items() if is_good and text not in known}
     assert good <= applied | aside and len(applied) > count // 20
-    table = next(pieces.Lines(planned[0].tasks)([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]))
-    # what tells the columns of a new table finds some, or nothing
-    for start in range(min(table.num_rows, 200)):
-        sample.fields([table.slice(start, 1)], 1, decoding.format, lambda name: True, shards=False)
+    # a survey finds columns, or nothing
+    scan = Scan(None, planned[0], 1, 1, keyed=False)  # type: ignore[arg-type]
+    for survey in measure(scan.first_values(200), EnvelopeReader(decoding.format, Reading(1), ())):
+        assert survey.fields is not None
 
 
 @pytest.mark.parametrize("name", FORMATS)

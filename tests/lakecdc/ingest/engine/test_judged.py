@@ -12,14 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.engine.decoding import Decoding, Judged
+from lakecdc.ingest.engine.decoder import Decoder
+from lakecdc.ingest.engine.decoding import Judged
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.layout import ORDER_PARTS
-from lakecdc.ingest.engine.parts import PartDecoder
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import order_key
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 
 Row = dict[str, Any]
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(12,3)", "decimal_bytes", 2))
@@ -68,8 +69,8 @@ def decode(
         if told.scale != 2:
             encoded.setdefault("n", {})[text] = replace(told, type="decimal(12,3)", scale=told.scale)
     judged = Judged(reader.read, frozenset(tables), encoded)
-    decoding = Decoding(tuple(fields), ("id",), "t", 1, "__gone", rejects=True, judged=judged)
-    batches = list(PartDecoder(decoding).decode(table.to_batches()))
+    decoding = decoding_of(tuple(fields), keyed=True, rejects=True, judged=judged)
+    batches = list(Decoder(decoding).decode(table.to_batches()))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert all(row["odd"] is None for row in rows)
     return rows

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import os
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,25 +55,23 @@ def test_every_line_is_read_once_and_in_order(
     found = read(planned[0])
     assert [value for _, value in found] == expected
     assert [arrival for arrival, _ in found] == sorted({arrival for arrival, _ in found})
-    assert read(replace(planned[0], maps=False)) == found
 
 
-@pytest.mark.parametrize("kind", ["mapped", "copied", ".gz", ".bz2"])
+@pytest.mark.parametrize("kind", ["", ".gz", ".bz2"])
 def test_a_line_that_is_too_long_is_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(pieces, "_CHUNK", 16)
     monkeypatch.setattr(pieces, "_LONGEST_LINE", 100)
-    packed = kind in (".gz", ".bz2")
 
     def planned(length: int) -> pieces.Lines:
-        path = tmp_path / f"{length}.jsonl{kind * packed}"
+        path = tmp_path / f"{length}.jsonl{kind}"
         text = b'{"a":1}\n' + b"x" * length + b'\n{"a":2}\n'
-        path.write_bytes((gzip if kind == ".gz" else bz2).compress(text) if packed else text)
+        path.write_bytes((gzip if kind == ".gz" else bz2).compress(text) if kind else text)
         found = pieces.plan({path.as_uri(): 0}, 1, 1 << 40)
         assert found is not None
-        return replace(found[0], maps=kind == "mapped")
+        return found[0]
 
     assert [len(value) for _, value in read(planned(100))] == [7, 100, 7]
-    told = f"The file {tmp_path / '130.jsonl'}{kind * packed} has a line of more than 100 bytes."
+    told = f"The file {tmp_path / '130.jsonl'}{kind} has a line of more than 100 bytes."
     with pytest.raises(pieces.LongLineError) as raised:
         read(planned(130))
     assert pieces.long_line(raised.value) == told
@@ -89,15 +86,13 @@ def test_a_small_file_needs_no_look_for_long_lines(tmp_path: Path) -> None:
     assert planned is not None and planned[0].that_may_be_long().tasks == ()
 
 
-@pytest.mark.parametrize("maps", [True, False])
-def test_a_file_that_was_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maps: bool) -> None:
+def test_a_file_that_was_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_CHUNK", 8)
     planned = pieces.plan(written(tmp_path, [b'{"a":1}\n' * 9]), 1, 1 << 40)
     assert planned is not None and planned[0].cut() is None
-    lines = replace(planned[0], maps=maps)
+    lines = planned[0]
     tables = lines([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-    if not maps:
-        next(tables)
+    next(tables)
     os.truncate(tmp_path / "a b 0.jsonl", 8)
     with pytest.raises(pieces.CutFileError, match=r"a b 0.jsonl had at least 72 bytes and has 8 now"):
         list(tables)

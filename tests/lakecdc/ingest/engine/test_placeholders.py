@@ -16,8 +16,8 @@ from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import grouping
 from lakecdc.ingest.engine.log import LogTask
 from lakecdc.ingest.engine.log_layout import LogLayout, LogText, LogVersion
+from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
-from lakecdc.ingest.engine.unpack import UnpackTask
 from lakecdc.ingest.sources.postgres.types import Texts
 from lakecdc.model.order import order_key
 

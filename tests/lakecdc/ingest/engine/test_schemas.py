@@ -7,10 +7,11 @@ import json
 import pyarrow as pa
 import pytest
 
-from lakecdc.ingest.engine.decoding import Decoding
+from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.facts import Facts, merged
-from lakecdc.ingest.engine.schemas import SchemaCheck, SchemaError, encoded, first_schema, from_json, to_json
+from lakecdc.ingest.engine.schemas import SchemaCheck, SchemaError, first_schema, from_json, to_json
 from lakecdc.ingest.formats.values import Field
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 
 ROW = '{"op":"c","after":{"id":1,"v":"é"}}'
 SCHEMA = '{"fields":[{"field":"after","fields":[{"field":"id","type":"int64"},{"field":"v","type":"bytes"}]}]}'
@@ -18,7 +19,7 @@ BEGIN = f'{{"schema":{SCHEMA},"payload":'
 TOLD = (Field("id", "bigint"), Field("v", "binary", "base64"))
 
 
-DECODING = Decoding(TOLD, ("id",), "t", 1, "__gone", (), False)
+DECODING = decoding_of(TOLD)
 
 
 def payloads(values: list[str | bytes | None], kind: pa.DataType | None = None) -> list[tuple[bytes | None, bool]]:
@@ -65,16 +66,16 @@ def test_many_schemas_are_not_all_remembered() -> None:
 
 def test_columns_of_a_table_as_a_schema_writes_them() -> None:
     table = (Field("id", "bigint"), Field("v", "binary", "base64"), Field("own", "string"))
-    assert encoded(table, TOLD, ("id",), (), {}) == table
-    days = encoded((Field("id", "date"), table[1]), (Field("id", "int"), TOLD[1]), ("id",), (), {"id": "epoch_days"})
-    assert days[0] == Field("id", "date", "epoch_days")
-    for told, ignored, reason in (
-        ((*TOLD, Field("new", "int")), (), "a new column new"),
-        (TOLD[1:], (), "without the key"),
-    ):
+    target = Target("test.t", key=("id",), encodings={"id": "epoch_days"}, columns={"id": "date"})
+    assert decoding_of(table).with_schema(TOLD).fields == table
+    days = decoding_of((Field("id", "date"), table[1]), target=target).with_schema((Field("id", "int"), TOLD[1]))
+    assert days.fields[0] == Field("id", "date", "epoch_days")
+    new = (*TOLD, Field("new", "int"))
+    for told, reason in ((new, "a new column new"), (TOLD[1:], "without the key")):
         with pytest.raises(SchemaError, match=reason):
-            encoded(table, told, ("id",), ignored, {})
-    assert encoded(table, (*TOLD, Field("new", "int")), ("id",), ("new",), {}) == table
+            decoding_of(table).with_schema(told)
+    without = Target("test.t", key=("id",), exclude_columns=("new",))
+    assert decoding_of(table, target=without).with_schema(new).fields == table
 
 
 def test_parts_of_a_batch_with_different_schemas_are_odd() -> None:

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 
 from lakecdc.ingest.engine import facts, packing, pieces, tasks
-from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import grouping
+from lakecdc.ingest.engine.packing import UnpackTask, rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, FoldTask
-from lakecdc.ingest.engine.unpack import UnpackTask, rows_of_cells
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks, order_key
+from tests.lakecdc.ingest.engine.decodings import decoding_of
 
 FIELDS = (Field("id", "bigint"), Field("v", "string"), Field("n", "decimal(9,2)"))
 NEW = Marks()
-DECODING = Decoding(FIELDS, ("id",), "t", 1, "__gone", (), False)
+DECODING = decoding_of(FIELDS)
 
 
 def event(lsn: int, op: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def test_records_of_a_topic_with_tombstones_and_moved_keys() -> None:
         (4, {"id": 7}, event(12, "c", {"id": 7, "v": "a", "n": 1}), {"id": 1}),
         (5, None, {"ts_ms": 3}, None),
     ]
-    decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
+    decoding = decoding_of(FIELDS, keyed=True)
     task = DecodeTask(decoding, lambda _: iter([messages(rows)]), grouping([], ["id"], ["bigint"], 1), True)
     cells = list(task([]))
     told = facts.merged(facts.from_json(row["facts"][0].as_py()) for row in cells if row["facts"][0].is_valid)
@@ -266,7 +266,7 @@ def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts:
         found, told = run(files(tmp_path, events), cuts)
         assert not found and told.odd is None and why in str(told.left_out)
     moved: list[tuple[int, Any, Any, dict[str, Any] | None]] = [(0, {"id": 1}, event(10, "u", gone), {"id": 7})]
-    decoding = Decoding(FIELDS, ("id",), "s.t", 1, "__gone")
+    decoding = decoding_of(FIELDS, keyed=True)
     one = grouping([], ["id"], ["bigint"], 1)
     (cell,) = DecodeTask(decoding, lambda _: iter([messages(moved)]), one, True)([])
     assert "no update of the same key" in str(facts.from_json(cell["facts"][0].as_py()).left_out)
@@ -274,7 +274,7 @@ def test_what_another_key_or_nobody_can_tell_is_not_folded(tmp_path: Path, cuts:
 
 def test_a_delete_leaves_nothing_out() -> None:
     flat = {"id": 1, "v": "__gone", "n": None, "__deleted": "true", "__op": "d", "__lsn": 5, "__table": "t"}
-    decoding = Decoding(FIELDS, ("id",), "t", 1, "__gone", format="debezium-flat-json")
+    decoding = decoding_of(FIELDS, "debezium-flat-json", keyed=True)
     rows = messages([(0, {"id": 1}, flat, None)])
     cells = list(DecodeTask(decoding, lambda _: iter([rows]), None, True, every=True)([]))
     unpack = UnpackTask(("id", "v", "n"), ("id",), "rcud")

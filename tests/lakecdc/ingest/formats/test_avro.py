@@ -6,7 +6,6 @@ import datetime
 import json
 import random
 from base64 import b64encode
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -52,12 +51,6 @@ def bomb(levels: int) -> Document:
         fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"R{n - 1}"}]
         inner = {"type": "record", "name": f"R{n}", "fields": fields}
     return inner
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def story(schemas: Schemas, key: int, value: int) -> list[Record]:

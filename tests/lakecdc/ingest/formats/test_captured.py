@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from hashlib import md5
 from pathlib import Path
@@ -27,12 +26,6 @@ CUSTOMERS = Target(
     columns={"balance": "decimal(12,2)", "n": "decimal(10,4)", "born": "date", "ts": "timestamp_ntz", "b": "binary"},
     encodings={"balance": "decimal_bytes", "n": "variable_decimal", "born": "epoch_days", "ts": "epoch_micros"},
 )
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def lines(name: str) -> list[str]:

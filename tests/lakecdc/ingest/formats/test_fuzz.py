@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import fastavro
@@ -36,12 +36,6 @@ from tests.lakecdc.ingest.formats.fuzz import FORMATS, is_json, is_utf8, message
 from tests.on_demand import on_demand
 
 TYPES = {"id": "bigint", "name": "string", "description": "string", "weight": "double"}
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def places(found: Decoded) -> tuple[set[int], set[int]]:

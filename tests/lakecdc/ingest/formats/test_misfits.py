@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -50,12 +49,6 @@ CASES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
 
 
 OLDER: list[tuple[Any, Any]] = [(-1, 0), (-7, -5), ("1969-07-20T20:17:00Z", "2024-01-01T00:00:00Z")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def insert(place: int, row: dict[str, Any]) -> dict[str, Any]:

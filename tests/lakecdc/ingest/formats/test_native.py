@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +29,6 @@ TYPES = {
     "epoch": "timestamp_ntz",
 }
 TARGET = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"})
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def envelope(lsn: int, op: str, row: dict[str, Any], table: str = "t") -> dict[str, Any]:

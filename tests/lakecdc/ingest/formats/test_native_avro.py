@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,12 +15,6 @@ from tests.lakecdc.ingest.formats.test_avro import ID, PLACEHOLDER, TYPES, event
 from tests.lakecdc.ingest.formats.test_native_schemas import assert_same, rows
 
 PLAIN = {name: kind for name, kind in TYPES.items() if name not in ("tags", "blobs", "pairs")}
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def schemas_of(types: dict[str, Any], *more: dict[str, Any]) -> Schemas:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, STORY, fina
 from tests.on_demand import on_demand
 
 READING = Reading(1, settings={"order_by": "version"})
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def rows(found: Decoded) -> list[Any]:

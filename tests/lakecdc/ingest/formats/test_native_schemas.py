@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -116,12 +115,6 @@ EVENTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
-
-
 def both(
     spark: SparkSession, lines: list[str], types: dict[str, str], target: Target = TARGET, *, folds: bool = True
 ) -> tuple[Decoded, Decoded]:
@@ -141,7 +134,7 @@ def rows(found: Decoded) -> list[Any]:
 
 def assert_same(native: Decoded, jvm: Decoded) -> None:
     assert rows(native) == rows(jvm)
-    assert native.columns == jvm.columns and native.told == jvm.told
+    assert native.columns == jvm.columns and native.source_columns == jvm.source_columns
     assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
 
 

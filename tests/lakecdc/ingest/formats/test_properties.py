@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -123,12 +123,6 @@ FORMATS: dict[str, Callable[[list[Change]], list[str]]] = {
     "ogg-json": ogg,
     "dms-json": dms,
 }
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 class Model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,12 +14,6 @@ from tests.on_demand import on_demand
 
 # CI reads each format in one of the ways
 SHUFFLED = ("debezium-postgres", "canal", "maxwell")
-
-
-@pytest.fixture(autouse=True)
-def no_cache(spark: SparkSession) -> Iterator[None]:
-    yield
-    spark.catalog.clearCache()
 
 
 def rounded(found: Decoded) -> list[tuple[object, ...]]:

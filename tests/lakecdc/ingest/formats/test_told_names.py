@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
 
 KEYLESS = Target("shop.t")
 KEYED = {"a": 1, "b": 2, "v": 3}
-
-
-@pytest.fixture(autouse=True)
-def no_cache(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark").catalog.clearCache()
 
 
 def canal(number: int, row: dict[str, Any], types: dict[str, str], **more: Any) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.formats.rows import columnar, delimited, elements, lines
-from lakecdc.ingest.formats.rows.cells import Cells
+from lakecdc.ingest.formats.rows import delimited, elements
+from lakecdc.ingest.formats.rows.cells import Cells, cells_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,15 +25,15 @@ def read_cells(
     """Return the cells of records of text: lines of ``csv`` and ``text``, elements of ``xml``, kept ``parquet`` rows.
 
     :param messages: a message frame; of ``csv`` with a header each record carries it.
-    :param known: types of the columns that are known already, Spark SQL.
+    :param known: Spark SQL types of the known columns.
     :param schema: of ``xml``: the columns found in the files; default: the known ones alone.
     """
     known = {name: kind for name, kind in known.items() if not name.startswith("_lakecdc_")}
     if source.format == "parquet":
-        return columnar.cells_of_json(messages, known)
+        return cells_of_json(messages, known)
     if source.format == "text":
         assert source.text
-        return lines.cells(messages, source.text)
+        return delimited.text_cells(messages, source.text)
     if source.format == "xml":
         assert source.xml
         return elements.cells(messages, source.xml, known, schema)

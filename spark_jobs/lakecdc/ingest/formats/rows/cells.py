@@ -1,4 +1,4 @@
-"""Records whose columns are told apart, and what Spark prepares of each cell for the tasks that type it.
+"""Records cut into cells, and what Spark prepares of each cell for the tasks that type it.
 
 What does not fit is found, never cut, rounded or made null: texts are typed by the parsers of ``model.columns``, and
 Spark only changes types where no value can be lost.
@@ -7,14 +7,17 @@ Spark only changes types where no value can be lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lakecdc.iceberg.widening import is_wider
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.messages import as_they_are, json
+from lakecdc.ingest.formats.messages import as_they_are, from_values, json, place_sql
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import literal, quoted_column
 
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NESTED = re.compile(r"(struct|array|map)<|variant$")
-#: SQL of the problem of a record whose bytes are no text, or null
+#: SQL of the problem of a record whose bytes are not text, or null
 NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
+#: column that takes records which Spark cannot parse
+BAD = "_lakecdc_bad"
+_CARRIED = ("cells", "source", "arrival")
 # what Iceberg has no type for
 _STORED = {"tinyint": "int", "smallint": "int", "void": "string"}
 # no text of a time in any type begins so
@@ -33,7 +39,7 @@ _OTHER_FORMAT = "not in timestamp_format: "
 
 @dataclass(frozen=True)
 class Cells:
-    """Records whose columns are told apart.
+    """Records cut into cells.
 
     :param frame: see the package.
     :param columns: the members of ``cells`` with their types in the files.
@@ -60,12 +66,7 @@ class Preparation:
 
 
 def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str], problem: str) -> Cells:
-    """Cells of text.
-
-    :param names: the columns.
-    :param values: SQL of each one's text.
-    :param problem: SQL.
-    """
+    """Return cells of text from the names and SQL of their columns, and SQL of a record's problem."""
     members = ", ".join(f"{sql} AS {quoted_column(name)}" for name, sql in zip(names, values, strict=True))
     found = f"coalesce({NO_TEXT}, {problem}) AS problem"
     frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", found)
@@ -73,11 +74,7 @@ def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str],
 
 
 def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
-    """Return the type that a cell's column is to have.
-
-    :param chosen: the target's override.
-    :param known: the table's type.
-    """
+    """Return the type of a cell's column: the target's choice, else the table's type unless the cell's is wider."""
     own = _STORED.get(cell.type, cell.type)
     if chosen or known is None:
         return chosen or own
@@ -108,7 +105,7 @@ def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> Prepa
 
 
 def _moment(text: str, sql_type: str, timestamp_format: str) -> str:
-    """Return SQL of a time's text in ISO-8601; one that is not written in a format becomes a text that fits no time."""
+    """Return SQL of a time's text in ISO-8601; one that is not in the format becomes a text that fits no time."""
     parsed = f"try_to_timestamp(trim({text}), {literal(timestamp_format)})"
     other = f"concat({literal(_OTHER_FORMAT)}, {text})"
     return f"CASE WHEN trim({text}) != '' THEN coalesce(CAST(CAST({parsed} AS {sql_type}) AS string), {other}) END"
@@ -119,3 +116,26 @@ def _text(source: str, cell_type: str) -> str:
         return f"to_json({source})"
     # Spark's base64 has a line break every 76 characters
     return rf"replace(base64({source}), '\r\n')" if cell_type == "binary" else f"CAST({source} AS string)"
+
+
+def typed_cells(rows: DataFrame, columns: tuple[Column, ...]) -> Cells:
+    """Return the cells of rows.
+
+    :param rows: ``cells``, a struct of the columns; ``source``, the name of their file or table; ``arrival``.
+    """
+    return Cells(rows.select(*_CARRIED, F.lit(None).cast("string").alias("problem")), columns, _CARRIED, _messages)
+
+
+def _messages(rows: DataFrame, *more: str) -> DataFrame:
+    with_values = rows.withColumn("value", F.to_json("cells"))
+    return from_values(with_values.selectExpr("*", place_sql("source")), *more)
+
+
+def cells_of_json(messages: DataFrame, known: Mapping[str, str]) -> Cells:
+    """Return the cells of rows that were kept aside, as texts of the table's columns."""
+    members = StructType([StructField(name, StringType()) for name in (*known, BAD)])
+    options = {"columnNameOfCorruptRecord": BAD}
+    parsed = messages.withColumn("parsed", F.from_json(F.col("value").cast("string"), members, options))
+    texts = [f"parsed.{quoted_column(name)}" for name in known]
+    problem = f"CASE WHEN parsed IS NULL OR parsed.{BAD} IS NOT NULL THEN 'not-json: the row is no JSON' END"
+    return with_cells(parsed, tuple(known), texts, problem)

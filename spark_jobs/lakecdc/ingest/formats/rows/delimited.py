@@ -1,4 +1,7 @@
-"""Format ``csv``: a record is a line, or a quoted stretch of several; its header travels with it."""
+"""Formats ``csv`` and ``text``.
+
+A record of ``csv`` is a line, or a quoted stretch of several; its header travels with it. One of ``text`` is a line.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.sources.formats import CsvSettings
+from lakecdc.contract.sources.formats import CsvSettings, TextSettings
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
 from lakecdc.sql import literal
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 #: name of the message header that holds the header of the file
 HEADER = "csv-header"
+# no log holds it, and one match then serves all groups
+_MARK = "\u0001"
 _LINE = "CAST(value AS string)"
 _OWN_HEADER = "CAST(filter(headers, h -> h.key = 'csv-header')[0].value AS string)"
 
@@ -71,7 +76,7 @@ def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
 def _of_names(
     messages: DataFrame, settings: CsvSettings, own: tuple[str, ...] | list[str], names: tuple[str, ...] | list[str]
 ) -> Cells:
-    """Cells of records with the same header.
+    """Return the cells of records with the same header.
 
     :param own: the columns of these records, in order.
     :param names: the columns of all records.
@@ -114,3 +119,17 @@ def _names(header: str, settings: CsvSettings) -> list[str]:
             hint='Correct the files, or name the columns by "header": false and "names".',
         )
     return names
+
+
+def text_cells(messages: DataFrame, settings: TextSettings) -> Cells:
+    """Return the cells of lines that a regular expression takes apart; see the package."""
+    groups = settings.groups()
+    replacement = "".join(f"{_MARK}${number}" for number in groups.values())
+    marked = F.regexp_replace(F.expr(_LINE), F.lit(f"^(?:{settings.unnamed()})$"), F.lit(replacement))
+    parsed = messages.withColumn("parsed", F.split(marked, _MARK))
+    values = [
+        f"nullif(nullif(try_element_at(parsed, {i + 2}), ''), {literal(settings.null_value)})"
+        for i in range(len(groups))
+    ]
+    problem = f"CASE WHEN size(parsed) != {len(groups) + 1} THEN 'no-match: the line does not match the pattern' END"
+    return with_cells(parsed, tuple(groups), values, problem)

@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructField, Stru
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.rows.cells import NO_TEXT, Cells
+from lakecdc.ingest.formats.rows.cells import BAD, NO_TEXT, Cells
 from lakecdc.sql import parsed_type, quoted_column, sql_type
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.sources.formats import XmlSettings
-
-_BAD = "_lakecdc_bad"
 
 
 def record_pattern(row_tag: str) -> str:
@@ -34,10 +32,10 @@ def record_pattern(row_tag: str) -> str:
 
 
 def is_comment(record: str) -> Expression:
-    """Whether what the pattern has found is a comment; one that does not end as it should may have hidden records.
+    """Check whether a match of the pattern is a comment; one that does not end as it should may have hidden records.
 
-    Two hyphens within are no part of a comment (XML 1.0, section 2.5): where they stand, one that was cut short goes on
-    to the end of another.
+    Two hyphens within are not part of a comment (XML 1.0, section 2.5): one that was cut short goes on to the end of
+    another.
     """
     text, ends = F.col(record), len("<!---->")
     within = text.substr(F.lit(len("<!--") + 1), F.length(text) - ends)
@@ -46,26 +44,23 @@ def is_comment(record: str) -> Expression:
 
 
 def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> StructType:
-    """Columns of files, all leaves text."""
-    # the records of a file that is no UTF-8 are kept, not applied, and tell nothing
+    """Return the columns of files, all leaves text."""
+    # the records of a file that is not UTF-8 are kept, not applied, and have no columns
     own = {"rowTag": settings.row_tag, "inferSchema": "false", "ignoreCorruptFiles": "true"}
     reader = spark.read.format("xml").options(**_options(settings), **own)
-    return StructType([f for f in reader.load(files).schema.fields if f.name != _BAD])
+    return StructType([f for f in reader.load(files).schema.fields if f.name != BAD])
 
 
 def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], schema: StructType | None) -> Cells:
-    """See the package.
-
-    :param schema: columns of the files; default: the known ones.
-    """
+    """See the package."""
     columns = _columns(known, schema)
-    members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(_BAD, StringType())]
+    members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(BAD, StringType())]
     element = F.from_xml(F.expr("CAST(value AS string)"), StructType(members), _options(settings))
     parsed = messages.withColumn("parsed", element)
     values = ", ".join(f"parsed.{quoted_column(c.name)} AS {quoted_column(c.name)}" for c in columns)
     bad = (
         "CASE WHEN startswith(CAST(value AS string), '<!--') THEN 'not-xml: a comment does not end' "
-        f"WHEN parsed.{_BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
+        f"WHEN parsed.{BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
     )
     problem = f"coalesce({NO_TEXT}, {bad}) AS problem"
     return Cells(parsed.selectExpr(*MESSAGE, "arrival", f"struct({values}) AS cells", problem), columns)
@@ -82,7 +77,7 @@ def _columns(known: Mapping[str, str], schema: StructType | None) -> tuple[Colum
 
 
 def _holds(known: str | None, found: DataType) -> bool:
-    """Whether a nested type has every member of another."""
+    """Check whether a nested type has every member of another."""
     if known is None or not _nested(known):
         return False
     there = parsed_type(known)
@@ -90,7 +85,7 @@ def _holds(known: str | None, found: DataType) -> bool:
 
 
 def _members(data_type: DataType) -> set[str]:
-    """Names of a type's members, at any depth."""
+    """Return the names of a type's members, at any depth."""
     if isinstance(data_type, ArrayType):
         return _members(data_type.elementType)
     if not isinstance(data_type, StructType):
@@ -103,4 +98,4 @@ def _nested(sql_type: str) -> bool:
 
 
 def _options(settings: XmlSettings) -> dict[str, str]:
-    return {"attributePrefix": settings.attribute_prefix, "columnNameOfCorruptRecord": _BAD, "mode": "PERMISSIVE"}
+    return {"attributePrefix": settings.attribute_prefix, "columnNameOfCorruptRecord": BAD, "mode": "PERMISSIVE"}

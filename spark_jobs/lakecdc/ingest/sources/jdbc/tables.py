@@ -15,7 +15,7 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import mask, resolve
 from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.rows.columnar import typed_cells
+from lakecdc.ingest.formats.rows.cells import typed_cells
 from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect, source_name
 from lakecdc.sql import quoted_column, sql_type
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
 from lakecdc.ingest.engine.log_layout import LogLayout
-from lakecdc.ingest.engine.unpack import cells_of_rows, rows_of_cells
+from lakecdc.ingest.engine.packing import cells_of_rows, rows_of_cells
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:

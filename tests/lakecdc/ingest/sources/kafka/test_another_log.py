@@ -18,7 +18,7 @@ from tests.lakecdc.ingest.formats.decoding import decode_lines
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: where the JVM begins to look at offsets anew
+#: an offset far behind the others
 FAR = 1 << 14
 TARGET = Target("shop.t", key=("id",))
 Event = tuple[int, int, int]
