@@ -40,13 +40,12 @@ from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import WrittenFile, describe, stage_rows
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.iceberg.written_files import WrittenFile, equality_deletes
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime.run import each_table, run
 from lakecdc.runtime.session import open_session
-from lakecdc.writer.parquet import ArrowFile, FilePlace, file_columns
+from lakecdc.writer.parquet import ArrowFile, FileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,16 +136,15 @@ class Bench:
 
     def _delete(self, count: int, seed: int, keys: range, files: int) -> None:
         table, draw = self._table(), np.random.default_rng(seed)
-        place = FilePlace.of(table, f"{table.location}/data/commit-{seed}")
-        columns = [column for column in file_columns(table, {"id": "id"}) if column.name == "id"]
+        layout = FileLayout.of(table, f"{table.location}/data/commit-{seed}", {"id": "id"}, names=["id"])
         deletes = []
         # one Spark task per file would take longer than what is measured
         for drawn in np.array_split(draw.integers(keys.start, keys.stop, count), files):
-            file = ArrowFile(place, columns)
+            file = ArrowFile(layout)
             file.write(pa.table({"id": drawn}))
             size, location = file.close(), file.location
             assert location is not None, "keys were written"
-            deletes += equality_deletes(table, [WrittenFile(location, size)], 0, ["id"])
+            deletes += describe(table, [WrittenFile(location, size)], 0, ["id"])
         append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
 
     def back(self) -> None:

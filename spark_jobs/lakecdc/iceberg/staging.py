@@ -1,10 +1,12 @@
-"""Writing of data files and equality-delete files with Iceberg's own writers, without committing them."""
+"""Data files and equality-delete files before their commit: written by Iceberg's own writers, or described to it."""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _DATA_PATH = "write.data.path"
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A Parquet file with field ids.
+
+    :param bytes: its size.
+    :param partition: partition values as JSON has them, in the order of the spec's fields without those that are always
+        null.
+    """
+
+    location: str
+    bytes: int
+    partition: tuple[str | int | bool | None, ...] = ()
 
 
 def stage_rows(
@@ -38,10 +54,7 @@ def stage_rows(
 
 
 def columns_of(table: IcebergTable, values: Mapping[str, Column]) -> list[Column]:
-    """Return the columns of a table in its order and types, for rows to stage.
-
-    :param values: by column; missing ones become null.
-    """
+    """Return a table's columns in its order and types, for rows to stage; columns without a value are null."""
     from pyspark.sql import functions as F
 
     fields = table.spark.table(table.sql_name).schema.fields
@@ -51,8 +64,7 @@ def columns_of(table: IcebergTable, values: Mapping[str, Column]) -> list[Column
 def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[str], spec_id: int) -> list[Any]:
     """Write key rows as equality-delete files of one partition spec, uncommitted.
 
-    An uncommitted transaction whose schema drops the other columns is a table to which Iceberg's own writer writes
-    key-only files, so that field ids, FileIO, partition tuples and metrics are Iceberg's.
+    Iceberg's own writer writes them as data files of an uncommitted transaction whose schema drops the other columns.
 
     :param keys: one row per key to delete, with exactly the columns ``key``.
     :param key: the equality columns.
@@ -66,11 +78,7 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
 @contextmanager
 def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
-    """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` inside the context.
-
-    :param tasks: Java ``FileScanTask`` objects of the table.
-    :return: the group id, to read with.
-    """
+    """Make Java ``FileScanTask`` objects readable with ``spark.read.format("iceberg").load``; yield what to load."""
     group = str(uuid.uuid4())
     cache = table_cache(table.spark)
     manager = jvm(table.spark).org.apache.iceberg.spark.ScanTaskSetManager.get()
@@ -81,6 +89,33 @@ def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
     finally:
         manager.removeTasks(table.java, group)
         cache.remove(group)
+
+
+def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, key: Sequence[str] = ()) -> list[Any]:
+    """Describe files, with the metrics from their footers that the table keeps.
+
+    :param key: the equality columns of delete files; empty for data files.
+    :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
+    """
+    apache = jvm(table.spark).org.apache.iceberg
+    spec, config = table.java.specs().get(spec_id), apache.MetricsConfig.forTable(table.java)
+    field_ids = [str(f.fieldId()) for f in listed(spec.fields()) if str(f.transform().toString()) != "void"]
+    equality_ids = int_array(table.spark, [table.field_id(column) for column in key])
+
+    def described(one: WrittenFile) -> Any:
+        if key:
+            builder = apache.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(equality_ids)
+        else:
+            builder = apache.DataFiles.builder(spec)
+        file = table.java.io().newInputFile(one.location, one.bytes)
+        builder = builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes)
+        builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
+        if spec.isPartitioned():
+            values = json.dumps(dict(zip(field_ids, one.partition, strict=True)))
+            builder = builder.withPartition(apache.SingleValueParser.fromJson(spec.partitionType(), values))
+        return builder.build()
+
+    return [described(one) for one in written]
 
 
 def discard(table: IcebergTable, files: Sequence[Any]) -> None:
@@ -118,10 +153,7 @@ def _stage(
 
 
 def _in_marked_folder(table: IcebergTable, java_table: Any, properties: Mapping[str, str]) -> Any:
-    """Return a Java table whose new files go to the application's folder.
-
-    A transaction would load the table again.
-    """
+    """Return a Java table whose new files go to the application's folder; a transaction would load the table again."""
     apache, operations = jvm(table.spark).org.apache, table.java.operations()
     own = {**properties, _DATA_PATH: marked_location(table)}
     metadata = apache.iceberg.TableMetadata.buildFrom(java_table.operations().current()).setProperties(own).build()

@@ -1,4 +1,4 @@
-"""Apply a batch to a branch that shows the past of its table: nothing is remembered, and no position moves."""
+"""Apply a batch to a branch that shows its table's past: no delete is remembered, and no position moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import fold, stats, without_void
-from lakecdc.ingest.stale import Compared, drop_stale
+from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PastBranch:
-    """A branch that shows the past of a table.
-
-    :param position: where the table stood then.
-    :param until: a delete with a later source time is not remembered yet.
-    """
+    """A branch that shows its table's past, with the position then; deletes after ``until`` are ignored."""
 
     branch: Branch
     position: Position
@@ -44,10 +40,9 @@ class PastBranch:
 
 @contextmanager
 def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
-    """Fold a batch, drop what the branch holds newer, and complete the rest; yield None if there are no events.
+    """Fold a cleaned batch, drop rows older than the branch's, and complete the rest; yield None without events.
 
-    :param batch: cleaned.
-    :raises InputError: an event leaves out a value that is recorded nowhere.
+    :raises InputError: an omitted value is recorded nowhere.
     """
     assert batch.rows is not None
     folded = fold(without_void(batch.rows.frame, batch.truncate_order)).persist()
@@ -56,7 +51,9 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
         if not measured.keys:
             yield None
             return
-        rows = _newer(past, batch, folded, measured.low_order)
+        position = past.position
+        compared = Compared(position.high_order, measured.low_order, position.truncate_order, until=past.until)
+        rows = drop_stale(folded, past.branch, batch.key, compared).frame
         if measured.open_keys:
             rows = _whole(past, batch, rows, measured)
         yield Rows(completed(past.branch.spark, rows, batch, set()), folded=True, keys=measured.keys)
@@ -65,11 +62,7 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
 
 
 def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
-    """Apply :func:`fold_onto_past` to the branch: with a statement of its own, or as files to commit.
-
-    :param name: of the branch.
-    :param staged: takes up the files.
-    """
+    """Apply :func:`fold_onto_past` to the named branch, with a statement or as staged files to commit."""
     branch = past.branch
     specs = sorted(live_spec_ids(branch, branch.java.snapshot(name)))
     if any(columns_outside_key(branch, batch.key, spec) for spec in {*specs, current_spec_id(branch)}):
@@ -78,15 +71,8 @@ def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, stage
         stage_changes(branch, batch, rows, staged, specs)
 
 
-def _newer(past: PastBranch, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
-    """Drop folded rows older than the branch or than a delete before its moment."""
-    position = past.position
-    compared = Compared(position.high_order, low_order, position.truncate_order, until=past.until)
-    return drop_stale(folded, past.branch, batch.key, compared).frame
-
-
 def _whole(past: PastBranch, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
-    """Fill in the unchanged values that the source left out."""
+    """Fill in the unchanged values that the source omitted."""
     mark = past.position.high_order
     rows, _, lost = complete(rows, batch, past.branch, mark, measured.first_order)
     if lost is not None:

@@ -1,22 +1,32 @@
-"""Which of a batch's folded rows are applied: not older than the table's, and whole."""
+"""Select the folded rows to apply: not older than the table's, and complete."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
+from lakecdc.ingest.erased import erased_keys
+from lakecdc.ingest.fold import is_suspect
 from lakecdc.ingest.formats.changes import row_key
-from lakecdc.ingest.stale import Compared, drop_stale
+from lakecdc.ingest.lookup import KeyBounds
+from lakecdc.model.order import void_sql
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
 
+    from pyspark.sql import Column
+
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Rows
     from lakecdc.ingest.fold import FoldStats
@@ -25,13 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reconciliation:
-    """A folded batch held against what its table has.
+    """A folded batch compared with its table.
 
-    :param batch: the batch, cleaned.
+    :param batch: cleaned.
     :param measured: facts of the folded batch.
     :param mark: highest order key that the table has applied; None if it was never fed.
     :param mode: how the rows are written.
-    :param keep_lost: keeps rows that cannot be completed, given the batch, these rows and the number of events.
+    :param keep_lost: quarantines rows that cannot be completed, given the batch, these rows and the number of events.
     """
 
     feed: TableFeed
@@ -42,10 +52,7 @@ class Reconciliation:
     keep_lost: Callable[[Batch, DataFrame, int], None]
 
     def reconcile(self, folded: Rows) -> Rows:
-        """Return the rows that are applied: not older than the table's, without placeholders.
-
-        :param folded: the batch, one row per key.
-        """
+        """Return the folded rows to apply: not older than the table's, without placeholders."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         rows, dropped = self._without_stale(folded)
         if measured.open_keys:
@@ -56,17 +63,17 @@ class Reconciliation:
         rows = rows.with_frame(completed(table.spark, rows.frame, batch, were_open))
         if measured.events["d"] or (batch.target.clean and batch.target.clean.filter):
             if not batch.source.in_order:
-                # what was left out may have been all of them; a filter and an overtaken full load make more
+                # dropped rows may include all deletes; a filter and an overtaken full load add some
                 self._remember_deletes(rows, some=bool(measured.deletes) and not dropped)
             elif self.feed.waits:
                 self._remember_waited_for(rows)
         return rows
 
     def _without_stale(self, folded: Rows) -> tuple[Rows, int]:
-        """Drop rows that are older than what the table has; count them."""
+        """Drop rows that are older than the table's, and return their number too."""
         feed, batch, measured = self.feed, self.batch, self.measured
         truncated = feed.position.truncate_order if feed.position else None
-        # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
+        # a MERGE compares order keys itself; only rows to complete must not be older than the stored row
         rows = self.mode != "merge" or bool(measured.open_keys)
         compared = Compared(self.mark, measured.low_order, truncated, rows=rows, deletes=not batch.source.in_order)
         if not batch.may_be_held or not compared.may_be_newer:
@@ -76,14 +83,14 @@ class Reconciliation:
         return folded.with_frame(kept.frame) if kept.dropped else folded, kept.dropped
 
     def _complete(self, rows: Rows) -> Rows:
-        """Fill placeholders, by the table alone where the events tell no more."""
+        """Fill placeholders, from the table alone if the events cannot help."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         lookups, done = measured.open_keys, not measured.open_keys
         opened_rows = None if done else rows.for_table_alone(may_be_held=batch.may_be_held)
         if opened_rows is not None:
-            found, count = complete_from_table(opened_rows, batch, table)
+            filled, count = complete_from_table(opened_rows, batch, table)
             if done := count == lookups:
-                rows = rows.with_completed(found)
+                rows = rows.with_completed(filled)
         if not done:
             whole, lookups, lost = complete(rows.frame, batch, table, self.mark, measured.first_order)
             rows = rows.with_frame(whole)
@@ -93,16 +100,13 @@ class Reconciliation:
         return rows
 
     def _remember_deletes(self, rows: Rows, *, some: bool) -> None:
-        """Remember the deletes of a batch that a late event may follow.
-
-        :param some: there are some, so that nobody need look.
-        """
-        # an upsert does so while it writes, where it knows of deletes without a look
+        """Remember deletes that a late event may follow; ``some``: there are some for certain."""
+        # an upsert does so while it writes, if it knows of deletes without a Spark job
         if self.mode != "upsert" or rows.fold_stats is None:
             tombstones.remember(self.feed.existing, rows, self.batch.key, some=some)
 
     def _remember_waited_for(self, rows: Rows) -> None:
-        """Remember deletes of rows of which events wait in the quarantine: a replay of these comes late."""
+        """Remember deletes of rows with events in quarantine, whose replay comes late."""
         feed, key = self.feed, self.batch.key
         waiting = feed.waiting(feed.existing.spark)
         if waiting is None:
@@ -110,3 +114,91 @@ class Reconciliation:
         known = waiting.select(F.col("row_key").alias("waits"))
         gone = rows.deletes.join(known, row_key("key", key) == F.col("waits"), "left_semi")
         tombstones.append_deletes(feed.existing, gone, key)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What folded rows are compared with.
+
+    :param mark: highest order key that the table has applied.
+    :param lowest: lowest order key of the rows; None without any.
+    :param truncated: order key of the last TRUNCATE applied, if any.
+    :param rows: compare with the table's rows.
+    :param deletes: compare with remembered deletes and erasures.
+    :param until: ignore deletes with a later source time, but not those without one; default: ignore none.
+    """
+
+    mark: str | None
+    lowest: str | None
+    truncated: str | None = None
+    rows: bool = True
+    deletes: bool = True
+    until: Column | None = None
+
+    @property
+    def may_be_newer(self) -> bool:
+        """Return whether the table may hold something newer than one of the rows."""
+        return self.mark is not None and self.lowest is not None and self.lowest <= self.mark
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows that are not stale, and the numbers of compared and dropped rows; if none is dropped, the given frame."""
+
+    frame: DataFrame
+    suspects: int = 0
+    dropped: int = 0
+
+
+def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared) -> Kept:
+    """Drop rows that are older than the table's state.
+
+    Only *suspects* are looked up: rows that are late in their own source partition and whose order key is not above the
+    highest one applied so far. "Not older" wins: a row with the stored order key is applied again, which changes
+    nothing.
+
+    :param folded: ``key, op, order`` and more, one row per key.
+    """
+    if compared.mark is None or compared.lowest is None or not compared.may_be_newer:
+        return Kept(folded)
+    kept = _drop_suspects(folded, table, key, compared, compared.mark)
+    if compared.truncated is None or compared.lowest >= compared.truncated:
+        return kept
+    older = F.expr(void_sql("`order`", compared.truncated))
+    emptied = kept.frame.where(older).count()
+    return Kept(kept.frame.where(~older), kept.suspects, kept.dropped + emptied) if emptied else kept
+
+
+def _drop_suspects(folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared, mark: str) -> Kept:
+    if not compared.rows and not compared.deletes:
+        return Kept(folded)
+    suspects = folded.where(is_suspect(mark)).select("op", "key", "order").localCheckpoint()
+    bounds = KeyBounds.of(suspects.select("key.*"), key)
+    if not bounds.count:
+        return Kept(folded)
+    voids = []
+    if compared.rows:
+        voids.append(_older(suspects, bounds.read(table), key))
+    remembered = tombstones.open_remembered(table) if compared.deletes else None
+    if remembered is not None:
+        deletes = bounds.read(remembered).where(F.col(ORDER_COLUMN) >= (compared.truncated or ""))
+        if compared.until is not None:
+            deletes = deletes.where(F.coalesce(F.col(TIME_COLUMN) <= compared.until, F.lit(True)))
+        voids.append(_older(suspects.where("op != 'd'"), deletes, key))
+    # late deletes too, which would note the key
+    if compared.deletes and (erased := erased_keys(table, suspects, key)) is not None:
+        voids.append(erased)
+    looked_up = bounds.count if compared.rows else 0
+    if not voids:
+        return Kept(folded, looked_up)
+    void = reduce(DataFrame.union, voids).distinct().localCheckpoint()
+    dropped = void.count()
+    frame = folded.join(F.broadcast(void), "key", "left_anti") if dropped else folded
+    return Kept(frame, looked_up, dropped)
+
+
+def _older(suspects: DataFrame, held: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the keys of suspects below the order key that is held: ``key``."""
+    of_key = F.struct(*[quoted_column(k) for k in key]).alias("key")
+    orders = held.select(of_key, F.col(ORDER_COLUMN).alias("held"))
+    return orders.join(F.broadcast(suspects), "key").where(F.col("held") > F.col("order")).select("key")
