@@ -13,7 +13,7 @@ class CheckTablesOperator(LakecdcJobOperator):
     """Check rules on the rows of tables, and fail if one of severity ``error`` is broken.
 
     :param checks: checks by table.
-    :param report_values: show keys and checked values of some rows that fail in the report.
+    :param report_values: show keys and checked values of some failing rows in the report.
     :param branch: the branch to check.
     :param kwargs: see :class:`LakecdcJobOperator`. Other options: ``JobOptions`` in ``lakecdc.contract``.
     """
