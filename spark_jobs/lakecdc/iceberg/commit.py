@@ -52,7 +52,6 @@ def append_changes(
     :param fence: refuses the commit if another run has moved the positions.
     :param truncate: expression of rows to remove first, in the same metadata commit.
     :param tag: tag to move to the new snapshot, in the same metadata commit.
-    :param then: further work in the transaction.
     :raises ConflictError: the fence refused, or another writer won too often.
     :raises InputError: the rows to remove share files with later ones.
     """
@@ -131,7 +130,6 @@ def replace_deletes(
     concurrent compaction would overlook a replace and lose the deletes. Concurrent appends and equality deletes do not
     conflict with it.
 
-    :param start_snapshot_id: the snapshot the new delete files were computed from.
     :param referenced_data_files: locations of the data files that the new delete files reference; all must still be
         live.
     :param guard: refuses the commit if it would undo an equality delete.
@@ -166,7 +164,6 @@ def remove_files(
     The files are selected again at each attempt, from the current table.
 
     :param rows: the condition, an Iceberg expression.
-    :param properties: of the table.
     :raises ConflictError: a file has such rows and others, the fence refused, or another writer won too often.
     """
     mark = str(uuid.uuid4())

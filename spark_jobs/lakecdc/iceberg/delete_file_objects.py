@@ -22,10 +22,7 @@ class WrittenDeletes:
     :param file_number: the data file's :attr:`FileTask.number`.
     :param location: the delete file, or the Puffin file.
     :param bytes: size of that whole file.
-    :param records: number of deleted positions.
     :param added: number of them that no position delete covered before.
-    :param lowest: smallest position.
-    :param highest: largest position.
     :param offset: first byte of the deletion vector; None in a Parquet file, like its length.
     """
 

@@ -53,9 +53,6 @@ def would_expire(table: IcebergTable, older_than_ms: int, retain_last: int) -> f
     """Return the ids of the snapshots that an expiry would remove; change nothing.
 
     Branches' own ``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` count, as do refs whose age has passed.
-
-    :param older_than_ms: milliseconds since 1970.
-    :param retain_last: snapshots kept on every branch.
     """
     calls = java_calls(table.spark)
     expiring = _update(table.java, older_than_ms, retain_last).apply()

@@ -45,7 +45,7 @@ def explain(error: BaseException) -> Explanation | None:
         return Explanation(blamed, False) if blamed else None
     state, file, refused = None, None, False
     for cause in causes:
-        state, read = _sql_state(cause) or state, _FILE.search(f"{cause.getMessage() or ''} ")
+        state, read = _state(cause, "getSqlState") or state, _FILE.search(f"{cause.getMessage() or ''} ")
         file = read[1] if read else file
         refused = refused or _is_refusal(cause)
     innermost = causes[-1]
@@ -97,15 +97,11 @@ def _blamed(trace: str) -> str | None:
 
 
 def _is_refusal(java: Any) -> bool:
-    try:
-        state = str(java.getSQLState())
-    except Exception:  # no java.sql.SQLException
-        state = None
-    return is_refusal(f"{java.getClass().getSimpleName()}: {java.getMessage()}", state)
+    return is_refusal(f"{java.getClass().getSimpleName()}: {java.getMessage()}", _state(java, "getSQLState"))
 
 
-def _sql_state(java: Any) -> str | None:
+def _state(java: Any, getter: str) -> str | None:
     try:
-        return str(java.getSqlState())
+        return str(getattr(java, getter)())
     except Exception:  # py4j raises when the class has no such method
         return None

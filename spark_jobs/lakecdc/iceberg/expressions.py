@@ -70,8 +70,6 @@ def might_contain(values: DataFrame, hashes: Column, count: int, probe: Column) 
     know about delete files.
 
     :param values: the frame to build the filter from, in a job that runs at once.
-    :param hashes: 64-bit hash of its rows.
-    :param count: upper bound of its rows.
     :param probe: the same hash of the rows to filter.
     """
     from pyspark.sql.classic.column import Column as ClassicColumn

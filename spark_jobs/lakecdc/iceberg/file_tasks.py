@@ -41,8 +41,7 @@ class FileTask:
     :param sequence_number: data sequence number.
     :param records: rows, including deleted ones.
     :param others: number of position deletes and deletion vectors that apply.
-    :param equality_deletes: number of equality deletes that apply.
-    :param astray: whether one of those equality deletes is of another scope.
+    :param astray: whether one of its equality deletes is of another scope.
     :param paired: whether Iceberg's task with every delete is stored; it is not if there are too many pairs.
     :param store: has its task.
     """

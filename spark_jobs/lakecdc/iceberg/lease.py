@@ -53,7 +53,6 @@ def put(table: IcebergTable, transaction: Any, lease: Lease, snapshot: Snapshot,
     runs that take a free lease only one creates its tag, and of two that take over a lease only one creates the tag of
     its token.
 
-    :param snapshot: that the run starts from.
     :param silent: result of :func:`await_free`: this lease is over, unless it was renewed since.
     :raises LeaseHeldError: it is neither free nor expired.
     """

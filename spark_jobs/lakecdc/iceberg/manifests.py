@@ -32,12 +32,9 @@ _MANIFEST_FILE = "org.apache.iceberg.ManifestFile"
 
 @dataclass(frozen=True)
 class StagedManifests:
-    """Rewritten manifests in a transaction, invisible before its commit.
+    """Rewritten manifests in a Java ``Transaction``, invisible before its commit.
 
-    :param transaction: Java ``Transaction``.
-    :param base: id of the snapshot that it started from.
-    :param before: manifests of that snapshot.
-    :param after: manifests after the commit.
+    :param base: id of the snapshot that it started from, with the manifests ``before``.
     :param mark: commit id of the transaction's last snapshot.
     :param files: locations of all written files.
     """

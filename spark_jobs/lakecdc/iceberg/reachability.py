@@ -26,11 +26,10 @@ class MissingManifestError(InputError):
 
 
 def newest_metadata(table: IcebergTable, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Read the table's current metadata from its catalog, as Iceberg's JSON document.
+    """Read the table's current metadata from its catalog as Iceberg's JSON; ``known`` if it is still current.
 
     Its log ends with the metadata file itself.
 
-    :param known: the last read one, returned again if it is still current.
     :raises ConflictError: the table was dropped or replaced.
     """
     before = table.uuid

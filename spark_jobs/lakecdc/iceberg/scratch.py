@@ -37,7 +37,6 @@ def branch(
     """Yield the name of a branch that starts at a snapshot; it is always removed in the end.
 
     :param base: main's head, if the branch will become the table's state.
-    :param prefix: of its name.
     :param lease: taken with the branch and released with it.
     :raises LeaseHeldError: another run holds the lease.
     """
@@ -79,8 +78,6 @@ def publish(
     Branches of other runs cannot be published after this, so they are dropped too.
 
     :param base: the snapshot the branch started at; main must still be there.
-    :param summary: summary entries of main's new head.
-    :param properties: of the table, set in the same commit.
     :raises HeadMovedError: main has moved.
     :raises ConflictError: another run has moved the positions.
     """

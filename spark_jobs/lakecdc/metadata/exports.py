@@ -14,10 +14,8 @@ EXPORTED = "everything is already exported"
 def position_of(table: str, uuid: str, snapshot_id: int, read_through: str | None) -> Position:
     """Build the position of a change table.
 
-    :param table: the source, ``namespace.name``.
     :param uuid: of the source, which a recreated table of the same name does not have.
     :param snapshot_id: of the source, up to which changes are included.
-    :param read_through: of that snapshot's own source.
     """
     return Position(SOURCE, uuid, {"table": table, "snapshot": str(snapshot_id)}, read_through)
 

@@ -124,9 +124,7 @@ def measured(
 ) -> TableHealth:
     """Measure a snapshot from its live files.
 
-    :param snapshots: number of the table's snapshots.
     :param manifests: bytes of each of the snapshot's manifests.
-    :param overlap_depth: of its files, if they have an order.
     """
     known = list(files)
     kinds = {kind: [file for file in known if file.content is kind] for kind in Content}

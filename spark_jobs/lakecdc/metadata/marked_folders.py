@@ -44,9 +44,8 @@ class Mark:
 
 
 def mark(job: str, started_ms: int, application: str) -> Mark:
-    """Build the mark of an application.
+    """Build the mark of an application; characters of the job that do not suit a folder's name become underscores.
 
-    :param job: its name; characters that do not suit a folder's name become underscores.
     :param started_ms: milliseconds since 1970.
     :param application: Spark's id of it.
     """

@@ -21,7 +21,6 @@ def periodic_tags(
     A tag never moves. A day or month whose snapshots have all expired gets none.
 
     :param ancestors: of the head of ``main``, newest first: id, and milliseconds since 1970.
-    :param refs: names of existing tags.
     :param now: current time; only finished periods have a last snapshot.
     """
     today = now.astimezone(ZoneInfo(options.zone)).date()

@@ -18,7 +18,6 @@ _NO_APPROVAL_STEP = "it needs approval, which only DAGs with approve in a policy
 class Action:
     """One job that one table may need.
 
-    :param reason: why it is needed.
     :param benefit: opened files saved for readers (:class:`lakecdc.metadata.work.Work`), weighted by how much the table
         is read.
     :param core_seconds: predicted cost; None if only the job can tell.
@@ -102,7 +101,6 @@ def choose(
     Actions that do not fit are skipped in favour of others that do, unless leaving out others gains more. They are
     chosen once they are due.
 
-    :param skipped: actions that were already skipped.
     :param budget: core-seconds; None is no limit.
     :param asks: jobs whose findings can be approved; actions of others that need approval are skipped.
     """

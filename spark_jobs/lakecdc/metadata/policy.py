@@ -108,17 +108,13 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class Governed:
-    """Effective policy of one table.
+    """Effective policy of one table; for fields without a description see :class:`TablePolicy`.
 
     :param team_jobs: the only jobs that its own property allows; None if it names none.
-    :param approve: jobs that require approval.
     :param own_options: options by job with precedence over those of all tables.
     :param min_snapshot_age: seconds that snapshots are kept, whatever options say.
     :param min_row_age: the same for rows.
     :param windows: times of day in which work is allowed, all at once.
-    :param reads: how often it is read, relative to 1 for other tables; None if not set.
-    :param max_wait: seconds that work may be postponed in favour of more worthwhile work.
-    :param min_score: health below which the most beneficial work is no longer postponed.
     """
 
     jobs: frozenset[str]

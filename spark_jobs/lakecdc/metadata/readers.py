@@ -46,9 +46,7 @@ class Reader:
     """Read capabilities of one engine; None where nothing is known.
 
     :param name: the engine, with the first version that they apply to.
-    :param max_format_version: highest Iceberg format version.
     :param equality_deletes: whether it applies equality-delete files.
-    :param position_deletes: whether it applies position-delete files (format version 2).
     :param deletion_vectors: whether it applies deletion vectors (format version 3).
     :param sources: where that is stated.
     :param note: what happens otherwise.

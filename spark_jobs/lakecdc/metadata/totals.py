@@ -13,11 +13,9 @@ SMALL_FILE_RATIO = 0.75
 class Totals:
     """Totals of a snapshot.
 
-    :param delete_files: live delete files of every kind.
     :param equality_deletes: rows in equality-delete files.
     :param position_deletes: rows in position-delete files and deletion vectors.
     :param records: rows in data files, including deleted ones.
-    :param bytes: size of all live files in bytes.
     """
 
     data_files: int
