@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_lakecdc.lake.tables import open_table
 from airflow_provider_lakecdc.observe.lineage_sources import Name, place_name, source_names
 from airflow_provider_lakecdc.submit.reporting import without_plans
-from lakecdc.contract.exporting import ExportChangesOptions
-from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
+from lakecdc.contract.past import ExportChangesOptions, RestoreMomentOptions, Scd2Options
 from lakecdc.contract.sources.iceberg import IcebergSource
 
 if TYPE_CHECKING:

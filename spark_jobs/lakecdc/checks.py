@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from lakecdc.contract.checks import AcceptedValues, Check, Condition, Freshness, NotNull, RowCount, Unique
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.secrets import without_values
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.expressions import referenced_columns
 from lakecdc.iceberg.table import facts_of
 from lakecdc.metadata.last_write import last_write
 from lakecdc.metadata.row_counts import earlier_rows
-from lakecdc.row_values import without_values
 from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from lakecdc.exact_values import exact_value
 from lakecdc.ingest.api import MAX_KEY_CHANGES
+from lakecdc.sql import exact_value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.changes import CHANGE_TYPE, between, bound
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.exporting import ExportChangesOptions
+from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.export.destination import JOB, Export
 from lakecdc.export.steps import steps
@@ -26,7 +26,7 @@ from lakecdc.runtime import failpoints
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.contract.exporting import Destination as Given
+    from lakecdc.contract.past import Destination as Given
     from lakecdc.contract.spec import JobSpec
     from lakecdc.export.destination import Destination
     from lakecdc.iceberg.table import IcebergTable, Snapshot

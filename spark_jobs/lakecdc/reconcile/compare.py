@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.sql import functions as F
 
-from lakecdc.exact_values import exact_value
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
-from lakecdc.sql import exact_json, holds, quoted_column
+from lakecdc.sql import exact_json, exact_value, holds, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.secrets import without_values
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.formats.text_columns import MISFITS
-from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import FullError, PartitionFiles, slices
 from lakecdc.writer.parquet import FileColumn, FilePlace
