@@ -12,8 +12,7 @@ from urllib.parse import unquote
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
-from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.pieces import Lines, long_line
 from lakecdc.ingest.engine.record_task import RowReading
@@ -22,7 +21,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
 from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -160,8 +159,7 @@ class Files(BatchSource):
         if forgotten := len(memory.all) + len(new) - len(feed.extended.all):
             facts["files_forgotten"] = forgotten
         if not new:
-            columns = tuple(Column(k, "string") for k in target.key)
-            return Batch(target, target.key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
+            return quiet_batch(target, after, facts)
         numbers = {name: memory.count + i for i, name in enumerate(new)}
         try:
             found = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.iceberg import definition
 from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.cleaning import known_source_types
 from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.tables import own_columns
@@ -67,6 +68,12 @@ def with_read_through(position: Position, newest: datetime | None) -> Position:
         return position
     moment = newest.isoformat()
     return replace(position, read_through=max(moment, position.read_through or moment))
+
+
+def quiet_batch(target: Target, after: Position, facts: Mapping[str, object]) -> Batch:
+    """Return the batch of a table without events; see :func:`table_batch`."""
+    columns = tuple(Column(name, target.columns.get(name, "string")) for name in target.key)
+    return Batch(target, target.key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
 
 
 def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.envelope import Reading
@@ -22,7 +21,7 @@ from lakecdc.ingest.sources.kafka.cluster import Place, Range, Reader
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, is_keyed_by, mean_bytes
 from lakecdc.ingest.sources.kafka.topology import Topology
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
@@ -187,13 +186,10 @@ class KafkaIngest(BatchSource):
             return None
 
     def _quiet(self, feed: Feed) -> Batch:
-        key = feed.target.key
-        columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in key)
         after = self._after(feed, feed.progress)
         if feed.goal is None:
             after = with_read_through(after, self._topology.through)
-        facts = self._facts(feed, feed.progress, [])
-        return Batch(feed.target, key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
+        return quiet_batch(feed.target, after, self._facts(feed, feed.progress, []))
 
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
