@@ -189,6 +189,6 @@ class CheckingOptions:
     branch: str = "main"
 
 
-def _refuse_none(found: Any, message: str) -> None:
-    if not list(found):
+def _refuse_none(values: Any, message: str) -> None:
+    if not list(values):
         raise SpecError(message, hint="Name at least one, or leave the check out.")

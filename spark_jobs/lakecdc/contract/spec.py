@@ -144,14 +144,14 @@ def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptio
     steps, seen = [], set[tuple[str, str]]()
     for number, step in enumerate(options.steps):
         try:
-            found = _parse_step(catalog, tables, step, options.dry_run)
-            for table in (*found.tables, *found.side_tables):
-                if (found.job, table) in seen:
+            parsed = _parse_step(catalog, tables, step, options.dry_run)
+            for table in (*parsed.tables, *parsed.side_tables):
+                if (parsed.job, table) in seen:
                     raise SpecError("An earlier step does the same job to it.", table=table)
-            seen |= {(found.job, table) for table in (*found.tables, *found.side_tables)}
+            seen |= {(parsed.job, table) for table in (*parsed.tables, *parsed.side_tables)}
         except SpecError as error:
             raise SpecError(f"options.steps[{number}], {step.job}: {error}", **error.attributes) from error
-        steps.append(found)
+        steps.append(parsed)
     return tuple(steps)
 
 
@@ -245,8 +245,8 @@ def loads(text: str) -> Any:
 def _check_quarantines(targets: tuple[Target, ...], named: str | None) -> None:
     fed = {name for target in targets for name in (target.table, target.history_table)}
     for target in targets:
-        if named and (kept := quarantine_of(target.table, named)) in fed:
-            raise SpecError(f"options.quarantine_table is {kept!r}, which is also a target.", table=target.table)
+        if named and (quarantine := quarantine_of(target.table, named)) in fed:
+            raise SpecError(f"options.quarantine_table is {quarantine!r}, which is also a target.", table=target.table)
 
 
 def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Target, ...]:

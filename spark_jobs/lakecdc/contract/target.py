@@ -268,14 +268,14 @@ def _check(target: Target) -> None:
 
 
 def _check_audit(target: Target) -> None:
-    found = (*target.checks, *target.table_checks)
+    checks = (*target.checks, *target.table_checks)
     if target.publish is None:
-        if found:
+        if checks:
             raise SpecError(
                 "It has checks, and publish is not given.", table=target.table, hint='Add "publish": "audited".'
             )
         return
-    if not found:
+    if not checks:
         raise SpecError("publish is 'audited', and there are no checks.", table=target.table, hint="Add checks.")
     if target.mode in ("merge", "auto"):
         raise SpecError(

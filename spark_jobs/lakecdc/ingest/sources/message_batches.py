@@ -76,28 +76,28 @@ def quiet_batch(target: Target, after: Position, facts: Mapping[str, object]) ->
     return Batch(target, target.key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
 
 
-def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
+def table_batch(target: Target, decoded: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
     """Make a batch for a table that ends at ``after``, with the source's numbers for the report."""
-    lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
+    lag = (datetime.now(UTC) - decoded.newest).total_seconds() if decoded.newest else None
     return Batch(
         target,
-        found.key,
-        found.columns,
-        found.rows,
+        decoded.key,
+        decoded.columns,
+        decoded.rows,
         after,
-        truncate_order=found.truncate_order,
-        rejected=found.rejected,
+        truncate_order=decoded.truncate_order,
+        rejected=decoded.rejected,
         source=SourceFacts(
             in_order=False,
-            table=found.source_table,
-            columns=dict.fromkeys(found.told) if found.told else None,
-            origin=found.origin,
+            table=decoded.source_table,
+            columns=dict.fromkeys(decoded.told) if decoded.told else None,
+            origin=decoded.origin,
             facts={
                 **facts,
-                "events": found.events,
-                "decoded_by": found.engine,
+                "events": decoded.events,
+                "decoded_by": decoded.engine,
                 "source_lag_seconds": round(lag, 3) if lag is not None else None,
-                **({"other_tables": found.others[:_MOST_NAMED]} if found.others else {}),
+                **({"other_tables": decoded.others[:_MOST_NAMED]} if decoded.others else {}),
             },
         ),
     )
