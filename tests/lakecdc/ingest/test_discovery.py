@@ -62,7 +62,7 @@ def test_a_pattern_never_stands_for_tables_of_lakecdc() -> None:
     ("target", "says"),
     [
         ({"table": "a.{nope}", "source_tables": [".*"]}, "Only {schema} and {table}"),
-        ({"table": "a.{schema}", "source_tables": [".*"]}, 'has "{table}"'),
+        ({"table": "a.{schema}", "source_tables": [".*"]}, 'contains "{table}"'),
         ({"table": "a.{table}"}, "source_tables"),
         ({"table": "a.b", "source_tables": ["("]}, "regular expression"),
         ({"table": "a.b", "source_tables": ["x"], "source_table": "y"}, "both set"),
