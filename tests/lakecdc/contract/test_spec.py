@@ -198,12 +198,15 @@ def test_modes_that_only_append_need_no_key(mode: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"options": {"reload": ["shop.order"]}}, "'shop.order', which is no target"),
+        ({"options": {"reload": ["shop.order"]}}, "'shop.order', which is not a target"),
         (
             {"options": {"reload": ["*"]}, "source": {"type": "jdbc", "url": "jdbc:sqlite:x", "cursor_column": "c"}},
             "jdbc",
         ),
-        ({"options": {"reload": ["*"]}, "target": {"table": "shop.orders", "mode": "history"}}, "would forget them"),
+        (
+            {"options": {"reload": ["*"]}, "target": {"table": "shop.orders", "mode": "history"}},
+            "would replace its events",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: str) -> None:
@@ -230,7 +233,7 @@ def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: st
         ({"options": {"sample": 0}}, "options.sample is 0.0"),
         ({"options": {"max_wait": -1}}, "not 0 or more"),
         ({"options": {"max_keys": 0}}, "not 1 or more"),
-        ({"options": {"repair": True}}, "single rows cannot be loaded from a source of type 'iceberg'"),
+        ({"options": {"repair": True}}, "a source of type 'iceberg' cannot load single rows"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(change: dict[str, Any], says: str) -> None:
