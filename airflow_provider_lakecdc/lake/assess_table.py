@@ -25,7 +25,7 @@ from airflow_provider_lakecdc.lake.tables import (
     summary_of,
 )
 from lakecdc.contract.expiring import ExpirePartitionsOptions, ExpireSnapshotsOptions, TagSnapshotsOptions
-from lakecdc.contract.exporting import ExportChangesOptions
+from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.rewriting import (
     CompactDataFilesOptions,
     RewriteDeleteFilesOptions,

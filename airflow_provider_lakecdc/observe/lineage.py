@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_lakecdc.lake.tables import open_table
-from lakecdc.contract.exporting import ExportChangesOptions
-from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
+from lakecdc.contract.past import ExportChangesOptions, RestoreMomentOptions, Scd2Options
 from lakecdc.contract.sources import Source
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.iceberg import IcebergSource

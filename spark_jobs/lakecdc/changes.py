@@ -8,14 +8,16 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from lakecdc.contract.errors import InputError
-from lakecdc.exact_values import exact_value, is_exact
 from lakecdc.iceberg.difference import differences
 from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
-from lakecdc.sql import quoted_column
+from lakecdc.sql import exact_value, is_exact, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -88,8 +90,6 @@ def bound(table: IcebergTable, name: str) -> Snapshot:
 
 def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, staged: ExitStack) -> DataFrame:
     """Return rows that only one of the snapshots may have: 1 for each gained, -1 for each lost."""
-    from pyspark.sql import functions as F
-
     columns = table.column_names
 
     def rows(tasks: Any, count: int, deleted: bool) -> list[DataFrame]:
@@ -118,8 +118,6 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
 
 def _net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Sum up equal rows, without those that cancel out."""
-    from pyspark.sql import functions as F
-
     kinds = [rows.schema[c].dataType for c in columns]
     inexact = [c for c, kind in zip(columns, kinds, strict=True) if not is_exact(kind)]
     by = [exact_value(_column(c), kind).alias(f"_{n}") for n, (c, kind) in enumerate(zip(columns, kinds, strict=True))]
@@ -132,9 +130,6 @@ def _net(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 def _named_changes(net: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
     """Repeat each row as often as it was gained or lost, with the name of the change."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     gained = F.col(_COUNT) > 0
     change = F.when(gained, "insert").otherwise("delete")
     if key:
@@ -147,6 +142,4 @@ def _named_changes(net: DataFrame, columns: Sequence[str], key: Sequence[str]) -
 
 
 def _column(name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(quoted_column(name))

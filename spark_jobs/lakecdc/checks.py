@@ -15,14 +15,15 @@ from pyspark.sql import functions as F
 from lakecdc.contract.checks import AcceptedValues, Check, Condition, Freshness, NotNull, RowCount, Unique
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
+from lakecdc.contract.secrets import without_values
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.expressions import referenced_columns
 from lakecdc.metadata.last_write import earlier_rows, last_write
-from lakecdc.row_values import without_values
 from lakecdc.sql import quoted_column, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
@@ -136,7 +137,7 @@ class Checks:
         if isinstance(check, Condition):
             return ~F.expr(check.condition)
         column = F.col(quoted_column(check.column))
-        kind = self._rows.select(column).schema[0].dataType
+        kind = self._type_of(column)
         return ~column.isin(*[F.lit(value).cast(kind) for value in check.values])
 
     def _row_count(self, check: RowCount, rows: int) -> Verdict:
@@ -201,33 +202,31 @@ class Checks:
             ) from error
 
     def _refuse_no_condition(self, check: Check, sql: str) -> None:
-        kind = self._rows.select(F.expr(sql)).schema[0].dataType.typeName()
+        kind = self._type_of(F.expr(sql)).typeName()
         if kind != "boolean":
-            raise InputError(
-                f"Expected a condition in the check {check.title}, got {sql!r} of type {kind}.",
-                table=self._table.name,
-                hint="Use SQL that is true or false for each row.",
-            )
+            hint = "Use SQL that is true or false for each row."
+            raise self._unexpected(check, "a condition", f"{sql!r} of type {kind}", hint)
 
     def _refuse_other_types(self, check: AcceptedValues) -> None:
-        kind = self._rows.select(quoted_column(check.column)).schema[0].dataType
+        kind = self._type_of(F.col(quoted_column(check.column)))
         values = self._table.spark.sql("SELECT 1").select(*[F.lit(value).try_cast(kind) for value in check.values])
         odd = [value for value, cast in zip(check.values, values.first() or (), strict=True) if cast is None]
         if odd:
-            raise InputError(
-                f"Expected values of type {sql_type(kind)} in the check {check.title}, got {odd[0]!r}.",
-                table=self._table.name,
-                hint="Use values of the column's type.",
-            )
+            expected = f"values of type {sql_type(kind)}"
+            raise self._unexpected(check, expected, repr(odd[0]), "Use values of the column's type.")
 
     def _refuse_no_moment(self, check: Freshness, column: str) -> None:
-        kind = self._rows.select(quoted_column(column)).schema[0].dataType.typeName()
+        kind = self._type_of(F.col(quoted_column(column))).typeName()
         if kind not in _MOMENTS:
-            raise InputError(
-                f"Expected a date or timestamp column in the check {check.title}, got {column!r} of type {kind}.",
-                table=self._table.name,
-                hint="Name another column, or none to use the last write.",
-            )
+            hint = "Name another column, or none to use the last write."
+            raise self._unexpected(check, "a date or timestamp column", f"{column!r} of type {kind}", hint)
+
+    def _type_of(self, expression: Column) -> DataType:
+        return self._rows.select(expression).schema[0].dataType
+
+    def _unexpected(self, check: Check, expected: str, got: str, hint: str) -> InputError:
+        message = f"Expected {expected} in the check {check.title}, got {got}."
+        return InputError(message, table=self._table.name, hint=hint)
 
 
 def describe_failures(verdicts: Sequence[Verdict]) -> str | None:

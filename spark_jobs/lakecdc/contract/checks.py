@@ -35,39 +35,35 @@ class _Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotNull(_Check):
-    """No row has a null in one of these columns.
+class _OfColumns(_Check):
+    """Options of checks of several columns.
 
     :param columns: names of columns.
     """
 
-    type: Literal["not_null"] = "not_null"
+    type: str
     columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _refuse_none(self.columns, "not_null names no columns.")
+        _refuse_none(self.columns, f"{self.type} names no columns.")
 
     @property
     def _name(self) -> str:
-        return f"not_null({', '.join(self.columns)})"
+        return f"{self.type}({', '.join(self.columns)})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unique(_Check):
-    """No two rows have the same values in these columns; rows with a null in one of them do not count.
+class NotNull(_OfColumns):
+    """No row has a null in one of these columns."""
 
-    :param columns: names of columns.
-    """
+    type: Literal["not_null"] = "not_null"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unique(_OfColumns):
+    """No two rows have the same values in these columns; rows with a null in one of them do not count."""
 
     type: Literal["unique"] = "unique"
-    columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _refuse_none(self.columns, "unique names no columns.")
-
-    @property
-    def _name(self) -> str:
-        return f"unique({', '.join(self.columns)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +189,6 @@ class CheckingOptions:
     branch: str = "main"
 
 
-def _refuse_none(found: Any, message: str) -> None:
-    if not list(found):
+def _refuse_none(values: Any, message: str) -> None:
+    if not list(values):
         raise SpecError(message, hint="Name at least one, or leave the check out.")

@@ -52,9 +52,9 @@ class EraseRowsOptions(ApprovableOptions, JobOptions):
     def refuse_key_in_condition(self, key: Sequence[str], table: str) -> None:
         """Raise a :class:`SpecError` if the condition uses a key column, since a spec must not contain key values."""
         words = {word.lower() for word in re.findall(r"\w+", self.condition or "")}
-        if found := [column for column in key if column.lower() in words]:
+        if used := [column for column in key if column.lower() in words]:
             raise SpecError(
-                f"options.condition uses {found[0]!r}, which is part of the key.",
+                f"options.condition uses {used[0]!r}, which is part of the key.",
                 table=table,
                 hint="Use options.keys_table or options.keys_uri, so that no spec or log contains keys.",
             )

@@ -38,10 +38,10 @@ class LakecdcError(Exception):
         self.attributes = attributes
 
     def __str__(self) -> str:
-        return about(self.table, self.told)
+        return about(self.table, self.text)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Message and hint, where the table is named already."""
         return f"{self.message} {self.hint}" if self.hint else self.message
 

@@ -38,14 +38,14 @@ class Finding:
 
 
 def tried(check: str, look: Callable[P, str | Finding], *arguments: P.args, **more: P.kwargs) -> Finding:
-    """Run a check that returns what it found, or a whole finding; an error becomes a finding of state ``fail``."""
+    """Run a check that returns its result, or a whole finding; an error becomes a finding of state ``fail``."""
     try:
-        found = look(*arguments, **more)
+        result = look(*arguments, **more)
     except Exception as error:
         # errors of this project have both, those of drivers and of the system neither
         text = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
         return Finding(check, "fail", mask(" ".join(str(text).split())), getattr(error, "hint", None))
-    return found if isinstance(found, Finding) else Finding(check, "ok", found)
+    return result if isinstance(result, Finding) else Finding(check, "ok", result)
 
 
 def summed(check: str, each: Iterable[Finding], well: str) -> Iterator[Finding]:

@@ -15,10 +15,9 @@ from lakecdc.contract.expiring import (
     RollbackTablesOptions,
     TagSnapshotsOptions,
 )
-from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.feeding import IngestOptions, ReconcileOptions, ReplayQuarantineOptions
 from lakecdc.contract.job_options import JobOptions
-from lakecdc.contract.past import RestoreMomentOptions, Scd2Options
+from lakecdc.contract.past import ExportChangesOptions, RestoreMomentOptions, Scd2Options
 from lakecdc.contract.rewriting import (
     CompactDataFilesOptions,
     ComputeStatisticsOptions,

@@ -48,7 +48,7 @@ class TableReport:
     def failure(cls, table: str, error: BaseException, **facts: Any) -> TableReport:
         """Report an exception: its own outcome and class if it is ours, else ``failed`` and ``unknown``."""
         if isinstance(error, LakecdcError):
-            reason = error.told if error.table == table else str(error)
+            reason = error.text if error.table == table else str(error)
             if holder := error.attributes.get(LEASE_HOLDER):
                 facts["metrics"] = {**facts.get("metrics", {}), LEASE_HOLDER: holder}
             return cls(table, error.outcome, reason, error.failure_class, **facts)  # type: ignore[arg-type]

@@ -54,12 +54,12 @@ def packages(properties: Mapping[str, Any]) -> list[str]:
         are returned.
     """
     properties = {key: _known_here(value) for key, value in properties.items()}
-    found = [_RUNTIME]
+    coordinates = [_RUNTIME]
     if catalog_type(properties) == "sql":
-        found += _catalog_drivers(properties.get("uri"))
+        coordinates += _catalog_drivers(properties.get("uri"))
     if uses_s3(properties):
-        found.append(_AWS_BUNDLE)
-    return found
+        coordinates.append(_AWS_BUNDLE)
+    return coordinates
 
 
 def _known_here(value: Any) -> Any:

@@ -23,6 +23,8 @@ _URI_LOGIN = r"(?<!hdfs)(?<!thrift)://[^/@:\s\[]*:"
 #: the same for Spark, which looks for it in names and values of its settings
 REDACTION_PATTERN = rf"(?i){_SECRET_WORDS}|{_URI_LOGIN}[^\s\"@]{{1,2000}}@"
 
+# text quoted by Spark and Arrow, from the first quote to the last, because values may contain quotes; numbers and dates
+_ROW_VALUE = re.compile(r"'.*'|(?<![\w#])-?\d[\w.:+-]*")
 _SECRET_NAME = re.compile(_SECRET_WORDS, re.IGNORECASE)
 _SECRET_END = re.compile(rf"(?:{_SECRET_WORDS})\Z", re.IGNORECASE)
 # what follows takes time that grows with the length of a text alone: no repetition begins inside its own like
@@ -105,6 +107,11 @@ def mask(text: str, most: int | None = None) -> str:
     if "@" in text:
         text = _WORD.sub(_hide_login, text)
     return _hide_named(_BEARER.sub(r"\1 ***", text))
+
+
+def without_values(message: str) -> str:
+    """Remove the values of rows from a library's message."""
+    return _ROW_VALUE.sub("\u2026", message.partition("\n")[0])
 
 
 def _hide_login(word: re.Match[str]) -> str:

@@ -106,8 +106,7 @@ def parse_spec(document: Any, job: str | None = None) -> JobSpec:
         targets = _select(targets, tables)
         source = parse_source(document.get("source"), targets, WITH_TABLES if name == RECONCILE else FEEDING)
         if name == RECONCILE:
-            _check_keyed(targets)
-            _check_repair(getattr(options, "repair", False), source)
+            _check_reconcile(targets, options, source)
         _check_reload(getattr(options, "reload", ()), source, targets)
         return JobSpec(name, catalog, tuple(t.table for t in targets), options, source, targets)
     for key in ("source", "target"):
@@ -144,14 +143,14 @@ def _parse_steps(catalog: Catalog, tables: tuple[str, ...], options: GovernOptio
     steps, seen = [], set[tuple[str, str]]()
     for number, step in enumerate(options.steps):
         try:
-            found = _parse_step(catalog, tables, step, options.dry_run)
-            for table in (*found.tables, *found.side_tables):
-                if (found.job, table) in seen:
+            parsed = _parse_step(catalog, tables, step, options.dry_run)
+            for table in (*parsed.tables, *parsed.side_tables):
+                if (parsed.job, table) in seen:
                     raise SpecError("An earlier step does the same job to it.", table=table)
-            seen |= {(found.job, table) for table in (*found.tables, *found.side_tables)}
+            seen |= {(parsed.job, table) for table in (*parsed.tables, *parsed.side_tables)}
         except SpecError as error:
             raise SpecError(f"options.steps[{number}], {step.job}: {error}", **error.attributes) from error
-        steps.append(found)
+        steps.append(parsed)
     return tuple(steps)
 
 
@@ -175,23 +174,19 @@ def _tables_of(steps: tuple[JobSpec, ...]) -> tuple[str, ...]:
     return tables
 
 
-def _check_keyed(targets: tuple[Target, ...]) -> None:
-    """Refuse to compare tables whose rows are not the source's current ones."""
+def _check_reconcile(targets: tuple[Target, ...], options: JobOptions, source: Any) -> None:
+    """Refuse tables without the source's current rows, and repairs from a source that cannot load single rows."""
     for target in targets:
         if not target.keyed:
             raise SpecError(
-                f"Its mode is {target.mode}: it does not hold the source's current rows, one per key.",
+                f"Its mode is {target.mode}: it does not contain the source's current rows, one per key.",
                 table=target.table,
-                hint="Leave it out: only tables of mode upsert, merge or auto can be compared with their source.",
+                hint="Remove it: only tables of mode upsert, merge or auto can be compared with their source.",
             )
-
-
-def _check_repair(repair: bool, source: Any) -> None:
-    """Refuse to repair tables from a source that cannot load single rows."""
-    if repair and source.type not in REPAIRING_SOURCES:
+    if getattr(options, "repair", False) and source.type not in REPAIRING_SOURCES:
         raise SpecError(
-            f"options.repair is given, and single rows cannot be loaded from a source of type {source.type!r}.",
-            hint=f"Only {', '.join(REPAIRING_SOURCES)} can; of another one load the table anew.",
+            f"options.repair is set, but a source of type {source.type!r} cannot load single rows.",
+            hint=f"Only {', '.join(REPAIRING_SOURCES)} can; from others load the table again.",
         )
 
 
@@ -200,18 +195,20 @@ def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, .
     known = {target.table for target in targets}
     missing = [table for table in reload if table not in known and table != "*"]
     if missing and not any(target.is_pattern for target in targets):
-        raise SpecError(f"options.reload names {missing[0]!r}, which is no target.", hint=f"Targets: {sorted(known)}.")
+        raise SpecError(
+            f"options.reload names {missing[0]!r}, which is not a target.", hint=f"Targets: {sorted(known)}."
+        )
     if reload and source.type not in LOADED_SOURCES:
         raise SpecError(
-            f"options.reload is given, and a source of type {source.type!r} makes no full load.",
+            f"options.reload is set, but a source of type {source.type!r} has no full load.",
             hint=f"Only {' and '.join(LOADED_SOURCES)} do.",
         )
     events = [target.table for target in targets if target.mode == "history" and {target.table, "*"} & {*reload}]
     if events:
         raise SpecError(
-            "Its mode is history: a full load in place of its events would forget them.",
+            "Its mode is history: a full load would replace its events.",
             table=events[0],
-            hint="Leave it out of options.reload.",
+            hint="Remove it from options.reload.",
         )
 
 
@@ -245,8 +242,8 @@ def loads(text: str) -> Any:
 def _check_quarantines(targets: tuple[Target, ...], named: str | None) -> None:
     fed = {name for target in targets for name in (target.table, target.history_table)}
     for target in targets:
-        if named and (kept := quarantine_of(target.table, named)) in fed:
-            raise SpecError(f"options.quarantine_table is {kept!r}, which is also a target.", table=target.table)
+        if named and (quarantine := quarantine_of(target.table, named)) in fed:
+            raise SpecError(f"options.quarantine_table is {quarantine!r}, which is also a target.", table=target.table)
 
 
 def _select(targets: tuple[Target, ...], tables: tuple[str, ...]) -> tuple[Target, ...]:

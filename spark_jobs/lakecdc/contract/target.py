@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -232,99 +232,77 @@ def _check_name(name: str, place: str) -> None:
     if "." not in name or not all(name.split(".")):
         raise SpecError(f"target.{place} is {name!r}.", hint='It must be "namespace.name".')
     if is_side_table(name):
-        raise SpecError(
-            f"target.{place} is {name!r}, as lakecdc calls tables of its own.", hint="Give it another name."
-        )
+        raise SpecError(f"target.{place} is {name!r}, a name of lakecdc's own tables.", hint="Use another name.")
 
 
 def _check(target: Target) -> None:
-    _check_source_tables(target)
-    _check_audit(target)
+    for mistakes in (_source_mistakes, _audit_mistakes, _mode_mistakes):
+        for message, hint in mistakes(target):
+            raise SpecError(message, table=target.table, hint=hint)
     check_transforms(target.partition_by, "partition_by", target.table)
     check_transforms(target.history_partition_by, "history_partition_by", target.table)
-    dropped = set(target.key) & set(target.exclude_columns)
-    if dropped:
-        raise SpecError(f"The key column {sorted(dropped)[0]!r} is also excluded.", table=target.table)
+
+
+def _mode_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+    for column in sorted(set(target.key) & set(target.exclude_columns)):
+        yield f"The key column {column!r} is also excluded.", None
     if target.fold_case and target.exclude_columns:
-        raise SpecError(
-            "fold_case and exclude_columns are both given, and messages in quarantine keep their columns' own names.",
-            table=target.table,
-            hint="Leave columns out by clean.select.",
-        )
+        reason = "quarantined messages keep the original names of columns"
+        yield f"fold_case and exclude_columns are both set, but {reason}.", "Leave columns out by clean.select."
     if target.history_table and not target.keyed:
-        raise SpecError(
-            f"A target of mode {target.mode!r} has a history_table.",
-            table=target.table,
-            hint="Leave it out: a history table stands beside a table of mode upsert, merge or auto.",
-        )
+        hint = "Remove it: history tables are for modes upsert, merge and auto."
+        yield f"A target of mode {target.mode!r} has a history_table.", hint
     if target.history_partition_by and not target.history_table:
-        raise SpecError("history_partition_by is set without a history_table.", table=target.table)
+        yield "history_partition_by is set without a history_table.", None
     if target.merge_mode and target.mode not in ("merge", "auto"):
-        raise SpecError(
+        yield (
             f"merge_mode is set, but mode {target.mode!r} never merges.",
-            table=target.table,
-            hint="Use mode merge or auto, or leave merge_mode out.",
+            "Use mode merge or auto, or remove merge_mode.",
         )
 
 
-def _check_audit(target: Target) -> None:
-    found = (*target.checks, *target.table_checks)
-    if target.publish is None:
-        if found:
-            raise SpecError(
-                "It has checks, and publish is not given.", table=target.table, hint='Add "publish": "audited".'
-            )
-        return
-    if not found:
-        raise SpecError("publish is 'audited', and there are no checks.", table=target.table, hint="Add checks.")
-    if target.mode in ("merge", "auto"):
-        raise SpecError(
-            "publish is 'audited', and a MERGE writes a batch while it publishes it, before it could be checked.",
-            table=target.table,
-            hint="Use mode upsert, append or history, or job check_tables.",
+def _audit_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+    has_checks = bool(target.checks or target.table_checks)
+    if target.publish is None and has_checks:
+        yield "It has checks, but publish is not set.", 'Add "publish": "audited".'
+    if target.publish is not None and not has_checks:
+        yield "publish is 'audited', but there are no checks.", "Add checks."
+    if target.publish is not None and target.mode in ("merge", "auto"):
+        yield (
+            "publish is 'audited', but a MERGE publishes a batch as it writes it, before it can be checked.",
+            "Use mode upsert, append or history, or job check_tables.",
         )
     for check in target.checks:
         if check.is_of_table:
-            raise SpecError(
-                f"The check {check.title} is about more than a batch.",
-                table=target.table,
-                hint="Put it into table_checks.",
-            )
+            yield f"The check {check.title} is about more than a batch.", "Put it into table_checks."
 
 
-def _check_source_tables(target: Target) -> None:
+def _source_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
     for name in (target.table, target.history_table or ""):
         try:
             name.format(schema="s", table="t")
-        except (KeyError, IndexError, ValueError) as error:
-            raise SpecError(f"target names {name!r}.", hint="Only {schema} and {table} are replaced.") from error
+        except (KeyError, IndexError, ValueError):
+            yield f"target names {name!r}.", "Only {schema} and {table} are replaced."
     for pattern in (*target.source_tables, *target.exclude_source_tables):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise SpecError(f"The regular expression {pattern!r} is wrong: {error}.", table=target.table) from error
+            yield f"The regular expression {pattern!r} is wrong: {error}.", None
     if target.is_pattern and ("{table}" not in target.table or not target.source_tables):
-        raise SpecError(
-            f"target.table is {target.table!r}.",
-            hint='A pattern has "{table}" in it and goes with source_tables, such as ["shop\\..*"].',
-        )
+        hint = 'A pattern contains "{table}" and needs source_tables, such as ["shop\\..*"].'
+        yield f"target.table is {target.table!r}.", hint
     if target.is_pattern and target.history_table and "{table}" not in target.history_table:
-        raise SpecError("Many tables would share one history_table.", hint='Put "{table}" in its name as well.')
+        yield "Many tables would share one history_table.", 'Put "{table}" in its name as well.'
     if target.source_table and target.source_tables:
-        raise SpecError("source_table and source_tables are both given.", table=target.table)
+        yield "source_table and source_tables are both set.", None
     if target.exclude_source_tables and not target.source_tables:
-        raise SpecError("exclude_source_tables is given without source_tables.", table=target.table)
+        yield "exclude_source_tables is set without source_tables.", None
     if target.source_column and (target.is_pattern or not target.source_tables):
-        raise SpecError("source_column goes with the source_tables of shards.", table=target.table)
+        yield "source_column is for shards, which need source_tables.", None
 
 
 def check_transforms(transforms: Sequence[str], key: str, table: str) -> None:
-    """Check the syntax of partition transforms.
-
-    :param key: their setting, for the message.
-    :param table: the target.
-    :raises SpecError: naming the first wrong one.
-    """
+    """Raise a :class:`SpecError` for a wrong partition transform in the setting ``key`` of a target."""
     for transform in transforms:
         if not _TRANSFORM.fullmatch(transform):
             raise SpecError(

@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
-from lakecdc.exact_values import exact_value
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, source_position
 from lakecdc.ingest.api import MAX_KEY_CHANGES
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.positions import Position, read_side_of
 from lakecdc.moments.events import emptying
+from lakecdc.sql import exact_value
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 #: columns of a version beside the row, with Spark SQL types

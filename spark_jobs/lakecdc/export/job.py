@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from lakecdc.changes import CHANGE_TYPE, between, bound
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.exporting import ExportChangesOptions
+from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.export.destination import JOB, Export

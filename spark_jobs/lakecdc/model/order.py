@@ -72,18 +72,18 @@ def arrival_of(order: str) -> int:
 
 def highest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
     """Return the highest order key of each place, such as a partition."""
-    found: dict[_Place, str] = {}
+    highest_orders: dict[_Place, str] = {}
     for place, order in orders:
-        found[place] = max(order, found.get(place, ""))
-    return found
+        highest_orders[place] = max(order, highest_orders.get(place, ""))
+    return highest_orders
 
 
 def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
     """Return the lowest order key of each place."""
-    found: dict[_Place, str] = {}
+    lowest_orders: dict[_Place, str] = {}
     for place, order in orders:
-        found[place] = min(order, found.get(place, order))
-    return found
+        lowest_orders[place] = min(order, lowest_orders.get(place, order))
+    return lowest_orders
 
 
 def rises(order: str) -> bool:
@@ -118,11 +118,11 @@ class Marks:
 
 def joined(lists: Iterable[Mapping[str, Sequence[Stretch]]]) -> dict[str, list[Stretch]]:
     """Join lists of stretches by partition."""
-    found: dict[str, list[Stretch]] = {}
+    by_partition: dict[str, list[Stretch]] = {}
     for one in lists:
         for partition, stretches in one.items():
-            found.setdefault(partition, []).extend(stretches)
-    return found
+            by_partition.setdefault(partition, []).extend(stretches)
+    return by_partition
 
 
 def void_sql(order: str, truncate: str) -> str:

@@ -40,8 +40,8 @@ class Place:
     def number(self) -> int:
         """File number times 2^32 plus byte, as Debezium compares positions; the byte is capped at 4 GiB."""
         # only a file's last transaction reaches beyond, and its events differ by their ordinal
-        found = _NUMBER.search(self.file)
-        return (int(found.group(1)) if found else 0) * FILE_STEP + min(self.pos, FILE_STEP - 1)
+        digits = _NUMBER.search(self.file)
+        return (int(digits.group(1)) if digits else 0) * FILE_STEP + min(self.pos, FILE_STEP - 1)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}"

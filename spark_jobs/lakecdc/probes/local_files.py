@@ -90,7 +90,7 @@ def check_path(path: str) -> None:
     local = unquote(parts.path) if parts.scheme else path
     # Hadoop has more patterns than Python: only what precedes the first one is checked
     fixed = re.split(r"[*?\[{\\]", local, maxsplit=1)[0]
-    found = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
-    if not found.exists():
+    place = Path(fixed if fixed == local else fixed.rpartition("/")[0] or "/")
+    if not place.exists():
         what = "file or folder" if fixed == local else "folder"
-        raise InputError(f"source.path is {path}, but the {what} {found} does not exist.", hint="Correct source.path.")
+        raise InputError(f"source.path is {path}, but the {what} {place} does not exist.", hint="Correct source.path.")

@@ -9,12 +9,11 @@ from typing import Literal, get_args
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.exact_values import exact_value
 from lakecdc.local_relation import local_relation
 from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, Proof, fingerprint
 from lakecdc.reconcile.pair import Pair
 from lakecdc.reconcile.ranges import KeyRanges
-from lakecdc.sql import exact_json, holds, quoted_column
+from lakecdc.sql import exact_json, exact_value, holds, quoted_column
 
 #: ``missing`` from the table, ``unexpected`` in it, with ``different`` values, or more than once on one side
 Kind = Literal["missing", "unexpected", "different", "duplicate"]

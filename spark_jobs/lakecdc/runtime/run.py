@@ -15,10 +15,9 @@ from lakecdc.contract import report as reports
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.report import JobReport, TableReport
 from lakecdc.contract.runtime import EVENT_LOG, SPARK_UI, source_packages
-from lakecdc.contract.secrets import mask
+from lakecdc.contract.secrets import mask, without_values
 from lakecdc.contract.spec import JobSpec, loads, parse_spec
 from lakecdc.metadata.names import APPLICATION_PREFIX
-from lakecdc.row_values import without_values
 from lakecdc.runtime import documents
 from lakecdc.runtime.executors import check_executors
 from lakecdc.runtime.progress import ProgressLog, log_long_stages

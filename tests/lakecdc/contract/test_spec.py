@@ -81,18 +81,18 @@ def test_refused(change: dict[str, Any], says: str) -> None:
         ({"target": {"table": "shop.orders", "mode": "merge"}}, 'Add "key"'),
         ({"target": {"table": "shop.orders", "mode": "append", "history_table": "shop.h"}}, "mode 'append'"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "h"}}, "history_table is 'h'"),
-        ({"target": {**AUDITED, "publish": None}}, "has checks, and publish is not given"),
+        ({"target": {**AUDITED, "publish": None}}, "has checks, but publish is not set"),
         ({"target": {**AUDITED, "checks": []}}, "there are no checks"),
-        ({"target": {**AUDITED, "mode": "auto"}}, "before it could be checked"),
-        ({"target": {**AUDITED, "history_table": "shop.h", "mode": "merge"}}, "before it could be checked"),
+        ({"target": {**AUDITED, "mode": "auto"}}, "before it can be checked"),
+        ({"target": {**AUDITED, "history_table": "shop.h", "mode": "merge"}}, "before it can be checked"),
         ({"target": {**AUDITED, "checks": [{"type": "freshness", "max_age": 60}]}}, "Put it into table_checks"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_table": "shop.orders"}}, "twice"),
         ({"target": {"table": "shop.orders", "key": ["id"], "merge_mode": "merge-on-read"}}, "never merges"),
         ({"target": {"table": "shop.orders", "key": ["id"], "history_partition_by": ["id"]}}, "without a"),
         ({"target": {"table": "shop.orders", "key": ["id"], "exclude_columns": ["id"]}}, "also excluded"),
         ({"target": [{"table": "a.b", "key": ["x"]}, {"table": "a.b", "key": ["x"]}]}, "twice"),
-        ({"target": {"table": "shop.lakecdc_quarantine", "key": ["id"]}}, "of its own"),
-        ({"target": {"table": "shop.o", "key": ["id"], "history_table": "shop.t_lakecdc_deletes"}}, "of its own"),
+        ({"target": {"table": "shop.lakecdc_quarantine", "key": ["id"]}}, "own tables"),
+        ({"target": {"table": "shop.o", "key": ["id"], "history_table": "shop.t_lakecdc_deletes"}}, "own tables"),
         ({"options": {"quarantine_table": "shop.orders"}}, "also a target"),
         ({"options": {"quarantine_table": "{namespace}.{table}"}}, "'shop.orders', which is also a target"),
         ({"options": {"quarantine_table": "shop.{schema}"}}, "options.quarantine_table is 'shop.{schema}'"),
@@ -198,12 +198,15 @@ def test_modes_that_only_append_need_no_key(mode: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"options": {"reload": ["shop.order"]}}, "'shop.order', which is no target"),
+        ({"options": {"reload": ["shop.order"]}}, "'shop.order', which is not a target"),
         (
             {"options": {"reload": ["*"]}, "source": {"type": "jdbc", "url": "jdbc:sqlite:x", "cursor_column": "c"}},
             "jdbc",
         ),
-        ({"options": {"reload": ["*"]}, "target": {"table": "shop.orders", "mode": "history"}}, "would forget them"),
+        (
+            {"options": {"reload": ["*"]}, "target": {"table": "shop.orders", "mode": "history"}},
+            "would replace its events",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: str) -> None:
@@ -230,7 +233,7 @@ def test_what_cannot_be_loaded_again_is_refused(change: dict[str, Any], says: st
         ({"options": {"sample": 0}}, "options.sample is 0.0"),
         ({"options": {"max_wait": -1}}, "not 0 or more"),
         ({"options": {"max_keys": 0}}, "not 1 or more"),
-        ({"options": {"repair": True}}, "single rows cannot be loaded from a source of type 'iceberg'"),
+        ({"options": {"repair": True}}, "a source of type 'iceberg' cannot load single rows"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(change: dict[str, Any], says: str) -> None:

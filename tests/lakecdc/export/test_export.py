@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.errors import ConflictError, InputError, SpecError
-from lakecdc.contract.exporting import ExportChangesOptions
 from lakecdc.contract.fields import parse
+from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.export.job import export_changes
 from lakecdc.iceberg.refs import put_consumer, read_refs

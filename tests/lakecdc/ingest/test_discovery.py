@@ -62,13 +62,13 @@ def test_a_pattern_never_stands_for_tables_of_lakecdc() -> None:
     ("target", "says"),
     [
         ({"table": "a.{nope}", "source_tables": [".*"]}, "Only {schema} and {table}"),
-        ({"table": "a.{schema}", "source_tables": [".*"]}, 'has "{table}"'),
+        ({"table": "a.{schema}", "source_tables": [".*"]}, 'contains "{table}"'),
         ({"table": "a.{table}"}, "source_tables"),
         ({"table": "a.b", "source_tables": ["("]}, "regular expression"),
-        ({"table": "a.b", "source_tables": ["x"], "source_table": "y"}, "both given"),
+        ({"table": "a.b", "source_tables": ["x"], "source_table": "y"}, "both set"),
         ({"table": "a.{table}", "source_tables": ["x"], "history_table": "a.h"}, "share one history_table"),
-        ({"table": "a.b", "source_column": "c"}, "goes with"),
-        ({"table": "a.b", "fold_case": True, "exclude_columns": ["c"]}, "both given"),
+        ({"table": "a.b", "source_column": "c"}, "is for shards"),
+        ({"table": "a.b", "fold_case": True, "exclude_columns": ["c"]}, "both set"),
     ],
 )
 def test_what_makes_no_sense_is_refused(target: dict[str, Any], says: str) -> None:

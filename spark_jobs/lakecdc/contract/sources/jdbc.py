@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import check_least, check_zone, parse_moment
-from lakecdc.contract.target import Target
 
 _URL = re.compile(r"jdbc:(postgresql|mysql|sqlite):\S+")
 _REMEDY = (
@@ -93,9 +92,6 @@ class JdbcSource:
     def dialect(self) -> str:
         """``postgresql``, ``mysql`` or ``sqlite``."""
         return self.url.split(":", 2)[1]
-
-    def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Accept any target: the key is the table's primary key unless the target names one."""
 
 
 def missing_interval(table: str, column: str) -> SpecError:

@@ -143,15 +143,15 @@ class KafkaSource:
 def moment(text: str, where: str) -> datetime:
     """Parse a time with its zone; raise a :class:`SpecError` for others, such as a missing Airflow interval."""
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
         raise SpecError(
             f"{where} is {text!r}.",
             hint="Use a time such as 2026-01-31T00:00:00+00:00. Runs without a data interval have none to template.",
         )
-    return found
+    return parsed
 
 
 def _check_pattern(where: str, pattern: str | None) -> None:

@@ -70,26 +70,26 @@ def translated(settings: Mapping[str, Any], more: Mapping[str, Any] = {}) -> dic
     :param settings: in librdkafka's names, all known, secrets resolved.
     :param more: in Java's names; they win.
     """
-    found = {_RENAMED.get(n, n): _text(v) for n, v in settings.items() if n in _SAME or n in _RENAMED}
+    java = {_RENAMED.get(n, n): _text(v) for n, v in settings.items() if n in _SAME or n in _RENAMED}
     if "security.protocol" in settings:
-        found["security.protocol"] = str(settings["security.protocol"]).upper()
+        java["security.protocol"] = str(settings["security.protocol"]).upper()
     if "ssl.endpoint.identification.algorithm" in settings:
         algorithm = settings["ssl.endpoint.identification.algorithm"]
-        found["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else str(algorithm)
+        java["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else str(algorithm)
     # librdkafka reads PEM, and PKCS#12 where it says "keystore"
-    if {"ssl.truststore.location", "ssl.truststore.certificates"} & set(found):
-        found["ssl.truststore.type"] = "PEM"
-    if "ssl.keystore.location" in found:
-        found["ssl.keystore.type"] = "PKCS12"
-    elif "ssl.keystore.key" in found:
-        found["ssl.keystore.type"] = "PEM"
-    found |= {name: _text(value) for name, value in more.items()}
-    login = _login(found.get("sasl.mechanism", "GSSAPI").upper(), settings)
-    if login and "sasl.jaas.config" not in found:
-        found["sasl.jaas.config"] = login
+    if {"ssl.truststore.location", "ssl.truststore.certificates"} & set(java):
+        java["ssl.truststore.type"] = "PEM"
+    if "ssl.keystore.location" in java:
+        java["ssl.keystore.type"] = "PKCS12"
+    elif "ssl.keystore.key" in java:
+        java["ssl.keystore.type"] = "PEM"
+    java |= {name: _text(value) for name, value in more.items()}
+    login = _login(java.get("sasl.mechanism", "GSSAPI").upper(), settings)
+    if login and "sasl.jaas.config" not in java:
+        java["sasl.jaas.config"] = login
         if login.startswith(_KERBEROS):
-            found.setdefault("sasl.kerberos.service.name", "kafka")
-    return found
+            java.setdefault("sasl.kerberos.service.name", "kafka")
+    return java
 
 
 def _login(mechanism: str, settings: Mapping[str, Any]) -> str | None:
@@ -106,8 +106,8 @@ def _login(mechanism: str, settings: Mapping[str, Any]) -> str | None:
 
 def _jaas(module: str, options: Mapping[str, Any]) -> str:
     escaped = {name: str(value).replace("\\", "\\\\").replace('"', '\\"') for name, value in options.items()}
-    told = " ".join(f'{name}="{value}"' for name, value in escaped.items())
-    return f"{module} required {told};"
+    arguments = " ".join(f'{name}="{value}"' for name, value in escaped.items())
+    return f"{module} required {arguments};"
 
 
 def _text(value: Any) -> str:

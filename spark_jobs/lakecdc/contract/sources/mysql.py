@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakecdc.contract.fields import check_least
-from lakecdc.contract.target import Target
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class MysqlSource:
     max_transaction_events: int = 0
     allow_cascades: bool = False
 
-    def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Raise a :class:`SpecError` if a number is out of its range; any target can be fed."""
+    def __post_init__(self) -> None:
         at_least_one = dict.fromkeys(("full_load_parallelism", "chunk_rows", "max_batch_events", "port"), 1)
         limits = dict.fromkeys(("max_batch_bytes", "max_batch_seconds", "max_transaction_events"), 0)
         check_least(self, "source", full_load_commit_rows=0, server_id=0, **at_least_one, **limits)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lakecdc.contract.fields import check_least
-from lakecdc.contract.target import Target
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,7 @@ class PostgresSource:
         """The publication's name."""
         return self.publication or self.slot
 
-    def check_targets(self, targets: tuple[Target, ...]) -> None:
-        """Raise a :class:`SpecError` if a number is out of its range; any target can be fed."""
+    def __post_init__(self) -> None:
         at_least_one = dict.fromkeys(("full_load_parallelism", "chunk_bytes", "max_batch_events"), 1)
         bounds = ("full_load_commit_bytes", "max_batch_bytes", "max_batch_seconds", "max_slot_lag_bytes")
         check_least(self, "source", **at_least_one, **dict.fromkeys(bounds, 0))

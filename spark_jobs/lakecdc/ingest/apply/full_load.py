@@ -17,13 +17,13 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.secrets import without_values
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
 from lakecdc.ingest.apply.rows import stage_images
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.formats.text_columns import MISFITS
-from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import MOST_OPEN, RESULT, FullError, PartitionFiles, result, slices
 from lakecdc.writer.frame import iceberg_files

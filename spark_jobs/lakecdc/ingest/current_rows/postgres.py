@@ -116,7 +116,9 @@ class Table:
     def _chunks(self, key_condition: KeyCondition | None) -> list[Chunk]:
         if key_condition is None:
             return snapshot.chunks(self.database.session, self.table, self.database.source.chunk_bytes)
-        column = _quoted(key_condition.column)
+        from psycopg import sql
+
+        column = sql.Identifier(key_condition.column).as_string(None)
         conditions = key_condition.conditions(column, lambda number: f"'{key_condition.text(number)}'")
         return [
             Chunk(leaf.schema, leaf.name, leaf=leaf.oid, keys=condition)
@@ -134,8 +136,3 @@ def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
     assert isinstance(spec.source, PostgresSource)
     check_driver("psycopg[binary]")
     return Postgres(spark, spec.source)
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'

@@ -45,8 +45,8 @@ def check_named_columns(target: Target, label: str, key: Sequence[str], names: s
     :param label: the source table, for messages.
     :param names: its columns.
     """
-    for place, wanted in (("key", key), ("exclude_columns", target.exclude_columns), ("columns", target.columns)):
-        for column in wanted:
+    for place, listed in (("key", key), ("exclude_columns", target.exclude_columns), ("columns", target.columns)):
+        for column in listed:
             if column not in names:
                 raise InputError(
                     f"{label} has no column {column!r}, which {place} names.",
@@ -153,20 +153,20 @@ def full_load_frame(
 def judged(typed: DataFrame, rows: TypeRows, mark: LoadMark) -> DataFrame:
     """Return the change frame of a full load with the columns ``JUDGED``, which are null for rows that fit."""
     row = F.struct(*[F.col(f"c{i}").alias(c.name) for i, c in enumerate(rows.columns)])
-    told = (F.map_keys(MISFITS), F.col(MISFITS), F.lit(None).cast("map<string, string>"))
-    return full_load_frame(typed.withColumns(dict(zip(JUDGED, told, strict=True))), rows.key, row, mark, JUDGED)
+    judgements = (F.map_keys(MISFITS), F.col(MISFITS), F.lit(None).cast("map<string, string>"))
+    return full_load_frame(typed.withColumns(dict(zip(JUDGED, judgements, strict=True))), rows.key, row, mark, JUDGED)
 
 
-def fitting(found: DataFrame) -> DataFrame:
+def fitting(rows: DataFrame) -> DataFrame:
     """Return the rows of :func:`judged` that fit."""
-    return found.where("misfits IS NULL").drop(*JUDGED)
+    return rows.where("misfits IS NULL").drop(*JUDGED)
 
 
-def all_fitting(found: DataFrame) -> DataFrame:
+def all_fitting(rows: DataFrame) -> DataFrame:
     """Return the rows of :func:`judged`; reading them fails at a row that does not fit."""
     names = F.array_join("misfits", ", ")
     what = F.concat(F.lit("Values of the source do not fit their columns: "), names, F.lit(_HINT))
-    return found.where(F.when(F.col("misfits").isNotNull(), F.raise_error(what)).otherwise(F.lit(True))).drop(*JUDGED)
+    return rows.where(F.when(F.col("misfits").isNotNull(), F.raise_error(what)).otherwise(F.lit(True))).drop(*JUDGED)
 
 
 def plan_load(
@@ -179,12 +179,12 @@ def plan_load(
     """
     left_out = spark.sparkContext.accumulator(0)
     typed = spark.range(0, tasks, 1, tasks).mapInArrow(ReadTask(by_spark, left_out), rows.schema)
-    found = judged(typed, rows, mark)
+    changes = judged(typed, rows, mark)
 
     def unpacked(cells: DataFrame) -> DataFrame:
         return judged(cells.mapInArrow(rows_of_cells, rows.schema), rows, mark)
 
-    return Load(read, tasks, mark.order, mark.time, found, unpacked, left_out)
+    return Load(read, tasks, mark.order, mark.time, changes, unpacked, left_out)
 
 
 def load_rows(load: Load) -> LogRows:
@@ -210,10 +210,10 @@ def kept_on_disk(found: DataFrame, rows: str = "count(1)", *more: Expression) ->
     return kept, facts
 
 
-def apart(found: DataFrame, facts: Row) -> LogRows:
+def apart(rows: DataFrame, facts: Row) -> LogRows:
     """Return the rows of :func:`judged` that fit and those that do not, with the facts of :func:`kept_on_disk`."""
-    misfits = found.where("misfits IS NOT NULL") if facts["misfits"] else None
-    return LogRows(Rows(fitting(found)), misfits, facts["rows"])
+    misfits = rows.where("misfits IS NOT NULL") if facts["misfits"] else None
+    return LogRows(Rows(fitting(rows)), misfits, facts["rows"])
 
 
 def defaults(
@@ -226,7 +226,7 @@ def defaults(
     """
     import pyarrow as pa
 
-    found = {}
+    values_by_column = {}
     for one in columns:
         values, misfits = convert(pa.array([texts[one.name]], pa.string()), one.base, one.type)
         if misfits:
@@ -235,8 +235,8 @@ def defaults(
                 table=table,
                 hint=f'Change the default there, or leave the column out with "exclude_columns": ["{one.name}"].',
             )
-        found[one.name] = values[0].as_py()
-    return found
+        values_by_column[one.name] = values[0].as_py()
+    return values_by_column
 
 
 def check_driver(requirement: str) -> None:
@@ -287,10 +287,10 @@ def fingerprint(known: object) -> str:
     return hashlib.sha1(repr(known).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
-def deal(found: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
+def deal(chunks: Sequence[T], parallelism: int) -> tuple[tuple[T, ...], ...]:
     """Deal chunks out to at most ``parallelism`` tasks."""
-    count = max(1, min(parallelism, len(found)))
-    return tuple(tuple(found[i::count]) for i in range(count))
+    count = max(1, min(parallelism, len(chunks)))
+    return tuple(tuple(chunks[i::count]) for i in range(count))
 
 
 def reloads(spec: JobSpec, target: Target) -> bool:
@@ -306,8 +306,8 @@ def standing(spec: JobSpec, positions: Mapping[str, Position]) -> dict[str, Posi
 def cause(error: Exception) -> str:
     """Return the line of a failed task's trace that says what happened."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
-    return (told or lines)[0].rstrip(".")
+    causes = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("org.apache.spark")]
+    return (causes or lines)[0].rstrip(".")
 
 
 def full_load_needed(what: str, table: str) -> InputError:

@@ -68,9 +68,9 @@ class Memory:
 
     def offsets(self) -> dict[str, object]:
         """Return the entries of a position."""
-        found: dict[str, object] = {"seen": "".join(sorted(self.recent)), "count": self.count}
-        told = {"chapter": self.chapter, "paths": self.paths, "lasts": self.lasts}
-        return found | {name: value for name, value in told.items() if value}
+        entries: dict[str, object] = {"seen": "".join(sorted(self.recent)), "count": self.count}
+        optional = {"chapter": self.chapter, "paths": self.paths, "lasts": self.lasts}
+        return entries | {name: value for name, value in optional.items() if value}
 
 
 @dataclass(frozen=True)
@@ -127,17 +127,17 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
             "Its position is of a version of lakecdc before the first release.", table=table, hint="Load a new table."
         )
     chapter, paths, lasts = (str(position.offsets.get(name, "")) for name in ("chapter", "paths", "lasts"))
-    found = _chapters(spark, catalog, table) if chapter else {}
+    chapters = _chapters(spark, catalog, table) if chapter else {}
     try:
-        ends = chain(found, lasts)
-        begins = [name for name in chain(found, chapter) if name not in ends]
+        ends = chain(chapters, lasts)
+        begins = [name for name in chain(chapters, chapter) if name not in ends]
     except KeyError as error:
         raise InputError(
             f"The table {table}{SUFFIX} no longer tells which files have been read.",
             table=table,
             hint="Roll it back to a snapshot that does, or load a new table.",
         ) from error
-    older, lasting = (frozenset[str]().union(*(found[name].files for name in part)) for part in (begins, ends))
+    older, lasting = (frozenset[str]().union(*(chapters[name].files for name in part)) for part in (begins, ends))
     count = int(position.offsets.get("count", len(recent(position))))
     return Memory(recent(position), chapter, older, count, paths, lasts, lasting)
 
@@ -175,11 +175,11 @@ def _under(shown: Shown, memory: Memory) -> tuple[Memory, list[Chapter]]:
 
 def chain(chapters: Mapping[str, Chapter], newest: str) -> list[str]:
     """Return the names of a chapter and the earlier ones; raise a :class:`KeyError` if one is missing."""
-    found = []
+    names = []
     while newest:
-        found.append(newest)
+        names.append(newest)
         newest = chapters[newest].previous
-    return found
+    return names
 
 
 def replaced_chapters(
@@ -197,19 +197,19 @@ def replaced_chapters(
     """
     newest = _newest_chapter(current)
     live = {name for each in {newest, *map(_newest_chapter, positions)} for name in chain(chapters, each)}
-    found: set[str] = set()
+    replaced: set[str] = set()
     left = [chapters[name].instead for name in chain(chapters, newest)]
     while left:
         name = left.pop()
         # what an earlier run has removed has taken with it what it took the place of
-        while name in chapters and name not in live | found:
-            found.add(name)
+        while name in chapters and name not in live | replaced:
+            replaced.add(name)
             left.append(chapters[name].instead)
             name = chapters[name].previous
     # chapters of runs that were interrupted before they could commit
-    while more := {n for n, c in chapters.items() if n not in live | found and {c.previous, c.instead} & found}:
-        found |= more
-    return found
+    while more := {n for n, c in chapters.items() if n not in live | replaced and {c.previous, c.instead} & replaced}:
+        replaced |= more
+    return replaced
 
 
 def chapter_links(beside: IcebergTable) -> dict[str, Chapter]:
@@ -231,8 +231,8 @@ def write(spark: SparkSession, catalog: str, table: str, chapters: Iterable[Chap
         definition.evolve(beside, [(column, kind) for column, kind, _ in _COLUMNS])
         if spark.table(beside.sql_name).where(f"chapter = '{chapter.name}'").isEmpty():
             rows = [(chapter.name, chapter.previous, file, chapter.instead or None) for file in sorted(chapter.files)]
-            found = local_relation(spark, rows, ", ".join(f"{column} {kind}" for column, kind, _ in _COLUMNS))
-            found.coalesce(1).writeTo(beside.sql_name).append()
+            frame = local_relation(spark, rows, ", ".join(f"{column} {kind}" for column, kind, _ in _COLUMNS))
+            frame.coalesce(1).writeTo(beside.sql_name).append()
 
 
 def _chapters(spark: SparkSession, catalog: str, table: str) -> dict[str, Chapter]:

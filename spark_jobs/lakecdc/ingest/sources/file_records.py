@@ -102,9 +102,9 @@ def stretches(
     A task reads each file whole. A file that is not UTF-8 is one part, unchanged.
     """
     text = spark.read.text(_paths(files or list(numbers)), wholetext=True)
-    found = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
-    found = F.when(F.is_valid_utf8("value"), found).otherwise(F.array("value"))
-    stretch = text.select(F.input_file_name().alias("file"), F.lit(0).alias("split"), F.posexplode(found))
+    parts = F.regexp_extract_all("value", F.lit(pattern), F.lit(0))
+    parts = F.when(F.is_valid_utf8("value"), parts).otherwise(F.array("value"))
+    stretch = text.select(F.input_file_name().alias("file"), F.lit(0).alias("split"), F.posexplode(parts))
     named = stretch.select("file", "split", F.col("pos").cast("bigint").alias("record"), F.col("col").alias("value"))
     return _placed(spark, named.where("length(trim(value)) > 0"), numbers)
 
@@ -117,8 +117,8 @@ def cells_of_files(
         return _parquet(spark, numbers)
     if source.format == "xml":
         assert source.xml
-        found = stretches(spark, numbers, elements.record_pattern(source.xml.row_tag))
-        messages = from_values(found.where(~elements.is_comment("value")))
+        parts = stretches(spark, numbers, elements.record_pattern(source.xml.row_tag))
+        messages = from_values(parts.where(~elements.is_comment("value")))
         return read_cells(messages, source, known, elements.schema_of(spark, _paths(list(numbers)), source.xml))
     if source.format == "text":
         return read_cells(from_values(lines(spark, numbers)), source, known)
@@ -130,10 +130,10 @@ def _csv(spark: SparkSession, numbers: Mapping[str, int], source: FilesSource) -
 
     def read(files: Sequence[str] | None = None) -> DataFrame:
         pattern = delimited.record_pattern(settings)
-        found = stretches(spark, numbers, pattern, files) if settings.multiline else lines(spark, numbers, files)
+        records = stretches(spark, numbers, pattern, files) if settings.multiline else lines(spark, numbers, files)
         # what is not text is not a comment
         is_comment = F.col("value").startswith(settings.comment) & F.is_valid_utf8("value")
-        return found.where(~is_comment) if settings.comment else found
+        return records.where(~is_comment) if settings.comment else records
 
     if not settings.header:
         return from_values(read())
@@ -177,8 +177,8 @@ def _refuse_damaged(spark: SparkSession, name: str) -> None:
 
 
 def _said(error: Exception) -> str:
-    told = explain(error)
-    return told.text if told else str(error).splitlines()[0]
+    cause = explain(error)
+    return cause.text if cause else str(error).splitlines()[0]
 
 
 def _where() -> list[Column]:

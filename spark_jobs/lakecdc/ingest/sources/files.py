@@ -12,8 +12,7 @@ from urllib.parse import unquote
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
-from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.pieces import Lines, long_line
 from lakecdc.ingest.engine.record_task import RowReading
@@ -22,7 +21,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
 from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
@@ -160,18 +159,17 @@ class Files(BatchSource):
         if forgotten := len(memory.all) + len(new) - len(feed.extended.all):
             facts["files_forgotten"] = forgotten
         if not new:
-            columns = tuple(Column(k, "string") for k in target.key)
-            return Batch(target, target.key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
+            return quiet_batch(target, after, facts)
         numbers = {name: memory.count + i for i, name in enumerate(new)}
         try:
-            found = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
+            decoded = self._rows(target, numbers) if self.source.has_rows else self._events(target, numbers)
         except Exception as error:
-            told = long_line(error)
-            if told is None:
+            problem = long_line(error)
+            if problem is None:
                 raise
             hint = "Remove the file from source.path, or correct it: each line is a message."
-            raise InputError(told, table=target.table, hint=hint) from error
-        batch = table_batch(target, found, with_read_through(after, found.newest), facts)
+            raise InputError(problem, table=target.table, hint=hint) from error
+        batch = table_batch(target, decoded, with_read_through(after, decoded.newest), facts)
         # rows ordered by arrival alone are above everything before
         in_order = self.source.has_rows and self.source.order_by is None
         return replace(batch, source=replace(batch.source, in_order=in_order))
@@ -187,12 +185,12 @@ class Files(BatchSource):
 
     def _files_again(self, table: str, memory: Memory, recorded: Memory) -> list[str]:
         """Return the files of an interrupted batch; raise an :class:`InputError` if one is gone."""
-        wanted = recorded.all - memory.all
-        again = [name for name in self._files if fingerprint(name) in wanted]
-        if len(again) < len(wanted):
+        missing = recorded.all - memory.all
+        again = [name for name in self._files if fingerprint(name) in missing]
+        if len(again) < len(missing):
             raise InputError(
-                f"An interrupted run wrote {len(wanted)} files to the history table but not to this one, and "
-                f"{len(wanted) - len(again)} of them are gone.",
+                f"An interrupted run wrote {len(missing)} files to the history table but not to this one, and "
+                f"{len(missing) - len(again)} of them are gone.",
                 table=table,
                 hint="Put the files back, then run again.",
             )
@@ -258,8 +256,8 @@ def sizes(spark: SparkSession, paths: Sequence[str], files: Sequence[str]) -> di
     try:
         return {name: os.path.getsize(_local(name)) for name in files}
     except OSError:
-        found = spark.read.format("binaryFile").load(list(paths)).select("path", "length").collect()
-    lengths = {_plain(row["path"]): int(row["length"]) for row in found}
+        listed = spark.read.format("binaryFile").load(list(paths)).select("path", "length").collect()
+    lengths = {_plain(row["path"]): int(row["length"]) for row in listed}
     return {name: lengths.get(_plain(unquote(name)), 0) for name in files}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.iceberg import definition
 from lakecdc.ingest.batch import Batch, SourceFacts
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.cleaning import known_source_types
 from lakecdc.ingest.engine.decoded import Known
 from lakecdc.ingest.tables import own_columns
@@ -69,28 +70,34 @@ def with_read_through(position: Position, newest: datetime | None) -> Position:
     return replace(position, read_through=max(moment, position.read_through or moment))
 
 
-def table_batch(target: Target, found: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
+def quiet_batch(target: Target, after: Position, facts: Mapping[str, object]) -> Batch:
+    """Return the batch of a table without events; see :func:`table_batch`."""
+    columns = tuple(Column(name, target.columns.get(name, "string")) for name in target.key)
+    return Batch(target, target.key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
+
+
+def table_batch(target: Target, decoded: Decoded, after: Position, facts: Mapping[str, object]) -> Batch:
     """Make a batch for a table that ends at ``after``, with the source's numbers for the report."""
-    lag = (datetime.now(UTC) - found.newest).total_seconds() if found.newest else None
+    lag = (datetime.now(UTC) - decoded.newest).total_seconds() if decoded.newest else None
     return Batch(
         target,
-        found.key,
-        found.columns,
-        found.rows,
+        decoded.key,
+        decoded.columns,
+        decoded.rows,
         after,
-        truncate_order=found.truncate_order,
-        rejected=found.rejected,
+        truncate_order=decoded.truncate_order,
+        rejected=decoded.rejected,
         source=SourceFacts(
             in_order=False,
-            table=found.source_table,
-            columns=dict.fromkeys(found.source_columns) if found.source_columns else None,
-            origin=found.origin,
+            table=decoded.source_table,
+            columns=dict.fromkeys(decoded.source_columns) if decoded.source_columns else None,
+            origin=decoded.origin,
             facts={
                 **facts,
-                "events": found.events,
-                "decoded_by": found.engine,
+                "events": decoded.events,
+                "decoded_by": decoded.engine,
                 "source_lag_seconds": round(lag, 3) if lag is not None else None,
-                **({"other_tables": found.others[:_MOST_NAMED]} if found.others else {}),
+                **({"other_tables": decoded.others[:_MOST_NAMED]} if decoded.others else {}),
             },
         ),
     )

@@ -96,19 +96,19 @@ class Quarantine(BatchSource):
         kept, rules, position = self._tables[target.table], self.options.rules, self._positions[target.table]
         if own or not hasattr(self.spec.source, "format"):
             messages = quarantine.rows(kept, target.table, rules, epoch, own=own).localCheckpoint()
-            found = self._of_rows(target, messages)
+            decoded = self._of_rows(target, messages)
         else:
             messages = quarantine.messages(kept, target.table, rules, epoch).localCheckpoint()
-            found = self._decoded(target, messages, position, epoch)
+            decoded = self._decoded(target, messages, position, epoch)
         waiting = messages.count()
         self._entered[target.table] = messages.select("place").distinct().localCheckpoint(), epoch
-        told = self._told.setdefault(target.table, Counter())
-        told.update(quarantined_before=waiting, quarantined_still=found.rejections)
-        facts: dict[str, object] = dict(told)
-        if found.rejected is not None:
-            self._stays(target.table, found.rejected.messages.select("place"))
-            facts["quarantined_because"] = self._reasons(target.table, found.rejected.messages)
-        batch = table_batch(target, found, position, facts)
+        numbers = self._told.setdefault(target.table, Counter())
+        numbers.update(quarantined_before=waiting, quarantined_still=decoded.rejections)
+        facts: dict[str, object] = dict(numbers)
+        if decoded.rejected is not None:
+            self._stays(target.table, decoded.rejected.messages.select("place"))
+            facts["quarantined_because"] = self._reasons(target.table, decoded.rejected.messages)
+        batch = table_batch(target, decoded, position, facts)
         return replace(batch, source=replace(batch.source, stays=partial(self._stays, target.table)))
 
     def _stays(self, table: str, places: DataFrame) -> None:
@@ -118,9 +118,9 @@ class Quarantine(BatchSource):
 
     def _reasons(self, table: str, rejected: DataFrame) -> dict[str, int]:
         """Return the most frequent reasons of messages that stay, with their numbers."""
-        told = self._because.setdefault(table, Counter())
-        told.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
-        return dict(told.most_common(_REASONS))
+        reasons = self._because.setdefault(table, Counter())
+        reasons.update({row["reason"]: row["count"] for row in rejected.groupBy("reason").count().collect()})
+        return dict(reasons.most_common(_REASONS))
 
     def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
         table = open_target(self.spark, self.spec.catalog.name, target.table)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakecdc.model.order import Stretch
 
 
-def refuse_another_log(progress: Progress, read_through: str | None, found: Decoded, target: Target) -> None:
+def refuse_another_log(progress: Progress, read_through: str | None, decoded: Decoded, target: Target) -> None:
     """Refuse events that are newer than earlier ones of their partition but have lower positions in the source's log.
 
     A connector that follows its database to another or restored server continues in the same topics with positions of
@@ -26,16 +26,16 @@ def refuse_another_log(progress: Progress, read_through: str | None, found: Deco
 
     :param progress: before the batch.
     :param read_through: newest source time before it, ISO-8601; None if there is none.
-    :param found: the batch.
+    :param decoded: the batch.
     :raises InputError: naming partition and times.
     """
     seen = int(datetime.fromisoformat(read_through).timestamp() * 1000) if read_through else 0
     marks = {f"{topic}/{partition}": mark for (topic, partition), mark in progress.marks.items()}
-    for place, high in (found.high_orders or {}).items():
+    for place, high in (decoded.high_orders or {}).items():
         mark = marks.get(place, "")
         is_told = not is_change(high) or rises(high)
         lower = mark if read_through and is_told and is_higher(mark, high) and time_of(high) > seen else None
-        lower = lower or _left(found.stretches.get(place, ()), mark if rises(mark) else "", seen)
+        lower = lower or _left(decoded.stretches.get(place, ()), mark if rises(mark) else "", seen)
         if lower:
             than = f"{read_through}, up to which the table was fed,"
             if lower != mark:

@@ -30,14 +30,14 @@ def check(spec: JobSpec, source: KafkaSource, positions: Mapping[str, Position] 
     if source.reader == "spark":
         # only Java's client understands Java's settings
         return SourceState()
-    found = topology.survey(_cluster(source), source)
+    cluster = topology.survey(_cluster(source), source)
     refused: list[LakecdcError] = []
     quiet: dict[str, Position] = {}
     for target in spec.targets:
         try:
-            topics = topology.topics_of(target, source, list(found.topics), single=len(spec.targets) == 1)
+            topics = topology.topics_of(target, source, list(cluster.topics), single=len(spec.targets) == 1)
             position = (positions or {}).get(target.table)
-            if position is not None and (idle := _idle_position(source, found, target, topics, position)) is not None:
+            if position is not None and (idle := _idle_position(source, cluster, target, topics, position)) is not None:
                 quiet[target.table] = idle
         except LakecdcError as error:
             refused.append(error)
@@ -61,12 +61,12 @@ def findings(spec: JobSpec, source: KafkaSource) -> Iterator[Finding]:
 
 def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int]:
     """Count unread messages by table, with those of new partitions; raise an error for a position of another source."""
-    found = topology.survey(_cluster(source), source)
+    cluster = topology.survey(_cluster(source), source)
     left: dict[str, int] = {}
     for table, position in positions.items():
         names = [name for name in progress.resume(position, table).topics if source.wants(name)]
-        next_ = _expected(source, found, Target(table), names, position).next
-        left[table] = sum(max(0, found.ends[place] - offset) for place, offset in next_.items() if place[0] in names)
+        next_ = _expected(source, cluster, Target(table), names, position).next
+        left[table] = sum(max(0, cluster.ends[place] - offset) for place, offset in next_.items() if place[0] in names)
     return left
 
 
@@ -78,30 +78,30 @@ def _cluster(source: KafkaSource) -> LibrdkafkaCluster:
 
 
 def _expected(
-    source: KafkaSource, found: Topology, target: Target, topics: list[str], position: Position
+    source: KafkaSource, cluster: Topology, target: Target, topics: list[str], position: Position
 ) -> progress.Progress:
     """Return the progress that a run would start with."""
     before = progress.resume(position, target.table)
-    return topology.extended(topology.checked(before, topics, found, source, target), topics, found, first=False)
+    return topology.extended(topology.checked(before, topics, cluster, source, target), topics, cluster, first=False)
 
 
 def _idle_position(
-    source: KafkaSource, found: Topology, target: Target, topics: list[str], position: Position
+    source: KafkaSource, cluster: Topology, target: Target, topics: list[str], position: Position
 ) -> Position | None:
     """Return the target's position after the run if the topics have nothing new for it; else None."""
-    after = _expected(source, found, target, topics, position)
-    left = [place for place, offset in after.next.items() if place[0] in topics and found.ends[place] > offset]
-    if left or after != progress.decode(position) or found.through is None:
+    after = _expected(source, cluster, target, topics, position)
+    left = [place for place, offset in after.next.items() if place[0] in topics and cluster.ends[place] > offset]
+    if left or after != progress.decode(position) or cluster.through is None:
         return None
-    return position.idle_until(found.through)
+    return position.idle_until(cluster.through)
 
 
 def _list_topics(source: KafkaSource, topics: dict[str, Topic]) -> Finding | str:
     topics |= _cluster(source).topics(source.wants)
     if not topics:
-        wanted = source.topic_pattern or ", ".join(source.topics)
+        names = source.topic_pattern or ", ".join(source.topics)
         remedy = "Check the names, and that the login may describe the topics."
-        return Finding("source", "warn", f"{source.bootstrap_servers} answers, but has no topic {wanted}", remedy)
+        return Finding("source", "warn", f"{source.bootstrap_servers} answers, but has no topic {names}", remedy)
     partitions = sum(topic.partitions for topic in topics.values())
     return f"{source.bootstrap_servers} answers, {len(topics)} topics with {partitions} partitions"
 

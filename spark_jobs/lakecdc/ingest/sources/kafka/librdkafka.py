@@ -48,23 +48,23 @@ class LibrdkafkaCluster:
             if not names:
                 return {}
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_SECONDS)
-            found = [future.result() for future in futures.values()]
-        return {t.name: Topic(t.name, _topic_id(t), len(t.partitions)) for t in found}
+            described = [future.result() for future in futures.values()]
+        return {t.name: Topic(t.name, _topic_id(t), len(t.partitions)) for t in described}
 
     def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
         spec = OffsetSpec.for_timestamp(at) if isinstance(at, int) else getattr(OffsetSpec, at)()
-        asked = {TopicPartition(*place): spec for place in places}
-        if not asked:
+        specs = {TopicPartition(*place): spec for place in places}
+        if not specs:
             return {}
         with self._asking():
             passing = retry_if_exception(
                 lambda error: isinstance(error, KafkaException) and error.args[0].code() in _PASSING
             )
             again = Retrying(retry=passing, stop=stop_after_delay(_SECONDS), wait=wait_fixed(0.5), reraise=True)
-            return again(self._list_offsets, asked)
+            return again(self._list_offsets, specs)
 
-    def _list_offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[Place, int]:
-        futures = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=_SECONDS)
+    def _list_offsets(self, specs: dict[TopicPartition, OffsetSpec]) -> dict[Place, int]:
+        futures = self._admin.list_offsets(specs, isolation_level=self._isolation, request_timeout=_SECONDS)
         return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
 
     def _complain(self, error: object) -> None:

@@ -158,8 +158,8 @@ def aligned(
         return None
 
     def until(moment: int) -> list[Range]:
-        found = offsets_at(moment)
-        stops = {p: ends[p] if found[p] < 0 else min(max(found[p], starts[p]), ends[p]) for p in left}
+        offsets = offsets_at(moment)
+        stops = {p: ends[p] if offsets[p] < 0 else min(max(offsets[p], starts[p]), ends[p]) for p in left}
         return [Range(*p, starts[p], stop) for p, stop in sorted(stops.items()) if stop > starts[p]]
 
     low, high = 0, _LAST_MOMENT

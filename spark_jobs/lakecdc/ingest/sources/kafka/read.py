@@ -111,8 +111,8 @@ class _Tables:
 
 
 def _first_records(consumer: Consumer, partitions: int) -> list[Record]:
-    found: list[Record] = []
-    while partitions and len(found) < SAMPLE:
+    records: list[Record] = []
+    while partitions and len(records) < SAMPLE:
         messages = consumer.consume(SAMPLE, 0.2) or consumer.consume(1, _SAMPLE_SECONDS)
         if not messages:
             break
@@ -121,10 +121,10 @@ def _first_records(consumer: Consumer, partitions: int) -> list[Record]:
             if error is None:
                 headers = message.headers()
                 pairs = list(headers.items()) if isinstance(headers, dict) else headers
-                found.append((message.key(), message.value(), pairs))
+                records.append((message.key(), message.value(), pairs))
             elif error.code() == KafkaError._PARTITION_EOF:
                 partitions -= 1
-    return found
+    return records
 
 
 def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
@@ -134,8 +134,8 @@ def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
     """
     heard = time.monotonic()
     while True:
-        found = consumer.consume(_ROWS, 0.1)
-        inside, reached = _sorted_out(found, piece)
+        messages = consumer.consume(_ROWS, 0.1)
+        inside, reached = _sorted_out(messages, piece)
         if inside:
             yield _arrow(inside)
             heard = time.monotonic()
@@ -145,10 +145,10 @@ def _until_end(consumer: Any, piece: Range) -> Iterator[pa.RecordBatch]:
             raise TimeoutError(f"Kafka sends nothing of {piece} for {_PATIENCE_SECONDS:.0f} s.")
 
 
-def _sorted_out(found: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:
+def _sorted_out(messages: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:
     passing = {getattr(KafkaError, name) for name in _PASSING}
     inside, reached = [], False
-    for message in found:
+    for message in messages:
         error = message.error()
         if error is None:
             if message.offset() < piece.end:
@@ -163,23 +163,23 @@ def _sorted_out(found: Sequence[Any], piece: Range) -> tuple[list[Any], bool]:
     return inside, reached
 
 
-def _arrow(found: Sequence[Any]) -> pa.RecordBatch:
+def _arrow(messages: Sequence[Any]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    topic, partition = found[0].topic(), found[0].partition()
-    offsets = [m.offset() for m in found]
+    topic, partition = messages[0].topic(), messages[0].partition()
+    offsets = [m.offset() for m in messages]
     prefix = f"{topic}/{partition}@"
-    count = len(found)
+    count = len(messages)
     offset = pa.array(offsets, pa.int64())
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     columns = {
         "topic": pa.array([topic] * count, pa.string()),
         "partition": pa.array([partition] * count, pa.int32()),
         "offset": offset,
-        "timestamp": pa.array([_microseconds(m.timestamp()) for m in found], pa.timestamp("us", tz="UTC")),
-        "key": pa.array([m.key() for m in found], pa.binary()),
-        "value": pa.array([m.value() for m in found], pa.binary()),
-        "headers": pa.array([_headers(m.headers()) for m in found], header),
+        "timestamp": pa.array([_microseconds(m.timestamp()) for m in messages], pa.timestamp("us", tz="UTC")),
+        "key": pa.array([m.key() for m in messages], pa.binary()),
+        "value": pa.array([m.value() for m in messages], pa.binary()),
+        "headers": pa.array([_headers(m.headers()) for m in messages], header),
         "arrival": offset,
         "place": pa.array([f"{prefix}{o}" for o in offsets], pa.string()),
     }

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.ingest.batch import Batch, SourceFacts
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
-from lakecdc.ingest.sources.kafka.cluster import Place, Range, Reader
+from lakecdc.ingest.sources.kafka.cluster import Headers, Place, Range, Reader, Record
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.samples import OTHER_KEY, is_keyed_by, mean_bytes
 from lakecdc.ingest.sources.kafka.topology import Topology
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
 from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _IDENTITY = "topic-ids"
+_KeyNames = Callable[[bytes | None, Headers], set[str] | None]
+_OTHER_KEY = "the records are not keyed by the table's key columns, so that a key may lie in any partition"
 
 
 @dataclass
@@ -108,7 +109,7 @@ class KafkaIngest(BatchSource):
             log.info("Topics that feed no target: %s", ", ".join(unused))
 
     def _opened(self, target: Target, position: Position | None, recorded: Position | None) -> Feed:
-        found = kept.resume(position, target.table) if position else Progress()
+        progress = kept.resume(position, target.table) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
         table = open_target(self.spark, self.spec.catalog.name, target.table)
@@ -118,8 +119,8 @@ class KafkaIngest(BatchSource):
                 table=target.table,
                 hint="Create the table first, or use a time as source.start.",
             )
-        found = topology.checked(found, names, self._topology, self.source, target)
-        return Feed(target, names, position, found, kept.decode(recorded) if recorded else None)
+        progress = topology.checked(progress, names, self._topology, self.source, target)
+        return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
 
     def _plan(self, feed: Feed) -> list[Range]:
         """Return the ranges of the table's next batch, and set its progress to their begin."""
@@ -170,11 +171,11 @@ class KafkaIngest(BatchSource):
         there = [Range(*place, offset, ends[place]) for place, offset in starts.items() if ends[place] > offset]
         records = self._reader.sample(there)
         # if all offsets were holes, the next batch is sampled again
-        feed.record_bytes = mean_bytes(records) or None
+        feed.record_bytes = _mean_bytes(records) or None
         key_names = {"key_names": self._registry.key_names} if self._registry else {}
         is_split = feed.target.keyed and len(feed.progress.next) > 1
         if is_split and not is_keyed_by(feed.target.key, records, **key_names):
-            feed.progress = feed.progress.made_strict(OTHER_KEY)
+            feed.progress = feed.progress.made_strict(_OTHER_KEY)
 
     def _batch(self, name: str) -> Batch | None:
         feed = self._feeds[name]
@@ -187,13 +188,10 @@ class KafkaIngest(BatchSource):
             return None
 
     def _quiet(self, feed: Feed) -> Batch:
-        key = feed.target.key
-        columns = tuple(Column(k, feed.target.columns.get(k, "string")) for k in key)
         after = self._after(feed, feed.progress)
         if feed.goal is None:
             after = with_read_through(after, self._topology.through)
-        facts = self._facts(feed, feed.progress, [])
-        return Batch(feed.target, key, columns, None, after, source=SourceFacts(in_order=False, facts=facts))
+        return quiet_batch(feed.target, after, self._facts(feed, feed.progress, []))
 
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
@@ -203,15 +201,15 @@ class KafkaIngest(BatchSource):
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
-        found = decode(messages, self.source.format, feed.target, reading, known)
+        decoded = decode(messages, self.source.format, feed.target, reading, known)
         reach("after_read")
         if self.source.format.startswith("debezium") and not feed.target.source_tables:
             through = position.read_through if position else None
-            refuse_another_log(feed.progress, through, found, feed.target)
+            refuse_another_log(feed.progress, through, decoded, feed.target)
         ends = {(r.topic, r.partition): r.end for r in ranges}
-        done = feed.progress.read_up_to(ends, found.high_orders or {})
-        after = with_read_through(self._after(feed, done), found.newest)
-        return table_batch(feed.target, found, after, self._facts(feed, done, ranges))
+        done = feed.progress.read_up_to(ends, decoded.high_orders or {})
+        after = with_read_through(self._after(feed, done), decoded.newest)
+        return table_batch(feed.target, decoded, after, self._facts(feed, done, ranges))
 
     def _after(self, feed: Feed, progress: Progress) -> Position:
         read_through = feed.position.read_through if feed.position else None
@@ -224,3 +222,44 @@ class KafkaIngest(BatchSource):
             "topics": len(feed.names),
             "order_by_partition": feed.progress.strict or "yes",
         }
+
+
+def _mean_bytes(records: Sequence[Record]) -> float:
+    """Return the mean size of key and value; 0 without records."""
+    sizes = [len(key or b"") + len(value or b"") for key, value, _ in records]
+    return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def _json_names(key: bytes | None, headers: Headers = None) -> set[str] | None:
+    """Return the names of the members of a JSON key, with or without its schema."""
+    document = _json(key)
+    if isinstance(document, dict) and set(document) == {"schema", "payload"}:
+        document = document["payload"]
+    return set(document) if isinstance(document, dict) else None
+
+
+def _is_row(value: bytes | None) -> bool:
+    """Whether a record without a key is about a row, unlike a TRUNCATE or a logical message."""
+    document = _json(value)
+    if isinstance(document, dict) and isinstance(document.get("payload"), dict):
+        document = document["payload"]
+    return not (isinstance(document, dict) and document.get("op") in ("t", "m"))
+
+
+def _json(text: bytes | None) -> Any:
+    try:
+        return json.loads(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def is_keyed_by(columns: Sequence[str], records: Sequence[Record], key_names: _KeyNames = _json_names) -> bool:
+    """Check whether each record's key is an object of exactly these columns; a TRUNCATE needs none.
+
+    :param columns: if empty, those of the first record.
+    :param key_names: returns the columns in a key, from key and headers; None if it has none.
+    """
+    keys = {
+        frozenset(key_names(key, headers) or ()) for key, value, headers in records if key is not None or _is_row(value)
+    }
+    return keys <= {frozenset(columns)} if columns else len(keys) < 2 and frozenset() not in keys

@@ -71,8 +71,8 @@ class SparkReader:
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, Topic]:
         with self._asking():
-            found = self._admin.topics(wanted)
-        return {name: Topic(name, _topic_id(text), partitions) for name, (text, partitions) in found.items()}
+            described = self._admin.topics(wanted)
+        return {name: Topic(name, _topic_id(text), partitions) for name, (text, partitions) in described.items()}
 
     def offsets(self, places: Iterable[Place], at: At) -> dict[Place, int]:
         with self._asking():
@@ -115,11 +115,11 @@ class SparkReader:
         try:
             yield
         except Exception as error:
-            told = explain(error)
-            if told is None:
+            cause = explain(error)
+            if cause is None:
                 raise
-            raise (InputError if told.refused else SourceUnavailableError)(
-                f"Kafka at {self._servers} cannot be asked: {mask(told.text)}.",
+            raise (InputError if cause.refused else SourceUnavailableError)(
+                f"Kafka at {self._servers} cannot be asked: {mask(cause.text)}.",
                 hint="Check bootstrap_servers, settings and java_settings; a retry helps only if it was unreachable "
                 "for a moment.",
             ) from error
@@ -127,18 +127,18 @@ class SparkReader:
 
 def _partitions(ranges: Sequence[Range]) -> str:
     """Return the partitions of each topic in Spark's JSON."""
-    found: dict[str, list[int]] = {}
+    partitions: dict[str, list[int]] = {}
     for one in ranges:
-        found.setdefault(one.topic, []).append(one.partition)
-    return json.dumps(found)
+        partitions.setdefault(one.topic, []).append(one.partition)
+    return json.dumps(partitions)
 
 
 def _offsets(ranges: Sequence[Range], edge: Callable[[Range], int]) -> str:
     """Return an offset for each partition of each topic in Spark's JSON."""
-    found: dict[str, dict[str, int]] = {}
+    offsets: dict[str, dict[str, int]] = {}
     for one in ranges:
-        found.setdefault(one.topic, {})[str(one.partition)] = edge(one)
-    return json.dumps(found)
+        offsets.setdefault(one.topic, {})[str(one.partition)] = edge(one)
+    return json.dumps(offsets)
 
 
 def _topic_id(text: str) -> str:

@@ -42,18 +42,18 @@ class Topology:
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
     """Query the cluster."""
-    topics, asked = cluster.topics(source.wants), datetime.now(UTC)
+    topics, now = cluster.topics(source.wants), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
     lows, highs = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")
 
     def at(text: str) -> dict[Place, int]:
-        found = cluster.offsets(places, int(moment(text, "source").timestamp() * 1000))
-        return {place: highs[place] if offset < 0 else min(offset, highs[place]) for place, offset in found.items()}
+        offsets = cluster.offsets(places, int(moment(text, "source").timestamp() * 1000))
+        return {place: highs[place] if offset < 0 else min(offset, highs[place]) for place, offset in offsets.items()}
 
     ends = at(source.end_time) if source.end_time else highs
     known = {"earliest": lows, "latest": highs}
     starts = known[source.start] if source.start in known else at(source.start)
-    through = min(asked, moment(source.end_time, "source")) if source.end_time else asked
+    through = min(now, moment(source.end_time, "source")) if source.end_time else now
     return Topology(topics, lows, highs, ends, starts, through.astimezone(UTC))
 
 

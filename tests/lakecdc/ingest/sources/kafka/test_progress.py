@@ -11,7 +11,7 @@ import pytest
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka.cluster import Range, split
 from lakecdc.ingest.sources.kafka.progress import Followed, Progress, aligned, bounded
-from lakecdc.ingest.sources.kafka.samples import is_keyed_by
+from lakecdc.ingest.sources.kafka.source import is_keyed_by
 from lakecdc.metadata.positions import MAX_BYTES, Position
 from lakecdc.metadata.positions import decode as decode_position
 from lakecdc.model.order import order_key

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pyspark.sql import functions as F
 
-from lakecdc.exact_values import exact_value
+from lakecdc.sql import exact_value
 from tests.conftest import Lake
 
 _TIMES = [f"TIMESTAMP'2024-01-01 00:00:00.00000{n}'" for n in (1, 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakecdc.row_values import without_values
+from lakecdc.contract.secrets import without_values
 
 
 @pytest.mark.parametrize(
