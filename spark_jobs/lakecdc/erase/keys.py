@@ -26,10 +26,7 @@ _PLAIN = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
 
 @dataclass(frozen=True)
 class Keys:
-    """Distinct keys of one table, with columns by field id.
-
-    :param digest: SHA-256 of their hashes, which identifies them in a certificate.
-    """
+    """Distinct keys of one table, by field id; the digest of their hashes identifies them in a certificate."""
 
     frame: DataFrame
     columns: tuple[str, ...]

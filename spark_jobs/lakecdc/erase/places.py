@@ -61,11 +61,7 @@ class Place:
 
 
 def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None) -> list[Place]:
-    """Return every table that may contain one of the keys, the table itself last.
-
-    :raises InputError: a named table does not exist or lacks key columns, waiting messages may be about the keys, or
-        parts of the table's log are parked.
-    """
+    """Return every table that may contain one of the keys, the table itself last; refuse what cannot be judged."""
     searched = [*_named(table, keys, options, history), *_beside(table, keys, options), _keyed("table", table, keys)]
     mentions = mentions_of(keys, searched)
     audited = _audited(table, mentions)

@@ -60,10 +60,7 @@ class FolderDestination:
         return int(marker["until"])
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Write a folder with a marker, without files if there are no changes; return numbers for the report.
-
-        :raises ConflictError: another run exported first.
-        """
+        """Write a folder with a marker, without files if there are no changes; return numbers for the report."""
         self._remove_old()
         series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
         highest = max(map(_number, self._exports), default=0)

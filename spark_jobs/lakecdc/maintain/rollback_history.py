@@ -12,10 +12,7 @@ from lakecdc.metadata.side_of import read_side_of
 
 
 def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
-    """Open the history table of a table, if a name is given.
-
-    :raises InputError: it does not exist.
-    """
+    """Open the history table of a table, if a name is given; raise InputError if it does not exist."""
     if name is None:
         return None
     history = open_if_there(table.spark, table.catalog, name)

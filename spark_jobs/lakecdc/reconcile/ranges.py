@@ -73,11 +73,7 @@ class KeyRanges:
 
 
 def cut(rows: DataFrame, count: int, key: Sequence[str], column: KeyCondition | None, most: int) -> KeyRanges:
-    """Cut the keys of a table into at most ``most`` ranges of roughly equal size.
-
-    :param count: approximate number of rows; large tables are sampled.
-    :param column: its leading key column, if the source has it in the same order.
-    """
+    """Cut the keys of a table into at most ``most`` ranges of roughly equal size; large tables are sampled."""
     number = number_of(column.column, column.kind) if column else None
     if number is None:
         column = None

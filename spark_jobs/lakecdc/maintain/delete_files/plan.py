@@ -58,11 +58,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """The work at one snapshot.
-
-    :param groups: in processing order: most deletes per row to read first.
-    :param leftovers: what stays unchanged.
-    """
+    """The work at one snapshot: groups with most deletes per row to read first, and what stays."""
 
     start: Snapshot
     positions: PositionSurvey = PositionSurvey()
@@ -91,10 +87,7 @@ def has_none(start: Snapshot) -> bool:
 def plan(
     table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOptions, group_data_files: int = GROUP_DATA_FILES
 ) -> Plan:
-    """Find the deletes of a snapshot to rewrite, and the data files they apply to.
-
-    :raises VerificationError: the plan would separate deletes from data files.
-    """
+    """Find the deletes of a snapshot to rewrite, and all data files they apply to."""
     surveyed = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
     if has_no_equality_deletes(start) and not surveyed.obsolete and not surveyed.equality_without_rows:
         return Plan(start)

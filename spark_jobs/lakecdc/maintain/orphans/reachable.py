@@ -61,10 +61,7 @@ class HashSet:
 
 
 class NameSet(HashSet):
-    """Locations, normalized across spellings.
-
-    A hash collision, one in four billion billions, makes an orphan look live, never the reverse.
-    """
+    """Locations, normalized; a hash collision makes an orphan look live, never the reverse."""
 
     def __contains__(self, location: str) -> bool:
         return self.has(name_hash(location))
