@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
-from lakecdc.export.destination import JOB
-from lakecdc.export.envelopes import envelopes
+from lakecdc.export.destination import JOB, envelopes
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import output, storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
