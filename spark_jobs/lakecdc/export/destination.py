@@ -48,8 +48,6 @@ def position_at(source: IcebergTable, until: Snapshot) -> Position:
     return position_of(source.name, source.uuid, until.id, through)
 
 
-
-
 def envelopes(export: Export) -> DataFrame:
     """Build one envelope per change: ``c``, ``u``, ``d``, or ``r`` where all rows are exported; steps keep order."""
     before, after = F.col("before"), F.col("after")

@@ -16,7 +16,7 @@ def are_settled(files: Iterable[LiveFile], format_version: int, options: Rewrite
     """Check whether no delete file of a snapshot needs a rewrite.
 
     Each has rows, names one data file, may apply to it, and cannot be merged with others: those that the job's survey
-    (``lakecdc.maintain.delete_files.survey``) leaves. Position deletes of a whole partition never count as settled,
+    (``lakecdc.maintain.delete_files.plan``) leaves. Position deletes of a whole partition never count as settled,
     although the survey leaves some.
 
     :param files: all live files of the snapshot.

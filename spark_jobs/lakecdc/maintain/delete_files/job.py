@@ -26,8 +26,7 @@ from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
-from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
-from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
+from lakecdc.maintain.delete_files.plan import Group, Plan, has_no_equality_deletes, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
 from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
 from lakecdc.maintain.reports import ends, nothing, seconds_since
