@@ -122,11 +122,7 @@ def _events(
 
 
 class Dimension(DerivedTable):
-    """The table with the versions of a table's rows; it may not exist yet.
-
-    :raises InputError: the table is not a dimension.
-    :ivar emptied: what has emptied the table, as far as the dimension knows.
-    """
+    """The table with the versions of a table's rows; ``emptied`` is what has emptied the table, as far as it knows."""
 
     def __init__(self, table: IcebergTable, name: str) -> None:
         super().__init__(table, name)

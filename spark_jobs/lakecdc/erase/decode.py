@@ -87,10 +87,7 @@ class FileMatches:
 def search_files(
     batches: Iterable[pa.RecordBatch], properties: Mapping[str, str], search: KeySearch
 ) -> Iterator[pa.RecordBatch]:
-    """Decode files and yield one row per file.
-
-    :param batches: columns ``location``, and ``is_referenced`` for files that the table references.
-    """
+    """Decode files (``location``, ``is_referenced``) and yield one row per file, see :data:`SCHEMA`."""
     import pyarrow as pa
 
     types = pa.schema(
@@ -129,10 +126,7 @@ def _search_file(
 
 
 def count_rows(stream: Any, search: KeySearch, *, is_referenced: bool) -> int:
-    """Count the rows of a Parquet file that contain a key.
-
-    :raises UnsupportedError: the file cannot be judged.
-    """
+    """Count the rows of a Parquet file that contain a key; raise UnsupportedError if it cannot be judged."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -12,10 +12,9 @@ from lakecdc.contract.errors import InputError, UnsupportedError, VerificationEr
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import order_without, refuse_unfinished_load
-from lakecdc.erase.keys import Keys, key_text, read_keys
+from lakecdc.erase.keys import Keys, Place, key_text, mentions_of, places, read_keys
 from lakecdc.erase.mentions import Mentions, documents_with_keys
 from lakecdc.erase.pins import Pins, find_pins, refuse_pinned, release
-from lakecdc.erase.places import Place, mentions_of, places
 from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examine, sweep
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position

@@ -1,19 +1,24 @@
-"""The keys to erase: read from the tables and files named in the options, never shown."""
+"""The keys to erase, read from the tables and files named in the options and never shown, and where they may be."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import permutations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
+from lakecdc.contract.target import OLD_KEY_COLUMN
+from lakecdc.erase.cursors import cursor_may_be_key
+from lakecdc.erase.mentions import Mentions, rows_with_mentions
 from lakecdc.erase.rewrite import JOB
 from lakecdc.iceberg.definition import spark_types
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.api import erased_key_hash, key_in_field_order
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import unfinished_erasure
@@ -22,14 +27,12 @@ from lakecdc.sql import exact_json, quoted_column
 _READERS = {"parquet": {}, "csv": {"header": "true"}, "json": {}}
 # types that files store as readers show them
 _PLAIN = ("tinyint", "smallint", "int", "bigint", "string", "date", "boolean")
+_MATCHED = "_lakecdc_held"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Distinct keys of one table, with columns by field id.
-
-    :param digest: SHA-256 of their hashes, which identifies them in a certificate.
-    """
+    """Distinct keys of one table, by field id; the digest of their hashes identifies them in a certificate."""
 
     frame: DataFrame
     columns: tuple[str, ...]
@@ -132,3 +135,135 @@ def snapshots_before(table: IcebergTable) -> list[int]:
     """Return the parents of erasure snapshots that still exist, newest first."""
     parents = [snapshot.parent_id for snapshot in table.ancestors() if snapshot.summary.get(names.JOB) == JOB]
     return [parent for parent in parents if parent is not None and table.snapshot(parent) is not None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table that may contain keys.
+
+    :param kind: its role for the table whose rows are erased.
+    :param keys: the key values to join its rows with; ``columns`` are named as in the table.
+    :param moved: column ``_lakecdc_old_key`` with the texts of the keys; None if the table has no such column.
+    :param integers: key values that source positions may contain.
+    """
+
+    kind: str
+    table: IcebergTable
+    keys: DataFrame
+    columns: tuple[str, ...]
+    moved: DataFrame | None = None
+    integers: Set[int] = frozenset()
+
+    def holding(self, rows: DataFrame) -> DataFrame:
+        """Select the rows with a key, current or former."""
+        matching = rows.join(F.broadcast(self.keys), list(self.columns), "left_semi")
+        if self.moved is None:
+            return matching
+        rest = rows.join(F.broadcast(self.keys), list(self.columns), "left_anti")
+        return matching.unionByName(rest.join(F.broadcast(self.moved), OLD_KEY_COLUMN, "left_semi"))
+
+    def without(self, rows: DataFrame) -> DataFrame:
+        """Select the rows to keep, with erased keys removed from ``_lakecdc_old_key``."""
+        left = rows.join(F.broadcast(self.keys), list(self.columns), "left_anti")
+        if self.moved is None:
+            return left
+        known = self.moved.withColumn(_MATCHED, F.lit(True))
+        joined = left.join(F.broadcast(known), OLD_KEY_COLUMN, "left")
+        return joined.withColumn(OLD_KEY_COLUMN, F.when(F.col(_MATCHED).isNull(), F.col(OLD_KEY_COLUMN))).drop(_MATCHED)
+
+
+def places(table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None) -> list[Place]:
+    """Return every table that may contain one of the keys, the table itself last; refuse what cannot be judged."""
+    searched = [*_beside(table, keys, options, history), _keyed("table", table, keys)]
+    mentions = mentions_of(keys, searched)
+    audited = _audited(table, mentions)
+    return [replace(place, integers=mentions.integers) for place in (audited, *searched) if place]
+
+
+def mentions_of(keys: Keys, searched: Sequence[Place]) -> Mentions:
+    """Collect the key values that texts about some tables are searched for; the table itself comes last."""
+    texts = keys.frame.select(*[F.col(quoted_column(column)).cast("string") for column in keys.columns]).collect()
+    by_cursor = cursor_may_be_key(searched[-1].table, keys.columns)
+    return Mentions(keys.columns, texts, {place.table.name for place in searched}, by_cursor=by_cursor)
+
+
+def _beside(
+    table: IcebergTable, keys: Keys, options: EraseRowsOptions, history: IcebergTable | None
+) -> Iterator[Place]:
+    if history is not None:
+        yield _keyed("history", history, keys)
+    for name in options.further_tables.get(table.name, ()):
+        yield _keyed("further", IcebergTable(table.spark, table.catalog, name), keys)
+
+    def beside(name: str) -> IcebergTable | None:
+        return open_if_there(table.spark, table.catalog, name)
+
+    if deletes := beside(table.name + names.DELETES_SUFFIX):
+        yield _keyed("remembered_deletes", deletes, keys)
+    own = names.quarantine_of(table.name, options.quarantine_table)
+    for name in dict.fromkeys((own, names.quarantine_of(table.name))):
+        if quarantine := beside(name):
+            yield _quarantined(quarantine, table, keys)
+    if parked := beside(names.parked_of(table.name)):
+        yield _parked(parked, table)
+
+
+def _audited(table: IcebergTable, mentions: Mentions) -> Place | None:
+    """Return the audit rows that mention a key, as runs with ``report_values`` write, or None if there are none."""
+    audit = open_if_there(table.spark, table.catalog, names.AUDIT)
+    if audit is None:
+        return None
+    # an unfinished erasure may have removed the rows but not the older snapshots
+    states = [None, *(snapshots_before(audit) if unfinished_erasure(table.properties) else [])]
+    rows = reduce(DataFrame.union, [audit.read(state, "row_id, `table`, reason, metrics") for state in states])
+    about = rows.where(F.col("table").isin(*mentions.tables)).drop("table")
+    mentioning = (
+        about.mapInArrow(partial(rows_with_mentions, mentions=mentions), "row_id string").distinct().localCheckpoint()
+    )
+    if mentioning.isEmpty():
+        return None
+    return Place("audit", audit, mentioning, ("row_id",))
+
+
+def _keyed(kind: str, table: IcebergTable, keys: Keys) -> Place:
+    types = spark_types(table)
+    if missing := [column for column in keys.columns if column not in types]:
+        raise InputError(f"It has no column {missing[0]!r} of the key.", table=table.name)
+    # a narrower column cannot contain a key that does not fit it
+    values = keys.frame.select(*[F.col(quoted_column(c)).try_cast(types[c]).alias(c) for c in keys.columns]).dropna()
+    moved = None
+    if OLD_KEY_COLUMN in types:
+        orders = [F.struct(*map(quoted_column, order)) for order in permutations(keys.columns)]
+        texts = [text for order in orders for text in (exact_json(order), F.to_json(order))]
+        moved = keys.frame.select(F.explode(F.array(*texts)).alias(OLD_KEY_COLUMN)).distinct()
+    return Place(kind, table, values, keys.columns, moved)
+
+
+def _quarantined(quarantine: IcebergTable, table: IcebergTable, keys: Keys) -> Place:
+    """Select quarantined messages by key, or refuse the erasure if undecoded ones may be about a key."""
+    # quarantined keys have the source's column order, and no names
+    texts = F.array(*[key_text(order) for order in permutations(keys.columns)])
+    values = keys.frame.select(F.lit(table.name).alias("target"), F.explode(texts).alias("row_key")).distinct()
+    waiting = quarantine.read().where(F.col("target") == table.name)
+    count = waiting.where("row_key IS NULL AND (raw_key IS NOT NULL OR raw_value IS NOT NULL)").count()
+    if len(keys.columns) > 1:
+        count += waiting.join(F.broadcast(values), ["target", "row_key"], "left_semi").count()
+    if count:
+        raise InputError(
+            f"Cannot tell whether {count} messages in {quarantine.name} are about the keys.",
+            table=table.name,
+            hint="Replay them (replay_quarantine) or dismiss them (clean_side_tables); nothing was erased.",
+        )
+    return Place("quarantine", quarantine, values, ("target", "row_key"))
+
+
+def _parked(parked: IcebergTable, table: IcebergTable) -> Place:
+    """Select what was parked for the table, or refuse the erasure while unapplied rounds are parked."""
+    values = table.spark.createDataFrame([(table.name,)], "target string")
+    if parked.read().where(F.col("target") == table.name).take(1):
+        raise InputError(
+            f"Rounds of its log are parked in {parked.name} and may contain the keys.",
+            table=table.name,
+            hint="Run ingest to apply them, then erase.",
+        )
+    return Place("parked", parked, values, ("target",))

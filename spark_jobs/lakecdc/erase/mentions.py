@@ -38,10 +38,7 @@ class _Number(str):
 
 
 class Mentions:
-    """Key values, as texts, to search texts and documents about some tables for.
-
-    :param by_cursor: whether cursors in ingestion reports are key values.
-    """
+    """Key values to search texts about some tables for; with ``by_cursor`` also cursors in ingestion reports."""
 
     def __init__(
         self, columns: Sequence[str], keys: Iterable[Sequence[str]], tables: Collection[str], *, by_cursor: bool = False

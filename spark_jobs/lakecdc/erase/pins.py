@@ -19,12 +19,7 @@ from lakecdc.metadata.consumers import read_consumers
 
 @dataclass(frozen=True)
 class Pins:
-    """References that keep snapshots of a table.
-
-    :param blocking: those that no option allows to drop, in words.
-    :param refs: tags and branches to drop.
-    :param properties: of consumers to drop.
-    """
+    """References that keep snapshots of a table: in words those that stay, and refs and properties to drop."""
 
     blocking: list[str] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lakecdc.erase.cursors import cursor_entries
 from lakecdc.erase.decode import SCHEMA, KeySearch, search_files
+from lakecdc.erase.keys import Place
 from lakecdc.erase.mentions import Mentions
-from lakecdc.erase.places import Place
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.partition_fields import fields_with_values
@@ -30,9 +30,6 @@ from lakecdc.maintain.orphans.storage import TableStorage
 if TYPE_CHECKING:
     from pyiceberg.types import PrimitiveType
 
-
-#: kinds of file that are searched for keys
-KINDS = ("data", "deletes", "manifests", "metadata", "statistics", "trash", "unreferenced")
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
 # files named in a report

@@ -34,7 +34,7 @@ from lakecdc.metadata.positions import Carrier, current_position
 from lakecdc.runtime import failpoints
 
 if TYPE_CHECKING:
-    from lakecdc.erase.places import Place
+    from lakecdc.erase.keys import Place
 
 JOB = "erase_rows"
 _ATTEMPTS = 4

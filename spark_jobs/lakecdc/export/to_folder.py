@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
-from lakecdc.export.destination import JOB
-from lakecdc.export.envelopes import envelopes
+from lakecdc.export.destination import JOB, envelopes
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.file_io import output, storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
@@ -60,10 +59,7 @@ class FolderDestination:
         return int(marker["until"])
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Write a folder with a marker, without files if there are no changes; return numbers for the report.
-
-        :raises ConflictError: another run exported first.
-        """
+        """Write a folder with a marker, without files if there are no changes; return numbers for the report."""
         self._remove_old()
         series = f"{JOB}-{hashlib.sha256(self._folder.encode()).hexdigest()[:12]}"
         highest = max(map(_number, self._exports), default=0)

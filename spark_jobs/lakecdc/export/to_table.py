@@ -27,10 +27,7 @@ _OWN = ((CHANGE_TYPE, "string"), (SNAPSHOT, "bigint"), (TIMESTAMP, "timestamp"))
 
 
 class TableDestination(DerivedTable):
-    """A change table in the catalog of its source.
-
-    :raises InputError: the table is not a change table.
-    """
+    """A change table in the catalog of its source; any other table is refused."""
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         super().__init__(source, name)
@@ -48,10 +45,7 @@ class TableDestination(DerivedTable):
         return exported_snapshot(self._position, self._source.name, self._source.uuid, self.name)
 
     def write(self, export: Export) -> dict[str, Any]:
-        """Append changes, or set a property if there are none; return numbers for the report.
-
-        :raises ConflictError: another run exported first.
-        """
+        """Append changes, or set a property if there are none; return numbers for the report."""
         position = position_at(self._source, export.until)
         if self._table is not None and self._carrier is not None and not export.rows:
             idle = encode_idle(self._carrier.snapshot_id, position)

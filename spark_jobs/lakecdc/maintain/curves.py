@@ -88,11 +88,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class CurveMap:
-    """Places of the rows of several units, each on its own curve.
-
-    :param ranks: of each column, by unit.
-    :param cuts: places at which each file of a unit but the first begins.
-    """
+    """Places of the rows of several units on their own curves, and those at which each file but the first begins."""
 
     curve: SpaceFillingCurve
     bits: int
@@ -101,10 +97,7 @@ class CurveMap:
 
     @classmethod
     def of(cls, curve: SpaceFillingCurve, sample: pa.Table, outputs: Sequence[int]) -> CurveMap:
-        """Build curves from a sample: unit, and the sort columns as integers, floats or bytes.
-
-        :param outputs: files of each unit.
-        """
+        """Build curves from a sample (unit, sort columns as integers, floats or bytes) and the files of each unit."""
         units = sample.column(0).to_numpy()
         columns = [_values(column.combine_chunks()) for column in sample.columns[1:]]
         bits = rank_bits(len(columns))

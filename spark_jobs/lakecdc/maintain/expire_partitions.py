@@ -45,11 +45,7 @@ _SPARK = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestam
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Rows to remove.
-
-    :param floor: the table's new floor; None if nothing is removed.
-    :param known: the floor's property when the plan was made.
-    """
+    """Rows to remove; ``known`` is the floor's property when the plan was made."""
 
     head: Snapshot
     column: Field

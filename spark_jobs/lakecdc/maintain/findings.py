@@ -41,10 +41,7 @@ class Findings:
         self._is_empty = False
 
     def leave(self, spec: JobSpec, table: str) -> dict[str, Any]:
-        """Write the list beside the report.
-
-        :return: ``findings`` for the report; empty if the list is empty or has no place.
-        """
+        """Write the list beside the report, and return ``findings`` for it unless the list is empty or has no place."""
         if self._is_empty or spec.documents is None:
             return {}
         # a unique name per table that every store accepts
@@ -55,11 +52,7 @@ class Findings:
 
 
 def approved_entry(approved: Approved, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the only entry of an approved list.
-
-    :param facts: have to equal those of the entry.
-    :raises InputError: the list was changed, or approves something else.
-    """
+    """Return the only entry of an approved list; raise InputError if its facts are others, or it was changed."""
     (line,) = approved_lines(approved, table)
     listed: dict[str, Any] = json.loads(line)
     for name, value in facts.items():
@@ -78,10 +71,7 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
 
 
 def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
-    """Yield the lines of an approved list, after all of it was compared with its digest.
-
-    :raises InputError: the list cannot be read, or was changed.
-    """
+    """Yield the lines of an approved list; raise InputError before if it cannot be read or was changed."""
     with _spool() as lines:
         documents.read_into(lines, approved.uri)
         lines.seek(0)

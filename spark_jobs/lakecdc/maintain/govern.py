@@ -17,10 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def govern(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Run the steps of a spec in order; tables that failed or conflicted in one step are skipped in later ones.
-
-    :return: reports of each step's tables, which name the step.
-    """
+    """Run the steps of a spec in order, without tables that failed or conflicted in an earlier step."""
     reports: list[TableReport] = []
     failed: dict[str, TableReport] = {}
     for number, step in enumerate(spec.steps, 1):

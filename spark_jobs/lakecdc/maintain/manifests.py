@@ -80,12 +80,10 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def check_entries(table: IcebergTable, staged: StagedManifests) -> None:
-    """Compare all live entries of a snapshot with those of its rewritten manifests, by digests.
+    """Compare all live entries of a snapshot with those of its rewritten manifests; raise VerificationError.
 
-    They cover the file, its sequence numbers, snapshot and partition, the file that a delete references, row ids and
-    metrics.
-
-    :raises VerificationError: they differ; the message says how.
+    The digests cover the file, its sequence numbers, snapshot and partition, the file that a delete references, row ids
+    and metrics.
     """
     difference = count_difference(staged.before, staged.after)
     if difference:

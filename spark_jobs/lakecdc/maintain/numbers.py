@@ -159,8 +159,7 @@ def _number(end: Any) -> Any:
 
 
 def covering(ranges: Sequence[tuple[Any, Any, int]]) -> float:
-    """Return the average number of numeric ranges (low, high, rows) around a row, with rows spread evenly over their
-    range.
+    """Return the average number of numeric ranges (low, high, rows) around a row, with rows spread evenly.
 
     Unlike :func:`overlap_depth` this uses distances: with files in random order, which begin and end close together,
     almost every look-up opens all.

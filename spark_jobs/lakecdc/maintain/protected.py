@@ -42,10 +42,7 @@ def refuse_lost_partitions(table: IcebergTable, snapshot_id: int) -> None:
 
 
 def refuse_shared_files(table: IcebergTable) -> None:
-    """Refuse to delete files of a table that forbids it.
-
-    :raises UnsupportedError: its property ``gc.enabled`` is false.
-    """
+    """Refuse to delete files of a table whose property ``gc.enabled`` is false."""
     if table.properties.get("gc.enabled", "true").lower() == "false":
         raise UnsupportedError(
             "Its property gc.enabled is false, so its files may belong to other tables.",

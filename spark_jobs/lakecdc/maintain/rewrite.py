@@ -89,10 +89,7 @@ def target_bytes(table: IcebergTable, options: RewritingOptions, start: Snapshot
 
 
 def head_of(table: IcebergTable, branch: str) -> Snapshot | None:
-    """Return the newest snapshot of a branch from current metadata; None for an empty table.
-
-    :raises InputError: the branch does not exist.
-    """
+    """Return the newest snapshot of a branch, None for an empty table; raise InputError without the branch."""
     head = table.refresh().head(branch)
     if branch != MAIN and not table.has_branch(branch):
         raise InputError(f"The branch {branch!r} does not exist.", table=table.name, hint="Check options.branch.")
@@ -126,10 +123,7 @@ def from_head(table: IcebergTable, work: Callable[[Snapshot], TableReport], bran
 
 
 def execute(table: IcebergTable, plan: RewritePlan, options: RewritingOptions) -> TableReport:
-    """Execute a plan with one commit per batch of units.
-
-    :raises InputError: the table declares Bloom filters that cannot be written.
-    """
+    """Execute a plan with one commit per batch of units; refuse Bloom filters that cannot be written."""
     columns = [*table.column_names, *(verify_rows.LINEAGE if table.format_version >= 3 else ())]
     proof, bloom_filters = verify_rows.proof(options, columns), bloom_filter_columns(table)
     if not plan.units:

@@ -11,10 +11,7 @@ from lakecdc.metadata.positions import carried_before, read_side_of
 
 
 def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
-    """Open the history table of a table, if a name is given.
-
-    :raises InputError: it does not exist.
-    """
+    """Open the history table of a table, if a name is given; raise InputError if it does not exist."""
     if name is None:
         return None
     history = open_if_there(table.spark, table.catalog, name)

@@ -71,10 +71,7 @@ class Cleaning:
         return [decode(row["text"]) for row in stored.where("text IS NOT NULL").collect()]
 
     def beside(self, name: str) -> IcebergTable | None:
-        """Load a table beside the target; return None if it does not exist.
-
-        :raises UnsupportedError: its own properties do not allow removals.
-        """
+        """Load a table beside the target if it exists; refuse if its own properties do not allow removals."""
         table = open_if_there(self.target.spark, self.target.catalog, name)
         if table is not None:
             own = {name: table.refresh().properties}

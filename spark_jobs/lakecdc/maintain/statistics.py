@@ -63,12 +63,7 @@ def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snaps
 
 
 def changed_rows(ancestors: Iterable[Snapshot], known: Iterable[int]) -> float:
-    """Count the rows added or deleted since the newest snapshot with statistics; infinite if there is none.
-
-    Snapshots that only rewrite the same rows do not count.
-
-    :param ancestors: of the head, newest first.
-    """
+    """Count the rows added or deleted, not rewritten, since the newest known snapshot; infinite without one."""
     known_ids, listing = set(known), list(ancestors)
     if not any(s.id in known_ids for s in listing):
         return float("inf")

@@ -30,10 +30,7 @@ _OF_PARTITION = {
 
 @dataclass(frozen=True)
 class FileTimes:
-    """Time range of a data file in microseconds since 1970, UTC; None where it is not recorded.
-
-    :param nulls: some of its rows may have no time.
-    """
+    """Time range of a data file in microseconds since 1970, UTC; rows with ``nulls`` may have no time."""
 
     rows: int
     bytes: int
@@ -160,10 +157,7 @@ def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionFi
 
 
 def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int) -> list[FileTimes]:
-    """Return the live data files that may have rows from before a time, in microseconds since 1970, UTC.
-
-    Files without any time are skipped.
-    """
+    """Return the live data files that may have rows from before a time in microseconds since 1970, UTC."""
     files = table.metadata("files", snapshot_id).where("content = 0")
     lower, upper, nulls, none = _measures(table, column, files.schema)
     times = files.select(

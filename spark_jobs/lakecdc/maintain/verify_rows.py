@@ -86,10 +86,7 @@ def read_back(rows: DataFrame, proof: Proof) -> Fingerprint:
 
 
 def check(table: str, expected: Fingerprint, actual: Fingerprint) -> None:
-    """Compare what was read with what was written.
-
-    :raises VerificationError: they differ.
-    """
+    """Raise VerificationError if what was written differs from what was read."""
     if actual != expected:
         raise VerificationError(
             f"Expected {expected.rows} rows in the rewritten files, got {actual.rows}"

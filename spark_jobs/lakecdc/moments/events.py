@@ -19,10 +19,7 @@ from lakecdc.sql import quoted_column
 
 
 def batch_of(stretch: Stretch) -> tuple[Batch, int]:
-    """Read the events to add to the base as a batch of the table, and count them.
-
-    :raises InputError: the history table has lost events, or does not know when some happened.
-    """
+    """Read the events to add to the base as a batch, and count them; refuse lost and untimed ones."""
     with changes.between(stretch.history, stretch.since, stretch.until, key=()) as rows:
         events = rows.where((F.col(TIME_COLUMN) <= micros(stretch.moment)) | F.expr(UNTIMED)).localCheckpoint()
     if not events.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
@@ -76,10 +73,7 @@ def struct_of(rows: DataFrame, columns: Sequence[Column]) -> Expression:
 
 
 def emptying(events: DataFrame, last: str | None) -> DataFrame:
-    """Select the TRUNCATEs of a history table that emptied its table.
-
-    :param last: order key of the newest of them; a TRUNCATE whose rows ``on_truncate`` kept lies above it.
-    """
+    """Select the TRUNCATEs that emptied a history's table; those whose rows were kept lie above the last."""
     return events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (last or ""))
 
 

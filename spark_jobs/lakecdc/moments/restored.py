@@ -82,10 +82,7 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
 
 @contextmanager
 def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
-    """Read the rows of the moment with the table's columns; valid inside the context.
-
-    :raises InputError: an event omits a value that is recorded nowhere.
-    """
+    """Read the rows of the moment with the table's columns; valid inside the context."""
     batch = clean_for_table(stretch.table, batch)
     # the branch keeps the base from expiring
     with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
@@ -102,10 +99,7 @@ def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
 
 
 def restored_before(stretch: Stretch, shown: Shown) -> str | None:
-    """Return the note of the moment on the branch, or None if the branch does not exist.
-
-    :raises InputError: the branch shows something else, or was written to since.
-    """
+    """Return the note of the moment on the branch, if there is one; refuse a branch that shows something else."""
     refs = read_refs(stretch.table)
     branch, tag = refs.get(shown.branch), refs.get(shown.tag)
     if branch is None and tag is None:

@@ -51,11 +51,7 @@ class Stretch:
 
 
 def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, quarantine: str) -> Stretch:
-    """Check a moment of a table, in UTC; write nothing.
-
-    :param quarantine: name of the table's quarantine.
-    :raises InputError: the moment cannot be restored with certainty; the message says why.
-    """
+    """Check a moment of a table, in UTC; raise InputError unless it can be restored with certainty."""
     carrier = carrier_of(table.refresh().ancestors())
     position = current_position(carrier, table.properties)
     if carrier is None or position is None or not table.identifier_columns:

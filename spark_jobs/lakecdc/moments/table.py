@@ -24,10 +24,7 @@ from lakecdc.writer.frame import stage_frame
 
 
 class DerivedTable:
-    """A table that a job derives from another one of its catalog; it may not exist yet.
-
-    :param source: the other one.
-    """
+    """A table that a job derives from another one of its catalog; it may not exist yet."""
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         self._source, self.name = source, name
@@ -48,10 +45,7 @@ class DerivedTable:
     def publish(
         self, table: IcebergTable, rows: DataFrame, position: Position, note: Mapping[str, str], replaces: bool = False
     ) -> tuple[Snapshot, dict[str, int]]:
-        """Append rows, or replace all, in one commit; return its snapshot and numbers for the report.
-
-        :raises ConflictError: another run committed first.
-        """
+        """Append rows, or replace all, in one commit; return its snapshot and numbers for the report."""
 
         def stage(staged: Staged) -> None:
             staged.data_files += stage_frame(table, rows)
@@ -62,10 +56,7 @@ class DerivedTable:
 
 
 class MomentTable(DerivedTable):
-    """A table that contains a moment of another one.
-
-    :raises InputError: a table with this name has other content.
-    """
+    """A table that contains a moment of another one; a table with other content is refused."""
 
     def __init__(self, source: IcebergTable, name: str) -> None:
         super().__init__(source, name)
@@ -88,10 +79,7 @@ class MomentTable(DerivedTable):
         return self.note is not None and fed_by == (SOURCE, self._source.uuid)
 
     def write(self, rows: DataFrame, stretch: Stretch, note: str) -> dict[str, Any]:
-        """Replace the rows with those of a moment, described by a note in the summary; return numbers for the report.
-
-        :raises ConflictError: another run committed first.
-        """
+        """Replace the rows with those of a moment, described by a note; return numbers for the report."""
         source, key = self._source, self._source.identifier_columns
         definition = TableDefinition(
             [(name, kind, name in key) for name, kind in spark_types(source).items()],

@@ -67,10 +67,7 @@ class Pair:
 
     @contextmanager
     def source_rows(self, condition: KeyCondition | None = None) -> Iterator[tuple[DataFrame, int]]:
-        """Read the source's rows as ingestion would write them, and count those it could not; valid inside the context.
-
-        :param condition: with the table's column names; may be exceeded.
-        """
+        """Read the source's rows as ingestion would write them, and count those it could not; valid inside."""
         with self.source.rows(self.at_source(condition)) as read:
             batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))
             rows = clean_for_table(self.table, batch).rows
@@ -81,10 +78,7 @@ class Pair:
 
 
 def pair(table: IcebergTable, target: Target, source: SourceTable) -> Pair:
-    """Match a table with its source table.
-
-    :raises InputError: the keys differ, or a column has values of types that cannot be compared.
-    """
+    """Match a table with its source table; refuse other keys, and types that cannot be compared."""
     batch = clean_for_table(table, _batch(target, source))
     theirs, own = {c.name: c.type for c in batch.columns}, {name for name, _, _ in own_columns(target)}
     ours = {name: kind for name, kind in definition.spark_types(table).items() if name not in own}

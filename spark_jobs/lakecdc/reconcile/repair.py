@@ -52,10 +52,7 @@ class Repaired:
 
 
 def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
-    """Reload the rows that differ, and recheck them.
-
-    :raises ConflictError: ingestion runs for longer than ``max_wait``.
-    """
+    """Reload the rows that differ, and recheck them; wait for ingestion no longer than ``max_wait``."""
     assert isinstance(spec.options, ReconcileOptions)
     table, rows = comparison.pair.table, before.mismatches
     loaded = _loaded(spec, comparison, rows, spec.options)

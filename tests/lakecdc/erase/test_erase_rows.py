@@ -20,7 +20,7 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.erase import job as job_module
 from lakecdc.erase import rewrite as rewrite_module
 from lakecdc.erase.job import erase_rows
-from lakecdc.erase.places import places
+from lakecdc.erase.keys import places
 from lakecdc.maintain.orphans.job import RemoveOrphanFiles
 from lakecdc.maintain.statistics import compute_statistics
 from lakecdc.metadata import names

@@ -59,10 +59,7 @@ def can_match(table: IcebergTable, group: Group) -> bool:
 def convert(
     table: IcebergTable, group: Group, target: Target, writer: Writer
 ) -> tuple[list[WrittenDeletes], frozenset[int]]:
-    """Write the delete files of a group as far as this engine can.
-
-    :return: the written deletes, and the numbers of the data files left to the join.
-    """
+    """Write a group's delete files as far as this engine can; return the numbers of data files left to the join."""
     known = delete_files(task for task in group.tasks if reaches(task.location))
     # largest first, so that no large file starts last
     ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)

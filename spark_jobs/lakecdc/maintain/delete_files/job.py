@@ -26,9 +26,8 @@ from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
-from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan, refuse_table
-from lakecdc.maintain.delete_files.survey import has_no_equality_deletes
-from lakecdc.maintain.delete_files.verify import Proof, Proving, Replacement
+from lakecdc.maintain.delete_files.plan import Group, Plan, has_no_equality_deletes, has_none, plan, refuse_table
+from lakecdc.maintain.delete_files.verify import Proof, Proving
 from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
 from lakecdc.maintain.reports import ends, nothing, seconds_since
 from lakecdc.maintain.rewrite import head_of
@@ -207,7 +206,7 @@ class Rewrite:
                 # no proof if the commit would be refused anyway
                 raise ConflictError(f"Stopped the conversion: {why}.", table=self._table.name, hint="Run again.")
             going = {delete.key: delete.java for delete in group.positions}
-            replacements, added, others = [], [], others_of(group.tasks)
+            changed, added, others = dict[int, list[Any]](), [], others_of(group.tasks)
             for task in group.tasks:
                 stay = {i: other for i, other in enumerate(others.get(task.number, ())) if other.key not in going}
                 if task.number not in new and len(stay) == task.others:
@@ -218,9 +217,9 @@ class Rewrite:
                     stay = {} if vectors(self._table) else {i: o for i, o in stay.items() if o.key not in going}
                     added.append(delete_file(self._table, task.java, new[task.number]))
                 deletes = [task.other(i) for i in stay]
-                replacements.append(Replacement(task, deletes + added[-1:] if task.number in new else deletes))
+                changed[task.number] = deletes + added[-1:] if task.number in new else deletes
             with self._phase("verify"):
-                proof = proving.finish(replacements)
+                proof = proving.finish(changed)
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
         return Prepared(changes, referenced, written, len(going), proof)

@@ -121,10 +121,7 @@ def unpacked(keys: bytes) -> pa.Table:
 
 
 def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
-    """Read the keys of an equality-delete file as d0…, with the ``reach`` and ``deleted_at`` that ``file`` has.
-
-    :raises UnreadError: the file has to be read by another engine.
-    """
+    """Read an equality-delete file's keys: d0…, and its ``reach`` and ``deleted_at``; or raise UnreadError."""
     import pyarrow as pa
 
     with source(properties, location).open() as stream:

@@ -28,10 +28,7 @@ D = TypeVar("D", "EqualityDelete", "PositionDelete")
 
 @dataclass(frozen=True)
 class Reason:
-    """Reason that deletes stay.
-
-    :param readable: whether Iceberg's readers apply them, so that other deletes of their scope may be converted.
-    """
+    """Reason that deletes stay; if ``readable``, other deletes of their scope may be converted."""
 
     text: str
     hint: str | None = None
@@ -104,10 +101,7 @@ def choose(
     positions: Sequence[PositionDelete],
     tasks: Sequence[FileTask],
 ) -> Choice:
-    """Decide which equality deletes are converted, which position deletes are merged, and which stay.
-
-    :param tasks: every data file that one of them applies to.
-    """
+    """Decide which equality deletes are converted, which position deletes are merged, and which stay."""
     lost = specs_losing_partitions(table, snapshot_id)
     keys = _reasons_by_key(table, deletes)
     empty, empty_positions = rowless(table, deletes, positions, lost)

@@ -103,11 +103,7 @@ def merged_tasks(group: Group) -> frozenset[int]:
 
 
 def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:
-    """Find the deleted positions of a group's data files and write them.
-
-    :param engine: the native one leaves files that it cannot read to the join.
-    :return: one entry per data file with newly deleted positions or merged deletes.
-    """
+    """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join."""
     written: list[WrittenDeletes] = []
     if engine == "native":
         written, left = convert_native.convert(table, group, target, writer)

@@ -42,14 +42,6 @@ _PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
 
 
 @dataclass(frozen=True)
-class Replacement:
-    """A data file as planned, and the Java ``DeleteFile`` objects that will apply to it."""
-
-    task: FileTask
-    deletes: Sequence[Any]
-
-
-@dataclass(frozen=True)
 class Proof:
     """Scope of a proof: how many data files it read ``of`` those that the deletes apply to."""
 
@@ -88,13 +80,15 @@ class Proving:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def finish(self, replacements: Sequence[Replacement]) -> Proof:
-        """Prove that no row appears or disappears, given every task that loses more than equality deletes.
+    def finish(self, changed: Mapping[int, Sequence[Any]]) -> Proof:
+        """Prove that no row appears or disappears.
 
+        :param changed: Java ``DeleteFile`` objects that will apply to each data file that loses more than equality
+            deletes, by its number.
         :raises VerificationError: names the first file that differs.
         """
         if self._chosen:
-            after = self._tasks_after({r.task.number: r.deletes for r in replacements})
+            after = self._tasks_after(changed)
             old = self._before.result() if self._before else self._digest_before()
             if old != self._read(after, digest):
                 self._refuse(self._read(self._tasks_before(), digests_by_file), self._read(after, digests_by_file))

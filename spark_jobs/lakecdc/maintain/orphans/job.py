@@ -20,7 +20,7 @@ from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
 from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
 from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
-from lakecdc.maintain.orphans.reachable import LineSet, NameSet, Reachable, line_hash, name_hash
+from lakecdc.maintain.orphans.reachable import HashSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import apply_policy
@@ -82,21 +82,21 @@ class _Work:
         self._reachable = Reachable(table)
         self.findings = Findings()
         approved = options.approval_of(table.name)
-        self._approved = LineSet(map(line_hash, approved_lines(approved, table.name))) if approved else None
+        self._approved = HashSet(map(line_hash, approved_lines(approved, table.name))) if approved else None
         self._not_approved = 0
 
     def remove(self) -> dict[str, Any]:
         """Delete what earlier runs took away long enough ago, and take away current orphans."""
         before_ms = self._now_ms - int(self._options.seconds_kept() * 1000)
         metadata = self._reachable.refresh()
-        waiting = NameSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
+        waiting = HashSet(name_hash(f.location) for b in self._ledger.batches() for f in b.files if not f.moved_to)
         question = Question(
             self._table.name,
             self.folders,
             self._reachable.__contains__,
             before_ms,
             partition_fields(metadata),
-            waiting.__contains__,
+            lambda location: name_hash(location) in waiting,
         )
         result = search(question, self._storage)
         beside = keep_or_refuse(self._table, self._reachable.refresh(), result.metadata_files, self._reachable)
@@ -154,7 +154,7 @@ class _Work:
 
     def _is_approved(self, entries: Sequence[Mapping[str, Any]]) -> bool:
         """Check whether all entries are approved; a file that was overwritten since is not."""
-        if self._approved is None or all(line_of(entry) in self._approved for entry in entries):
+        if self._approved is None or all(line_hash(line_of(entry)) in self._approved for entry in entries):
             return True
         self._not_approved += len(entries)
         return False

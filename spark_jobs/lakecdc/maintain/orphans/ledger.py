@@ -60,10 +60,7 @@ class Batch:
 
 
 class Ledger:
-    """The batches of a table, one small document each below its location.
-
-    :ivar folders: the table's folders, none inside another.
-    """
+    """The batches of a table, one small document each below its location, and its separate folders."""
 
     def __init__(self, table: IcebergTable, storage: TableStorage) -> None:
         self._table, self._storage = table, storage
@@ -71,10 +68,7 @@ class Ledger:
         self.folders = apart(folders(table.location, table.properties))
 
     def batches(self, run: str | None = None) -> Iterator[Batch]:
-        """Yield batches, of one run or all, that are neither restored nor deleted, oldest first.
-
-        :raises InputError: a document names files that this table cannot have taken.
-        """
+        """Yield batches, of one run or all, that are neither restored nor deleted, oldest first."""
         for document in self._documents(run):
             batch = self._read(document)
             if batch is not None:
@@ -99,10 +93,7 @@ class Ledger:
         return left
 
     def trash(self, location: str, run: str) -> str | None:
-        """Return where a run moves a file of the table to; None if it stays in place.
-
-        :raises ValueError: it is not a file of the table.
-        """
+        """Return where a run moves a file of the table to, or None if it stays; raise ValueError for other files."""
         folder = next((each for each in self.folders if is_surely_below(location, each)), None)
         name = relative(location, folder) if folder else f"{FOLDER}/"
         if name.startswith(f"{FOLDER}/"):

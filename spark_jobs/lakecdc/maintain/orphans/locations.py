@@ -69,10 +69,7 @@ def path(location: str) -> str:
 
 
 def relative(location: str, root: str) -> str:
-    """Return the part of a listed location after the listed folder.
-
-    :raises ValueError: it is not below that folder.
-    """
+    """Return the part of a listed location after the listed folder; raise ValueError if it is not below it."""
     if not is_below(location, root):
         raise ValueError(f"{location} is not below {root}.")
     return path(location).removeprefix(_above(root))

@@ -24,7 +24,7 @@ _BUCKETS = 256
 
 
 class HashSet:
-    """A set of hashes."""
+    """A set of hashes; a collision, one in four billion billions, makes an orphan look live, never the reverse."""
 
     def __init__(self, hashes: Iterable[int] = ()) -> None:
         self._sorted = [array("Q") for _ in range(_BUCKETS)]
@@ -40,8 +40,7 @@ class HashSet:
             if len(bucket) > 4096 + len(self._sorted[value >> 56]):
                 self._sort(value >> 56)
 
-    def has(self, value: int) -> bool:
-        """Check whether the set has a hash."""
+    def __contains__(self, value: int) -> bool:
         number = value >> 56
         if self._new[number]:
             self._sort(number)
@@ -60,23 +59,6 @@ class HashSet:
         self._new[number] = array("Q")
 
 
-class NameSet(HashSet):
-    """Locations, normalized across spellings.
-
-    A hash collision, one in four billion billions, makes an orphan look live, never the reverse.
-    """
-
-    def __contains__(self, location: str) -> bool:
-        return self.has(name_hash(location))
-
-
-class LineSet(HashSet):
-    """Lines of a list."""
-
-    def __contains__(self, line: bytes) -> bool:
-        return self.has(line_hash(line))
-
-
 def line_hash(line: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
 
@@ -90,12 +72,12 @@ class Reachable:
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
-        self._names = NameSet()
+        self._names = HashSet()
         self._reader = ManifestReader(table, _hashes)
         self._metadata: dict[str, Any] | None = None
 
     def __contains__(self, location: str) -> bool:
-        return location in self._names
+        return name_hash(location) in self._names
 
     def __len__(self) -> int:
         return len(self._names)

@@ -100,10 +100,7 @@ class Question:
 
 
 def search(question: Question, storage: TableStorage) -> SearchResult:
-    """Search all folders.
-
-    :raises ConflictError: folders vanish faster than they can be listed.
-    """
+    """Search all folders; raise ConflictError if they vanish faster than they can be listed."""
     for _ in range(_ATTEMPTS):
         result = SearchResult()
         try:

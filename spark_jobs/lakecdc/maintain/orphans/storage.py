@@ -31,10 +31,7 @@ class TableStorage:
         self._table = table
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """List every file below a folder, in any order; empty if the folder does not exist.
-
-        :raises VanishedError: a folder in it was deleted meanwhile.
-        """
+        """List every file below a folder, in any order; raise VanishedError if a folder in it is deleted meanwhile."""
         return (self._s3 if in_s3(folder) else self._file_io).walk(folder)
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:

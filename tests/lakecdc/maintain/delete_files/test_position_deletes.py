@@ -8,7 +8,7 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.iceberg.commit import RowChanges, append_changes, replace_data_files
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
-from lakecdc.maintain.delete_files.survey import PositionSurvey, survey
+from lakecdc.maintain.delete_files.plan import PositionSurvey, survey
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
 from tests.lakecdc.maintain.delete_files.support import pyiceberg_rows as pyiceberg

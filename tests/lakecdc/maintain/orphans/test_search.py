@@ -15,13 +15,13 @@ from tests.on_demand import on_demand
 
 MEMORY = """
 import resource, sys
-from lakecdc.maintain.orphans.reachable import NameSet, name_hash
+from lakecdc.maintain.orphans.reachable import HashSet, name_hash
 from tests.lakecdc.maintain.orphans.test_search import looked_through, location
 
 count = int(sys.argv[1])
-names = NameSet(name_hash(location(number)) for number in range(0, count, 2))
+names = HashSet(name_hash(location(number)) for number in range(0, count, 2))
 assert len(names) == count // 2
-found = looked_through(names.__contains__, count)
+found = looked_through(lambda each: name_hash(each) in names, count)
 assert found.counts["files_reachable"] == found.counts["orphan_files"] == count // 2, found.counts
 assert sum(len(batch) for batch in found.batches(1000)) == count // 2
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
