@@ -210,12 +210,10 @@ class ReadTables:
     zero_dates: Accumulator[int] | None = None
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Read a share and turn its texts into values."""
         with closing(connect(self.where, texts=True)) as session, self.asking():
             yield from self.typed(session, number)
 
     def asking(self) -> AbstractContextManager[None]:
-        """Explain the server's errors as ours."""
         return asking(self.where, f"read {self.source}")
 
     def typed(self, session: Session, number: int) -> Iterator[pa.Table]:
@@ -256,7 +254,6 @@ class ReadExactly:
     tables: ReadTables
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the table, once for the one row that arrives."""
         settle()
         for batch in batches:
             for _ in range(batch.num_rows):
