@@ -32,7 +32,6 @@ class Dialect:
     type_query: str | None = None
 
     def name(self, text: str) -> str:
-        """Return a name as SQL."""
         return f"{self.quote}{text.replace(self.quote, self.quote * 2)}{self.quote}"
 
     def moment(self, moment: datetime, kind: str) -> str:
@@ -47,8 +46,6 @@ class Dialect:
 
 
 class Postgres(Dialect):
-    """Postgres."""
-
     def moment(self, moment: datetime, kind: str) -> str:
         if kind == "timestamp":
             return f"TIMESTAMPTZ '{moment:%Y-%m-%d %H:%M:%S.%f}+00'"

@@ -93,15 +93,12 @@ class Jdbc:
         self.refused = {**self.refused, table: error}
 
     def applied(self, table: str, position: Position) -> None:
-        """Note that the table stands at ``position`` now."""
         self._positions[table] = position
 
     def failed(self, table: str, error: Exception) -> None:
-        """Leave the table out from now on."""
         self._failed.add(table)
 
     def finish_round(self) -> None:
-        """Free the memory of the round."""
         self.spark.catalog.clearCache()
 
     def close(self) -> None:

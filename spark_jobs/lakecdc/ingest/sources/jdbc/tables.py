@@ -120,7 +120,6 @@ class SourceTable:
 
     @property
     def is_time(self) -> bool:
-        """Whether the cursor is a time."""
         return self.kind in _TIMES
 
     def _cursor_kind(self) -> str:

@@ -52,12 +52,10 @@ class Parked:
     since: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return {**vars(self), "moment": self.moment.isoformat()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Parked:
-        """Decode a JSON object."""
         return cls(**{**document, "moment": datetime.fromisoformat(document["moment"])})
 
 

@@ -73,7 +73,6 @@ class Summary(ABC, Generic[L]):
         """Mean size of an event; 0 if there was none."""
 
     def count(self, table: int, kind: str, number: int) -> None:
-        """Count events of a kind."""
         kinds = self.events.setdefault(table, {})
         kinds[kind] = kinds.get(kind, 0) + number
 
@@ -88,12 +87,10 @@ class Summary(ABC, Generic[L]):
         return replace(self, **own, relations=self.relations_of(table))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Decode a JSON object."""
         return msgspec.convert(document, cls, str_keys=True)
 
 
@@ -132,7 +129,6 @@ class Round(ABC, Generic[S]):
         return (place[0], place[1], place[2] * self.unit // 1000) if place else None
 
     def release(self) -> None:
-        """Free the disk."""
         if self.cells is not None:
             self.cells.unpersist()
 

@@ -176,5 +176,4 @@ class LogServer(ABC, Generic[F, R]):
         return {}
 
     def close(self) -> None:
-        """Disconnect."""
         self._opened.close()

@@ -309,7 +309,6 @@ class LogSource(Generic[F, R]):
             self._read = None
 
     def close(self) -> None:
-        """Release sessions, lock and disk."""
         self._release_round()
         self.server.close()
 

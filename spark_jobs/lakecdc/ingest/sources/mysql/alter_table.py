@@ -147,7 +147,6 @@ class _Reader:
         self.result.refusals.append(why)
 
     def note(self, kind: str, *items: object) -> None:
-        """Add to a member of the alteration."""
         before = self.result.change
         changed: dict[str, Any] = {kind: (*getattr(before, kind), *items)}
         self.result.change = replace(before, **changed)
@@ -179,7 +178,6 @@ class _Reader:
             self.result.replaced.append(table_name(part, (marks or [0])[0] + 1, self.schema)[0])
 
     def _read_column(self, part: Sequence[Token], words: Sequence[str]) -> None:
-        """Read what CHANGE, MODIFY and RENAME COLUMN do."""
         at = 2 if words[1:2] == ["COLUMN"] else 1
         optional = list(words[at : at + 2]) == ["IF", "EXISTS"]
         at += 2 if optional else 0

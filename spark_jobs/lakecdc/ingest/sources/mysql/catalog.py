@@ -278,7 +278,7 @@ def with_fills(
     wanted = [c for c in columns if c.name in known and not c.required and known[c.name].default is not None]
     if not wanted:
         return tuple(columns)
-    asked = [_as_text(str(known[c.name].default), known[c.name].base) for c in wanted]
+    asked = [f"CAST({as_text(str(known[c.name].default), known[c.name].base)} AS CHAR)" for c in wanted]
     # one row, whatever the table holds
     rows = f"(SELECT 1) AS one LEFT JOIN {quoted(table.schema, table.name)} ON false"
     texts = query(session, f"SELECT {', '.join(asked)} FROM {rows}")[0]
@@ -288,10 +288,11 @@ def with_fills(
     return tuple(replace(column, fill=fills.get(column.name)) for column in columns)
 
 
-def _as_text(literal: str, base: str) -> str:
+def as_text(value: str, base: str) -> str:
+    """Return the SQL expression of a value, such that full load and log deliver the same text."""
     if base in BYTES:
-        return f"HEX({literal})"
+        return f"HEX({value})"
     if base == "bit":
-        return f"{literal} + 0"
-    # see snapshot.expression
-    return f"CAST({literal} * 1e0 AS CHAR)" if base == "float" else f"CAST({literal} AS CHAR)"
+        return f"{value} + 0"
+    # a float as text has six digits only; as a double it is exact, and so is -0
+    return f"{value} * 1e0" if base == "float" else value

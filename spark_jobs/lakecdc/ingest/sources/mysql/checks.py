@@ -135,11 +135,11 @@ def _login(session: Session, where: Address, server: Server) -> Finding | str:
         file_created(where, end.file)
     grants = " ".join(str(row[0]).upper() for row in query(session, "SHOW GRANTS"))
     if server.mariadb or any(right in grants for right in _MAY_LOCK):
-        return f"{where.login['user']} may read the log"
+        return f"{where.source.user} may read the log"
     return Finding(
         "source login",
         "warn",
-        f"{where.login['user']} may read the log, but has no RELOAD by itself",
+        f"{where.source.user} may read the log, but has no RELOAD by itself",
         "Full loads need it: GRANT RELOAD ON *.* TO the user, unless a role of it has it.",
     )
 

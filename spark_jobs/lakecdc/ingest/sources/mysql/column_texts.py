@@ -19,8 +19,6 @@ Many = Callable[[Sequence[bytes]], "pa.Array"]
 
 
 def integers(size: int, *, unsigned: bool) -> Many:
-    """Return what reads integers, little-endian."""
-
     def many(raws: Sequence[bytes]) -> pa.Array:
         import numpy as np
         import pyarrow as pa
@@ -36,8 +34,6 @@ def integers(size: int, *, unsigned: bool) -> Many:
 
 
 def bit_fields(size: int) -> Many:
-    """Return what reads bit fields as numbers."""
-
     def many(raws: Sequence[bytes]) -> pa.Array:
         import pyarrow as pa
 
@@ -47,7 +43,6 @@ def bit_fields(size: int) -> Many:
 
 
 def utf8(raws: Sequence[bytes]) -> pa.Array:
-    """Read text in UTF-8."""
     import pyarrow as pa
 
     return pa.array(raws, pa.binary()).cast(pa.string())
@@ -106,7 +101,6 @@ def decimals(digits: Sequence[int], sizes: Sequence[int], scale: int) -> Many | 
 
 
 def days(raws: Sequence[bytes]) -> pa.Array:
-    """Read a DATE."""
     number = _big_endian(_octets(raws, 3)[:, ::-1])
     return _written([(number >> 9, 4), "-", (number >> 5 & 15, 2), "-", (number & 31, 2)])
 

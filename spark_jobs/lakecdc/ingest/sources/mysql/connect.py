@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ssl import CERT_NONE, SSLContext, create_default_context
@@ -46,30 +46,27 @@ _REFUSED = _NO_RIGHT | {1049, 1130}
 
 @dataclass(frozen=True)
 class Address:
-    """Where the source is.
+    """Where the source is; its text never shows the password."""
 
-    :param place: ``host:port`` for messages.
-    :param login: arguments of ``pymysql.connect``, the password among them; never shown.
-    :param ssl: see the source's settings of these names.
-    """
+    source: MysqlSource = field(repr=False)
+    password: str = field(repr=False)
 
-    place: str
-    login: Mapping[str, Any] = field(repr=False)
-    ssl: str = "disabled"
-    ssl_ca: str | None = None
-    ssl_cert: str | None = None
-    ssl_key: str | None = None
+    @property
+    def place(self) -> str:
+        """``host:port`` for messages."""
+        return f"{self.source.host}:{self.source.port}"
 
     def ssl_context(self) -> SSLContext | None:
         """Return the context of encrypted connections; None without encryption."""
-        if self.ssl == "disabled":
+        source = self.source
+        if source.ssl == "disabled":
             return None
-        context = create_default_context(cafile=self.ssl_ca)
-        context.check_hostname = self.ssl == "verify_identity"
-        if self.ssl == "required":
+        context = create_default_context(cafile=source.ssl_ca)
+        context.check_hostname = source.ssl == "verify_identity"
+        if source.ssl == "required":
             context.verify_mode = CERT_NONE
-        if self.ssl_cert:
-            context.load_cert_chain(self.ssl_cert, self.ssl_key)
+        if source.ssl_cert:
+            context.load_cert_chain(source.ssl_cert, source.ssl_key)
         return context
 
 
@@ -78,13 +75,7 @@ def address(source: MysqlSource) -> Address:
 
     :raises SpecError: the password's reference leads nowhere.
     """
-    login = {
-        "host": source.host,
-        "port": source.port,
-        "user": source.user,
-        "password": resolve(source.password, "source.password") or "",
-    }
-    return Address(f"{source.host}:{source.port}", login, source.ssl, source.ssl_ca, source.ssl_cert, source.ssl_key)
+    return Address(source, str(resolve(source.password, "source.password") or ""))
 
 
 def connect(where: Address, *, texts: bool = False) -> Session:
@@ -99,10 +90,13 @@ def connect(where: Address, *, texts: bool = False) -> Session:
     extra: dict[str, Any] = {"conv": {}} if texts else {}
     try:
         session = pymysql.connect(
-            **where.login,
             **extra,
+            host=where.source.host,
+            port=where.source.port,
+            user=where.source.user,
+            password=where.password,
             ssl=where.ssl_context(),
-            ssl_disabled=where.ssl == "disabled",
+            ssl_disabled=where.source.ssl == "disabled",
             charset="utf8mb4",
             autocommit=True,
             defer_connect=True,
@@ -121,7 +115,7 @@ def connect(where: Address, *, texts: bool = False) -> Session:
 
 
 def _socket(where: Address) -> socket.socket:
-    found = socket.create_connection((where.login["host"], where.login["port"]), _CONNECT_SECONDS)
+    found = socket.create_connection((where.source.host, where.source.port), _CONNECT_SECONDS)
     found.settimeout(None)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

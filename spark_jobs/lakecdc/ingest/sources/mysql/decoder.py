@@ -32,7 +32,6 @@ _HEADER = struct.Struct("<IBIIIH")
 _STANDALONE, _GROUP_COMMIT, _DDL = 0x01, 0x02, 0x20
 #: an ALTER TABLE that begins, or is taken back (binlog_alter_two_phase)
 _NO_ALTER = 0x02 | 0x08
-_GEOMETRY_TYPE = 255
 
 
 class LogError(ValueError):

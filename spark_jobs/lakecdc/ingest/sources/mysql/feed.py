@@ -44,7 +44,6 @@ class Feed(log_feed.Feed[SourceTable]):
 
     @property
     def facts(self) -> dict[str, int]:
-        """Facts for the report."""
         loaded = sum(by_spark.value or by_tasks.value for by_tasks, by_spark in self.loaded_zero_dates)
         zero_dates = self.zero_dates + loaded
         return {"zero_dates": zero_dates} if zero_dates else {}
@@ -60,13 +59,11 @@ class Feed(log_feed.Feed[SourceTable]):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The key's columns, under their names at the position."""
         names = {of: name for name, of in self.numbers.items()}
         return tuple(names[of] for of in self.key_numbers) if self.key_numbers else self.table.key
 
     @property
     def source_columns(self) -> dict[str, int | None]:
-        """The source's columns for the table to remember."""
         return {**self.numbers} if self.numbers else dict.fromkeys(c.name for c in self.columns)
 
     def remember(self, target: IcebergTable | None) -> None:

@@ -71,7 +71,6 @@ class ReadLog(rounds.RoundTask):
         return SourceUnavailableError(text)
 
     def decoder(self) -> Decoder:
-        """Return a decoder of the round."""
         return Decoder(self.wanted, self.server, self.begin, self.limits)
 
 
@@ -111,8 +110,6 @@ def file_created(where: Address, file: str) -> int:
 
 
 class Round(rounds.Round[Summary]):
-    """A round of a binary log."""
-
     schema = decoded.SCHEMA
     place = "position"
     time = "seconds"

@@ -110,7 +110,6 @@ class Summary(rounds.Summary[Relation]):
 
     @property
     def place(self) -> Place:
-        """Where it ended."""
         return Place(self.file, self.pos)
 
     @property

@@ -53,7 +53,6 @@ class Rows:
         self._events: list[tuple[int, str]] = []
 
     def begin(self, place: str) -> None:
-        """Begin the rows of an event at this place."""
         self._events.append((self._count, place))
 
     def add(self, kind: str, where: tuple[int, int], ordinals: range, *, moved: bool = False) -> None:

@@ -113,7 +113,6 @@ def log_end(session: Session, server: Server) -> tuple[Place, datetime]:
 
 
 def now(session: Session) -> datetime:
-    """Return the server's clock."""
     return datetime.fromtimestamp(float(query(session, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0]), UTC)
 
 

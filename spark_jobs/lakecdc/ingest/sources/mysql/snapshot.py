@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
 from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_on_disk
-from lakecdc.ingest.sources.mysql.catalog import SourceTable
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, as_text
 from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED, ZERO_DATE, convert
@@ -194,17 +194,6 @@ def _fingerprint(session: Session, table: SourceTable) -> str:
     return fingerprint(query(session, _LEADING, (table.schema, table.name, table.leading or "")))
 
 
-def _expression(name: str, base: str) -> str:
-    """Return the expression of a SELECT, such that full load and log deliver the same text."""
-    column = quoted(name)
-    if base in BYTES:
-        return f"HEX({column})"
-    if base == "bit":
-        return f"{column} + 0"
-    # a float as text has six digits only; as a double it is exact, and so is -0
-    return f"{column} * 1e0" if base == "float" else column
-
-
 @dataclass(frozen=True)
 class ReadTables:
     """Task of a full load; see :class:`lakecdc.ingest.change.Load`.
@@ -221,12 +210,10 @@ class ReadTables:
     zero_dates: Accumulator[int] | None = None
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Read a share and turn its texts into values."""
         with closing(connect(self.where, texts=True)) as session, self.asking():
             yield from self.typed(session, number)
 
     def asking(self) -> AbstractContextManager[None]:
-        """Explain the server's errors as ours."""
         return asking(self.where, f"read {self.source}")
 
     def typed(self, session: Session, number: int) -> Iterator[pa.Table]:
@@ -237,7 +224,7 @@ class ReadTables:
         import pyarrow as pa
         from pymysql.cursors import SSCursor
 
-        expressions = ", ".join(_expression(column.name, column.base) for column in self.rows.columns)
+        expressions = ", ".join(as_text(quoted(column.name), column.base) for column in self.rows.columns)
         for chunk in self.shares[number]:
             with session.cursor(SSCursor) as cursor:
                 statement = f"SELECT {expressions} FROM {self.source} WHERE {chunk.condition}"
@@ -267,7 +254,6 @@ class ReadExactly:
     tables: ReadTables
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the table, once for the one row that arrives."""
         settle()
         for batch in batches:
             for _ in range(batch.num_rows):

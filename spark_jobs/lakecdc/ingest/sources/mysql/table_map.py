@@ -65,8 +65,6 @@ class Named:
 
 @dataclass(frozen=True)
 class LogColumn:
-    """A column of the rows in the log."""
-
     name: str
     type: MysqlType
     codec: Codec = field(compare=False)
@@ -139,7 +137,6 @@ class _Cursor:
         return self._data[self.at - size : self.at]
 
     def all(self, read: Callable[[_Cursor], T]) -> list[T]:
-        """Read up to the end."""
         found = []
         while self.at < len(self._data):
             found.append(read(self))

@@ -43,7 +43,6 @@ class Codec:
 
 
 def integer(size: int, unsigned: bool) -> Codec:
-    """Read an integer, little-endian."""
     many = column_texts.integers(size, unsigned=unsigned)
     return Codec(lambda raw: str(int.from_bytes(raw, "little", signed=not unsigned)), size, many=many)
 
@@ -141,7 +140,6 @@ def _day_since_1970(number: int) -> str:
 
 
 def day() -> Codec:
-    """Read a DATE."""
     return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True, many=column_texts.days)
 
 

@@ -52,7 +52,6 @@ def drop(spec: JobSpec) -> dict[str, Any]:
 
 
 def status(spec: JobSpec) -> dict[str, Any]:
-    """Return the state of both."""
     source, where = _source(spec)
     with closing(connect(where)) as session:
         return _status(session, source, Publication(session, where, source.publication_name))

@@ -113,12 +113,10 @@ class SourceTable(feed.SourceTable[SourceColumn]):
 
     @property
     def facts(self) -> dict[str, list[str]]:
-        """Facts for the report."""
         return {"child_tables_left_out": [*self.children]} if self.children else {}
 
     @property
     def numbers(self) -> dict[str, int | None]:
-        """Numbers of the columns."""
         return {column.name: column.number for column in self.columns}
 
 

@@ -103,8 +103,6 @@ def values(next_row: NextRow) -> Iterator[bytes]:
 
 
 class Round(rounds.Round[Summary]):
-    """A round of a slot's log."""
-
     schema = rounds.EVENTS
     place = "commit_lsn"
     time = "commit_micros"

@@ -41,7 +41,6 @@ _COMMIT = struct.Struct(">xBqqq")
 
 
 def read_relation(message: bytes, version: int) -> Relation:
-    """Decode a Relation message."""
     oid = int.from_bytes(message[1:5], "big")
     schema, at = _text(message, 5)
     name, at = _text(message, at)
@@ -231,8 +230,6 @@ def _runs(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Layout:
-    """Columns of a table while its events are decoded."""
-
     def __init__(self, relation: Relation, wanted: LogTable) -> None:
         self.relation = relation
         self.start = wanted.start
@@ -248,7 +245,6 @@ class _Layout:
                 new[i] = old[i]
 
     def moved(self, new: Values, old: Values) -> bool:
-        """Check whether the key differs."""
         return any(new[i] != old[i] for i in self.key)
 
 

@@ -90,7 +90,6 @@ def identity(session: Session) -> str:
 
 
 def now(session: Session) -> datetime:
-    """Return the source's clock."""
     moment: datetime = one(session, "SELECT clock_timestamp()")[0]
     return moment
 
@@ -124,7 +123,6 @@ def lock(session: Session, slot: str, max_wait: float = _LOCK_SECONDS) -> None:
 
 
 def find_slot(session: Session, name: str) -> Slot | None:
-    """Return the slot of a name, or None."""
     row = session.execute(_SLOT, (name,)).fetchone()
     if row is None:
         return None

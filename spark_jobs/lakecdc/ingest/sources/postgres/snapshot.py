@@ -79,7 +79,6 @@ class Snapshot:
         return ReadTables(self.where, self.name, shares, rows)
 
     def close(self) -> None:
-        """Let the source forget it."""
         self.session.close()
 
 
@@ -201,7 +200,6 @@ class Progress:
     files: str
 
     def covers(self, chunk: Chunk) -> bool:
-        """Whether a chunk's pages were read."""
         if chunk.leaf != self.leaf:
             return chunk.leaf < self.leaf
         return self.page is None or (chunk.end is not None and chunk.end <= self.page)
@@ -355,7 +353,6 @@ class ReadTables:
     rows: TypeRows
 
     def __call__(self, number: int) -> Iterator[pa.Table]:
-        """Copy a share and parse it."""
         with closing(connect(self.where)) as session:
             _begin(session, self.snapshot)
             for chunk in self.shares[number]:

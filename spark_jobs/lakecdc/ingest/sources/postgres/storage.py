@@ -117,7 +117,6 @@ class _Storage:
         return _digest(repr(sorted(links)))
 
     def columns(self, leaves: Iterable[int]) -> str:
-        """Return a digest of the columns' rows of the catalog."""
         return _digest(repr([(leaf, self.nodes[leaf].columns) for leaf in sorted(leaves)]))
 
 
@@ -140,7 +139,6 @@ class Remembered:
 
     @classmethod
     def of(cls, now: _Storage) -> Remembered:
-        """Remember what is there now."""
         leaves = now.leaves
         labels = {enum: (max(found), _labels(found, max(found))) for enum, (_, found) in now.labels.items()}
         files = {leaf: node.file for leaf, node in leaves.items()}
@@ -158,7 +156,6 @@ class Remembered:
 
     @classmethod
     def decode(cls, document: Mapping[str, Any]) -> Remembered:
-        """Decode from a position."""
         numbers = json.loads(zlib.decompress(base64.b64decode(document["files"])))
         leaves = itertools.accumulate(numbers[::2])
         files = {leaf: leaf + more for leaf, more in zip(leaves, numbers[1::2], strict=True)}

@@ -119,7 +119,6 @@ class TypeCatalog:
         return _SIMPLE.get(found.name) or self._array(found)
 
     def name(self, oid: int) -> str:
-        """Return the type's name for messages."""
         found = self.find(oid)
         return found.name if found else f"of oid {oid}, which no longer exists"
 
