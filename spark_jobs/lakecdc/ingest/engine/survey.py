@@ -32,10 +32,10 @@ class Survey(msgspec.Struct):
     """What the messages of one source table hold.
 
     :param source_table: ``schema.table`` or ``database.table``; None if the format does not tell.
-    :param facts: of its events, as of any part of a batch; ``rejected`` counts the messages that cannot be read.
+    :param facts: of its events; ``rejected`` counts the messages that cannot be read.
     :param topics: topics of the messages, tombstones included.
-    :param truncate_order: order key of the last TRUNCATE; None if there is none.
-    :param after: types of the members of row images that no schema tells.
+    :param truncate_order: order key of the last TRUNCATE.
+    :param after: types of the members of row images without a schema.
     :param before: the same of images of rows that are gone.
     :param keys: types of the members of the messages' keys.
     :param key_names: names of the key's columns as messages themselves tell them, each list once.
