@@ -19,7 +19,6 @@ import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,11 @@ import pyarrow as pa
 
 from benchmarks import events
 from benchmarks.encodings import ENCODINGS
+from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.grouping import grouping
 from lakecdc.ingest.engine.tasks import DecodeTask
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
 
@@ -132,11 +133,18 @@ def decoding(kind: str) -> Decoding:
     if kind == "columns":
         types |= {f"more{n}": "string" for n in range(_MORE)}
     fields = tuple(Field(name, sql_type) for name, sql_type in types.items())
-    found = Decoding(fields, ("id",), "orders", 0, _UNAVAILABLE, keyed=False, rejects=True, sets_aside=True)
-    if kind not in FORMATS:
-        return found
-    return replace(
-        found, format=kind, order_by=ENCODINGS[kind].settings.get("order_by"), tells_key=kind == "canal-json"
+    settings = ENCODINGS[kind].settings if kind in FORMATS else {}
+    # canal's messages tell the key
+    key = () if kind == "canal-json" else ("id",)
+    return Decoding(
+        fields,
+        ("id",),
+        kind if kind in FORMATS else "debezium-json",
+        Target("shop.orders", key=key, source_table="orders"),
+        Reading(0, _UNAVAILABLE, settings),
+        keyed=False,
+        rejects=True,
+        sets_aside=True,
     )
 
 

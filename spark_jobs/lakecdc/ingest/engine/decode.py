@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.engine.decode_messages import decode_messages, look_through
 from lakecdc.ingest.engine.decoded import Decoded, Request
-from lakecdc.ingest.engine.decoding import FORMATS, MANY_ROWS, Decoding
+from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.pieces import OddTextError
@@ -82,13 +82,11 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
     return find
 
 
-def check_fields(format_name: str, fields: Sequence[Field]) -> None:
+def check_fields(fields: Sequence[Field]) -> None:
     """Make sure that events of such columns can be decoded at once.
 
     :raises SurveyNeededError: they cannot.
     """
-    if format_name not in FORMATS:
-        raise SurveyNeededError(f"format {format_name}")
     for one in fields:
         if not one.column_type.has_parser:
             raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
@@ -166,7 +164,7 @@ class _BatchDecoder:
         if self._prepared and self._prepared.schema is None:
             raise SurveyNeededError("records that are not of one schema of a registry")
         fields = self._fields_before()
-        check_fields(self._format, fields)
+        check_fields(fields)
         if target.keyed and not self._request.key:
             raise SurveyNeededError("the messages tell the key")
         if not fields or not {*self._request.key} <= {f.name for f in fields}:
@@ -224,7 +222,7 @@ class _BatchDecoder:
         elif schema is not None:
             seen = schema
         else:
-            seen = self._sampled() if self._format in FORMATS else ()
+            seen = self._sampled()
         return tuple(typed_field(f, target, known.types) for f in wanted_fields(seen, target)) if seen else ()
 
     def _sampled(self) -> tuple[Field, ...]:

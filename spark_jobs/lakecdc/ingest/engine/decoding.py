@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Read, Reading
     from lakecdc.ingest.formats.values import Field
 
-#: formats that the engine reads
-FORMATS = frozenset(
-    (
-        *("debezium-json", "debezium-avro", "debezium-flat-json"),
-        *("canal-json", "maxwell-json", "ogg-json", "dms-json", "json"),
-    )
-)
 #: formats whose messages may have many rows, and tell the types of their columns
 MANY_ROWS = frozenset(("canal-json",))
 

@@ -19,29 +19,24 @@ if TYPE_CHECKING:
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Facts about a part of a batch; those of two parts make one.
+    """Facts about a part of a batch; those of two parts make one. Orders are by ``topic/partition``.
 
     :param odd: why this engine cannot decode the batch at once.
     :param tables: source tables of its events, two at most.
     :param keys: rows that are not tombstones.
-    :param deletes: rows that are deletes.
     :param events: by op, ``t`` for TRUNCATEs, ``x`` for tombstones.
     :param lone: keys with a tombstone and without a delete.
     :param open: rows with placeholders.
     :param filled: rows whose placeholders were all filled from earlier events.
-    :param low_orders: lowest order key of a row by ``topic/partition``.
-    :param high_orders: highest order key by ``topic/partition``; tombstones have none of their own.
+    :param low_orders: lowest order keys of rows.
+    :param high_orders: highest order keys; tombstones have none of their own.
     :param newest: source time, microseconds since 1970.
     :param aside: messages that are set aside.
     :param why: why the first of them is.
-    :param stretches: of its changes, by ``topic/partition``.
     :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
     :param left_out: why tasks cannot fold the events, which leave values out.
-    :param first_orders: lowest order key of an event, folded or not, by ``topic/partition``; only where values may be
-        left out.
+    :param first_orders: lowest order keys of events, folded or not; only where values may be left out.
     :param rejected: events that are rejected, which the facts of rows leave out.
-    :param rejected_orders: their highest order key by ``topic/partition``.
-    :param rejected_newest: their newest source time, microseconds since 1970.
     :param moves: rows that are the deletes of keys which an update has changed.
     """
 

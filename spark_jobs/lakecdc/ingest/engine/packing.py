@@ -103,8 +103,8 @@ def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     import pyarrow as pa
 
     settle()
-    cells = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
-    for number, cell in enumerate(cells):
+    found = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
+    for number, cell in enumerate(found):
         columns = [pa.array([number], pa.int32()), binary(cell)]
         yield pa.RecordBatch.from_arrays(columns, ["cell", "packed"])
 

@@ -32,10 +32,10 @@ class Survey(msgspec.Struct):
     """What the messages of one source table hold.
 
     :param source_table: ``schema.table`` or ``database.table``; None if the format does not tell.
-    :param facts: of its events, as of any part of a batch; ``rejected`` counts the messages that cannot be read.
+    :param facts: of its events; ``rejected`` counts the messages that cannot be read.
     :param topics: topics of the messages, tombstones included.
-    :param truncate_order: order key of the last TRUNCATE; None if there is none.
-    :param after: types of the members of row images that no schema tells.
+    :param truncate_order: order key of the last TRUNCATE.
+    :param after: types of the members of row images without a schema.
     :param before: the same of images of rows that are gone.
     :param keys: types of the members of the messages' keys.
     :param key_names: names of the key's columns as messages themselves tell them, each list once.
@@ -144,14 +144,14 @@ def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -
         reads.setdefault(read.envelope.source_table, []).append(read)
     for name, own in reads.items():
         found = Survey(name)
-        for read, order in zip(own, _count(found, own, messages, reader.reading.epoch), strict=True):
-            _look_at(found, read, order, reader)
+        for read, order in zip(own, _note_facts(found, own, messages, reader.reading.epoch), strict=True):
+            _note_columns(found, read, order, reader)
             if keys:
-                _look_at_key(found, read, reader)
+                _note_key(found, read, reader)
         yield found
 
 
-def _count(found: Survey, reads: Sequence[Read], messages: pa.RecordBatch, epoch: int) -> list[str]:
+def _note_facts(found: Survey, reads: Sequence[Read], messages: pa.RecordBatch, epoch: int) -> list[str]:
     """Note the facts of some events; return their order keys."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -177,7 +177,7 @@ def _count(found: Survey, reads: Sequence[Read], messages: pa.RecordBatch, epoch
     return orders
 
 
-def _look_at(found: Survey, read: Read, order: str, reader: EnvelopeReader) -> None:
+def _note_columns(found: Survey, read: Read, order: str, reader: EnvelopeReader) -> None:
     envelope, schema = read.envelope, read.schema
     if envelope.problem is not None:
         return
@@ -192,7 +192,7 @@ def _look_at(found: Survey, read: Read, order: str, reader: EnvelopeReader) -> N
             _note_values(found.before, envelope.before)
 
 
-def _look_at_key(found: Survey, read: Read, reader: EnvelopeReader) -> None:
+def _note_key(found: Survey, read: Read, reader: EnvelopeReader) -> None:
     envelope = read.envelope
     if envelope.keys is not None and reader.has_row_keys:
         _note_values(found.keys, envelope.keys.record_key() or {})

@@ -36,8 +36,8 @@ _MOST_DIGITS = 19
 # levels of nesting that plain Python follows by calling itself however deep it is already, and that are read at most
 _SHALLOW, _DEEPEST = 100, 1000
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
-# half of a surrogate pair, escaped; behind an odd number of backslashes it would be text
-_HALF = re.compile(rf"(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})", re.IGNORECASE)
+#: half of a surrogate pair, escaped, whatever its letters' case; behind an odd number of backslashes it would be text
+HALF = rf"(?i)(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
 
 
 class UnreadableError(ValueError):
@@ -57,7 +57,7 @@ def parse_json(data: bytes | str) -> Any:
         text = data.decode() if isinstance(data, bytes) else data
         if "\\ud" in text or "\\uD" in text:
             # it is not a character, and no UTF-8 holds it
-            text = _HALF.sub(r"\1?", text)
+            text = re.sub(HALF, r"\1?", text)
         if text.count("[") + text.count("{") <= _SHALLOW:
             return _EXACT.decode(text)
         with deep_calls():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from lakecdc.ingest.formats.values import Field
 
@@ -40,24 +41,17 @@ _NAMES = frozenset((*_INTEGERS, *_OTHERS, *_TEXTS))
 
 def fields(schema: str) -> tuple[Field, ...]:
     """Return the columns of ``mysqlType``, a JSON object of MySQL types by column."""
-    types = json.loads(schema)
-    return columns(types) if isinstance(types, dict) else ()
+    return tuple(_column(name, str(kind)) for name, kind in _types(schema).items())
 
 
 def doubts(schema: str) -> tuple[str, ...]:
     """Return the columns to which ``mysqlType`` gives a type that MySQL does not have: the message has been damaged."""
+    return tuple(name for name, kind in _types(schema).items() if not _is_known(str(kind or "").lower()))
+
+
+def _types(schema: str) -> Mapping[str, Any]:
     types = json.loads(schema)
-    return doubted(types) if isinstance(types, dict) else ()
-
-
-def doubted(types: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the same from types by column."""
-    return tuple(name for name, kind in types.items() if not _is_known(str(kind or "").lower()))
-
-
-def columns(types: Mapping[str, str]) -> tuple[Field, ...]:
-    """Return the columns of a row from their MySQL types."""
-    return tuple(_column(name, str(kind)) for name, kind in types.items())
+    return types if isinstance(types, dict) else {}
 
 
 def _column(name: str, mysql_type: str) -> Field:

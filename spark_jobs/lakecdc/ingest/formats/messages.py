@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lakecdc.ingest.envelopes.json_values import HALF
 from lakecdc.sql import literal
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ SCHEMA = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     f"headers {HEADERS}, arrival bigint, place string"
 )
-
-_HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
-# escaped; behind an odd number of backslashes it would be text
-_HALF = literal(rf"(?i)(?<!\\)((?:\\\\)*+)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})")
 
 
 def as_they_are(messages: DataFrame, *_more: str) -> DataFrame:
@@ -105,7 +102,7 @@ def json(text: str) -> str:
     variant that nothing can read.
     """
     may_be = f"(contains({text}, '\\\\ud') OR contains({text}, '\\\\uD'))"
-    whole = f"CASE WHEN {may_be} THEN regexp_replace({text}, {_HALF}, '$1?') ELSE {text} END"
+    whole = f"CASE WHEN {may_be} THEN regexp_replace({text}, {literal(HALF)}, '$1?') ELSE {text} END"
     is_one = f"is_valid_utf8({text}) AND json_array_length(concat('[', {text}, ']')) = 1"
     return f"CASE WHEN {is_one} THEN try_parse_json({whole}) END"
 

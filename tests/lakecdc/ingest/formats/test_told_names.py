@@ -11,7 +11,7 @@ from lakecdc.contract.errors import InputError, SpecError
 from lakecdc.contract.sources import parse_source
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Known
-from lakecdc.ingest.formats.canal_types import columns, doubted
+from lakecdc.ingest.formats.canal_types import doubts, fields
 from lakecdc.ingest.formats.values import Field
 from tests.lakecdc.ingest.by_spark import ENGINES, both_engines
 from tests.lakecdc.ingest.formats.decoding import decode_lines, record, rejections, state
@@ -51,8 +51,8 @@ def ogg(number: int, row: dict[str, Any], **more: Any) -> str:
     ],
 )
 def test_types_of_mysql(mysql: str, field: Field) -> None:
-    assert columns({"c": mysql}) == (field,)
-    assert doubted({"c": mysql}) == ()
+    assert fields(json.dumps({"c": mysql})) == (field,)
+    assert doubts(json.dumps({"c": mysql})) == ()
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_types_of_mysql(mysql: str, field: Field) -> None:
     ],
 )
 def test_a_type_that_mysql_does_not_have_is_doubted(mysql: str, known: bool) -> None:
-    assert doubted({"id": "int", "c": mysql}) == (() if known else ("c",))
+    assert doubts(json.dumps({"id": "int", "c": mysql})) == (() if known else ("c",))
     # and makes no type that Spark would not take
-    assert columns({"c": mysql})[0].type in ("string", "double", "decimal(10,2)", "decimal(10,0)")
+    assert fields(json.dumps({"c": mysql}))[0].type in ("string", "double", "decimal(10,2)", "decimal(10,0)")
 
 
 @both_engines
