@@ -42,7 +42,7 @@ from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.iceberg.written_files import WrittenFile, equality_deletes
+from lakecdc.iceberg.written_files import WrittenFile, describe
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime.run import each_table, run
 from lakecdc.runtime.session import open_session
@@ -146,7 +146,7 @@ class Bench:
             file.write(pa.table({"id": drawn}))
             size, location = file.close(), file.location
             assert location is not None, "keys were written"
-            deletes += equality_deletes(table, [WrittenFile(location, size)], 0, ["id"])
+            deletes += describe(table, [WrittenFile(location, size)], 0, ["id"])
         append_changes(table, RowChanges(deletes=deletes), PositionFence(None))
 
     def back(self) -> None:

@@ -1,4 +1,4 @@
-"""Writing of data files and equality-delete files with Iceberg's own writers, without committing them."""
+"""Write data files and equality-delete files with Iceberg's own writers, without committing them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ def stage_rows(
 
 
 def columns_of(table: IcebergTable, values: Mapping[str, Column]) -> list[Column]:
-    """Return the columns of a table in its order and types, for rows to stage.
-
-    :param values: by column; missing ones become null.
-    """
+    """Return a table's columns in its order and types, for rows to stage; columns without a value are null."""
     from pyspark.sql import functions as F
 
     fields = table.spark.table(table.sql_name).schema.fields
@@ -51,8 +48,7 @@ def columns_of(table: IcebergTable, values: Mapping[str, Column]) -> list[Column
 def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[str], spec_id: int) -> list[Any]:
     """Write key rows as equality-delete files of one partition spec, uncommitted.
 
-    An uncommitted transaction whose schema drops the other columns is a table to which Iceberg's own writer writes
-    key-only files, so that field ids, FileIO, partition tuples and metrics are Iceberg's.
+    Iceberg's own writer writes them as data files of an uncommitted transaction whose schema drops the other columns.
 
     :param keys: one row per key to delete, with exactly the columns ``key``.
     :param key: the equality columns.
@@ -118,10 +114,7 @@ def _stage(
 
 
 def _in_marked_folder(table: IcebergTable, java_table: Any, properties: Mapping[str, str]) -> Any:
-    """Return a Java table whose new files go to the application's folder.
-
-    A transaction would load the table again.
-    """
+    """Return a Java table whose new files go to the application's folder; a transaction would load the table again."""
     apache, operations = jvm(table.spark).org.apache, table.java.operations()
     own = {**properties, _DATA_PATH: marked_location(table)}
     metadata = apache.iceberg.TableMetadata.buildFrom(java_table.operations().current()).setProperties(own).build()

@@ -18,7 +18,7 @@ class WrittenFile:
     """A Parquet file with field ids.
 
     :param bytes: its size.
-    :param partition: partition values as JSON has them, in the order of the spec's fields but those that are always
+    :param partition: partition values as JSON has them, in the order of the spec's fields without those that are always
         null.
     """
 
@@ -27,56 +27,28 @@ class WrittenFile:
     partition: tuple[str | int | bool | None, ...] = ()
 
 
-def data_files(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int) -> list[Any]:
-    """Describe files of rows, with the metrics from their footers that the table keeps.
+def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, key: Sequence[str] = ()) -> list[Any]:
+    """Describe files, with the metrics from their footers that the table keeps.
 
-    :return: Java ``DataFile`` objects for a commit of this session.
+    :param key: the equality columns of delete files; empty for data files.
+    :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
     """
-    description = _Description(table, spec_id)
-    return [description.complete(description.data_files(), one) for one in written]
+    apache = jvm(table.spark).org.apache.iceberg
+    spec, config = table.java.specs().get(spec_id), apache.MetricsConfig.forTable(table.java)
+    field_ids = [str(f.fieldId()) for f in listed(spec.fields()) if str(f.transform().toString()) != "void"]
+    equality_ids = int_array(table.spark, [table.field_id(column) for column in key])
 
-
-def equality_deletes(
-    table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, key: Sequence[str]
-) -> list[Any]:
-    """Describe files of keys to delete.
-
-    :param key: the equality columns.
-    :return: Java ``DeleteFile`` objects for a commit of this session.
-    """
-    description = _Description(table, spec_id)
-    ids = int_array(table.spark, [table.field_id(column) for column in key])
-    return [description.complete(description.equality_deletes(ids), one) for one in written]
-
-
-class _Description:
-    """Describes written files of one partition spec to Iceberg; looks up the spec and the metrics settings once."""
-
-    def __init__(self, table: IcebergTable, spec_id: int) -> None:
-        self._table, self._apache = table, jvm(table.spark).org.apache.iceberg
-        self._spec = table.java.specs().get(spec_id)
-        self._config = self._apache.MetricsConfig.forTable(table.java)
-        self._type, fields = self._spec.partitionType(), listed(self._spec.fields())
-        self._ids = [str(f.fieldId()) for f in fields if str(f.transform().toString()) != "void"]
-
-    def data_files(self) -> Any:
-        """Return a builder of a data file."""
-        return self._apache.DataFiles.builder(self._spec)
-
-    def equality_deletes(self, ids: Any) -> Any:
-        """Return a builder of an equality-delete file.
-
-        :param ids: field ids of the equality columns, a Java array.
-        """
-        return self._apache.FileMetadata.deleteFileBuilder(self._spec).ofEqualityDeletes(ids)
-
-    def complete(self, builder: Any, written: WrittenFile) -> Any:
-        """Return what a builder makes of a file."""
-        file = self._table.java.io().newInputFile(written.location, written.bytes)
-        metrics = self._apache.parquet.ParquetUtil.fileMetrics(file, self._config)
-        builder = builder.withPath(written.location).withFormat("PARQUET")
-        builder = builder.withFileSizeInBytes(written.bytes).withMetrics(metrics)
-        if self._spec.isPartitioned():
-            values = json.dumps(dict(zip(self._ids, written.partition, strict=True)))
-            builder = builder.withPartition(self._apache.SingleValueParser.fromJson(self._type, values))
+    def described(one: WrittenFile) -> Any:
+        if key:
+            builder = apache.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(equality_ids)
+        else:
+            builder = apache.DataFiles.builder(spec)
+        file = table.java.io().newInputFile(one.location, one.bytes)
+        builder = builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes)
+        builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
+        if spec.isPartitioned():
+            values = json.dumps(dict(zip(field_ids, one.partition, strict=True)))
+            builder = builder.withPartition(apache.SingleValueParser.fromJson(spec.partitionType(), values))
         return builder.build()
+
+    return [described(one) for one in written]

@@ -1,9 +1,9 @@
-"""Write, audit, publish: the staged files of a batch are held against checks before they become the table's state.
+"""Write, audit, publish: check the staged files of a batch before they become the table's state.
 
-The rows of the batch are read from its files, which no commit has taken yet. The table as the batch makes it is read
-from a branch, to which the same files are committed. What passes is committed to main behind the fence, with the files
-that are there, and the same commit drops the branch: an expiry deletes the files of a snapshot that no branch needs.
-What fails stays on the branch, so that somebody can look at it, and main and the source positions stay where they are.
+The batch's rows are read from its uncommitted files. The table after the batch is read from a branch, to which the same
+files are committed. A batch that passes is committed to main behind the fence, with the same files, and that commit
+drops the branch, because an expiry deletes the files of a snapshot that no branch needs. A batch that fails stays on
+the branch for inspection; main and the source positions do not move.
 """
 
 from __future__ import annotations
@@ -27,43 +27,39 @@ if TYPE_CHECKING:
 
 
 class AuditError(InputError):
-    """A batch has not passed its checks; it is on the branch, and its files belong to that."""
+    """A batch fails its checks; it is on the branch, which owns its files."""
 
 
 class Audit:
-    """The checks of one batch, and what came of them.
+    """The checks of one batch, and their verdicts.
 
     :param checks: of the batch's own rows.
-    :param table_checks: of the table as the batch makes it.
+    :param table_checks: of the table after the batch.
     :param show_values: show keys and checked values of some rows that fail.
-    :ivar verdicts: of the checks that were made.
     """
 
     def __init__(self, checks: tuple[Check, ...], table_checks: tuple[Check, ...], *, show_values: bool) -> None:
         self._checks, self._table_checks, self._show_values = checks, table_checks, show_values
         self.verdicts: list[Verdict] = []
-        # where the branch holds the batch's files, while an expiry must not take them for superfluous
+        # the branch's snapshot with the batch's files, which keeps an expiry from deleting them
         self._aside: Snapshot | None = None
 
     @classmethod
     def of(cls, target: Target, *, show_values: bool) -> Audit | None:
-        """Return that of a target's batch; None if it publishes whatever comes."""
+        """Return the audit for a batch of a target; None if the target publishes without checks."""
         return cls(target.checks, target.table_checks, show_values=show_values) if target.publish else None
 
     def refuse_bad(self, table: IcebergTable) -> None:
-        """Refuse checks that do not fit the table's columns.
-
-        :raises InputError: there is one.
-        """
+        """Raise an InputError if a check does not fit the table's columns."""
         Checks(table, table.read(), (*self._checks, *self._table_checks))
 
     def hold(self, table: IcebergTable, changes: RowChanges, fence: PositionFence, truncate: Any | None) -> None:
-        """Hold a staged batch against the checks.
+        """Check a staged batch.
 
-        :param changes: what is about to be committed.
-        :param fence: of that commit; once the table is checked, it refuses one that others have changed since.
+        :param changes: to be committed.
+        :param fence: of that commit; once the table is checked, it refuses later commits of others.
         :param truncate: expression of rows that the commit removes first.
-        :raises AuditError: a check of severity ``error`` does not hold.
+        :raises AuditError: a check of severity ``error`` fails.
         """
         base, self._aside = table.refresh().head(), None
         self.verdicts = self._of_batch(table, changes)
@@ -81,16 +77,13 @@ class Audit:
             )
 
     def drop_branch(self, table: IcebergTable, transaction: Any) -> None:
-        """Drop the branch in the transaction that publishes the batch.
-
-        :raises ConflictError: the branch is no longer at the batch that was checked, so that its files may be gone.
-        """
+        """Drop the branch in the publishing transaction; raise a ConflictError if it has left the checked batch."""
         at = self._aside.id if self._aside else None
         drop_branch(table, transaction, names.AUDIT_BRANCH, at)
 
     @property
     def on_branch(self) -> bool:
-        """Whether the batch's files are those of the branch's snapshot, whose expiry deletes them."""
+        """Return whether the batch's files belong to the branch's snapshot, whose expiry deletes them."""
         return self._aside is not None
 
     @property

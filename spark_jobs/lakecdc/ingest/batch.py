@@ -1,4 +1,4 @@
-"""Define a batch, the changes that a table gets from its source in one commit, and the interface of sources."""
+"""A batch, the changes of a table in one commit, and the interface of sources."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Rejected:
     """Messages that cannot be applied.
 
     :param messages: ``formats.changes.REJECTED``.
-    :param count: how many.
-    :param unreadable: those of them that the source does not count as events, because they cannot be read.
+    :param unreadable: how many of them the source does not count as events, because they cannot be read.
     """
 
     messages: DataFrame
@@ -31,7 +30,7 @@ class Rejected:
     unreadable: int = 0
 
     def __add__(self, other: Rejected) -> Rejected:
-        """Return the messages of both."""
+        """Return both together."""
         messages = self.messages.unionByName(other.messages)
         return Rejected(messages, self.count + other.count, self.unreadable + other.unreadable)
 
@@ -40,19 +39,18 @@ class Rejected:
 class SourceFacts:
     """Facts about a batch from its source, besides the changes.
 
-    :param in_order: every event lies above everything applied before, so that nothing need be looked up.
-    :param overtaken_below: a full load has read the table as of this order key, and events below it come after that:
-        rows that it read are newer, and an update whose placeholder cannot be completed is void, because the row was
-        deleted again before the load came to it.
-    :param table: full name of the one source table of the events, where messages tell it; else None.
-    :param columns: all columns that the source has at the end of the batch, under its own names, each with the number
-        that it keeps when it is renamed; None where the source does not tell them all.
-    :param columns_told: what a log tells of ``columns``; None where it leaves something to guess.
-    :param origin: finds the messages of events again: from a frame with their ``order``, a rule and a reason to
-        rejected messages, ``formats.changes.REJECTED``, with that order key as ``asked``; None for a source without
+    :param in_order: every event is above everything applied before, so that nothing needs a look-up.
+    :param overtaken_below: a full load has read the table as of this order key, and events below it come afterwards:
+        rows that it read are newer, and an update that cannot be completed is void, because its row was deleted before
+        the load reached it.
+    :param table: full name of the one source table of the events, if messages name it.
+    :param columns: all columns of the source at the end of the batch, under its names, each with the number that it
+        keeps when it is renamed; None if the source does not describe them all.
+    :param columns_told: what a log records about ``columns``; None if it leaves something to guess.
+    :param origin: finds the messages of events again: turns a frame with their ``order``, ``rule`` and ``reason`` into
+        rejected messages, ``formats.changes.REJECTED``, with the order key as ``asked``; None for a source without
         messages.
-    :param stays: is told the places of messages that are rejected, where the batch is made of messages that were
-        rejected before; else None.
+    :param stays: takes the places of messages that are rejected again; None unless the batch replays rejected messages.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -74,15 +72,15 @@ def _refuse_misfits(_misfits: DataFrame, rows: int) -> None:
 class CommitPlan:
     """Decisions of the run about the commit of a batch.
 
-    :param replaces: the rows take the place of all that the target holds.
-    :param floor: of the table's expired rows, which the batch is held against.
-    :param erasure: what the table told of its last erasure when the batch was held against its floor.
-    :param audit: checks that the batch has to pass before it is published; None if there are none.
+    :param replaces: the rows replace all rows of the target.
+    :param floor: rows below it have expired and are left out.
+    :param erasure: the table's note of its last erasure when ``floor`` was read.
+    :param audit: checks to pass before the batch is published, if any.
     :param keep_misfits: takes the rows of a full load whose values do not fit, as a change frame with the columns
-        ``formats.text_columns.JUDGED``, and the number of all its rows; called once the others are written, before the
-        commit.
-    :param enter_history: enters its events into the history table unless they are there already; called once only the
-        commit of the table can still refuse the batch. None without a history table.
+        ``formats.text_columns.JUDGED``, and the number of all its rows; called before the commit, once the others are
+        written.
+    :param enter_history: enters the events into the history table, unless it has them; called once only the commit of
+        the table can still refuse the batch. None without a history table.
     """
 
     replaces: bool = False
@@ -95,16 +93,15 @@ class CommitPlan:
 
 @dataclass(frozen=True)
 class Batch:
-    """Changes that a table gets in one commit.
+    """Changes of a table in one commit.
 
-    :param target: the table to feed.
-    :param key: its key columns, from the spec or from the source.
+    :param key: key columns, from the spec or from the source.
     :param columns: the source's columns at the end of the batch, in order.
     :param rows: the changes; None if the table was quiet.
-    :param position: where the source stands after the batch.
+    :param position: the source's position after the batch.
     :param full_load: the rows of a table that the target does not hold yet.
     :param truncate_order: order key of the last TRUNCATE in the batch; rows and events below it are void.
-    :param rejected: messages that cannot be applied; None if there are none.
+    :param rejected: messages that cannot be applied, if any.
     """
 
     target: Target
@@ -120,7 +117,7 @@ class Batch:
 
     @property
     def may_be_held(self) -> bool:
-        """Whether the table may hold newer states of rows than the events tell."""
+        """Return whether the table may hold newer states of rows than the events."""
         return not self.source.in_order or self.source.overtaken_below is not None
 
     def with_rejected(self, more: Rejected) -> Batch:
@@ -133,10 +130,10 @@ class Batch:
 
 
 class IngestSource(Protocol):
-    """Where changes come from. One instance serves one run.
+    """Where changes come from, for one run.
 
-    :param refused: tables that it found it cannot feed, each with the reason; the others go on.
-    :param given_up: failed tables that it no longer keeps anything for; they need a full load.
+    :param refused: tables that it cannot feed, each with the reason; the others go on.
+    :param given_up: failed tables that it keeps nothing for any more; they need a full load.
     :param facts: numbers for the report of every table, as of the end of the last round.
     """
 
@@ -145,26 +142,26 @@ class IngestSource(Protocol):
     facts: Mapping[str, object]
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
-        """Check that the source can go on from where the tables stand.
+        """Check that the source can go on from the positions of the tables.
 
-        :param positions: position of every target table by name; None for one that was never fed. A target that is
-            not among them takes no part in the run, and what it has not got yet is kept for it.
-        :param recorded: ends of batches that an interrupted run has written to a table's side tables already; a batch
-            of the table must end exactly there, so that they can skip what they hold.
-        :raises LakecdcError: if it cannot; nothing has been written by then.
+        :param positions: by target table; None for one that was never fed. Targets that are left out take no part in
+            the run, and the source keeps their changes.
+        :param recorded: ends of batches that an interrupted run has already written to a table's side tables; a batch
+            of the table must end exactly there, so that they can skip it.
+        :raises LakecdcError: it cannot; nothing is written.
         """
 
     def rounds(self) -> Iterator[list[Batch]]:
-        """Micro-batches, each a list with one batch for every table that is still fed (quiet ones included)."""
+        """Yield rounds of one batch for every table that is still fed, quiet ones included."""
 
     def applied(self, table: str, position: Position) -> None:
-        """Note that the table stands at ``position`` now, committed."""
+        """Note that the table has committed ``position``."""
 
     def failed(self, table: str, error: Exception) -> None:
-        """Leave a table that could not be fed out of later rounds; its position must not be passed."""
+        """Leave a failed table out of later rounds, and keep everything after its position."""
 
     def finish_round(self) -> None:
-        """All tables of a round have been applied or have failed: the source may let go of what they hold."""
+        """Release what the round held, now that all its tables are applied or have failed."""
 
     def close(self) -> None:
         """Release connections and locks."""

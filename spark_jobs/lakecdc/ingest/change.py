@@ -41,8 +41,7 @@ class Column:
 
     :param type: Spark SQL type, such as ``decimal(12,2)``.
     :param required: NOT NULL; only key columns are created so.
-    :param fill: value that the source shows in rows older than the column (``ADD COLUMN … DEFAULT``), although its log
-        does not carry it; None if there is none.
+    :param fill: value in rows older than the column (``ADD COLUMN … DEFAULT``), which the source's log leaves out.
     """
 
     name: str
@@ -52,18 +51,17 @@ class Column:
 
 
 def alike(names: Sequence[str]) -> list[str]:
-    """Names that differ from another one in case at most, which Spark cannot tell apart."""
+    """Return the names that Spark cannot tell from another one, because only case differs."""
     lower = Counter(name.lower() for name in names)
     return [name for name in names if lower[name.lower()] > 1]
 
 
 @dataclass(frozen=True)
 class ColumnsTold:
-    """Columns of a source whose log tells every change of them, so that names may change places as well.
+    """Columns of a source whose log records every change of them, so that even swapped names can be followed.
 
-    :param before: the source's columns where the batch begins; ``SourceFacts.columns`` has those at its end.
-    :param begin: where the batch begins, as a number that grows with the log.
-    :param end: where it ends.
+    :param before: the columns at the begin of the batch; ``SourceFacts.columns`` has those at its end.
+    :param begin: begin of the batch, as a number that grows with the log.
     """
 
     before: Mapping[str, int | None]
@@ -75,13 +73,13 @@ class ColumnsTold:
 class Load:
     """A full load that tasks can read and write without Spark.
 
-    :param read: yields the rows of a task with a certain number as ``TypeRows.typed`` of ``formats.text_columns`` has
-        them, of the batch's columns in their order. Runs in the task.
-    :param tasks: how many there are, numbered from 0.
+    :param read: yields, in a task, the rows of the task with a certain number, as ``TypeRows.typed`` of
+        ``formats.text_columns`` returns them: the batch's columns in their order.
+    :param tasks: number of tasks, numbered from 0.
     :param order: order key of every row.
     :param time: source time of every row.
     :param judged: change frame of all rows, with the columns ``formats.text_columns.JUDGED``, null for rows that fit.
-    :param unpacked: returns the same of packed cells of the rows that ``read`` yields.
+    :param unpacked: returns the same for packed cells of the rows that ``read`` yields.
     :param left_out: counts the rows that do not fit, which the change frame leaves out each time it is read.
     :param refusal: why tasks may not; None if they may.
     """
@@ -102,12 +100,11 @@ class Rows:
 
     :param frame: the change frame.
     :param folded: it has one row per key, with event counts ``n_r``, ``n_c``, ``n_u``, ``n_d``.
-    :param keys: how many keys it has, to size a write; 0 where that is not known.
+    :param keys: number of keys, to size a write; 0 if unknown.
     :param filled_keys: keys whose last event left columns out that the fold has filled from earlier ones.
-    :param unfolded: returns the rows of every event, where ``frame`` is folded.
-    :param void_below: order key of the TRUNCATE below which folded rows leave out the events; None if they have all.
-    :param load: the full load that these are the rows of, as far as their values fit, which is found while they are
-        read; None for rows of which that is known.
+    :param unfolded: returns the rows of every event, if ``frame`` is folded.
+    :param void_below: folded rows leave out the events below this order key, of a TRUNCATE.
+    :param load: the full load of these rows, whose reading shows which values fit; None if that is known.
     """
 
     frame: DataFrame
@@ -120,17 +117,17 @@ class Rows:
 
     @property
     def is_kept(self) -> bool:
-        """Whether Spark keeps the rows, so that they can be read twice."""
+        """Return whether Spark keeps the rows, so that they can be read twice."""
         return False
 
     @property
     def fold_stats(self) -> FoldStats | None:
-        """Facts of folded rows, where they are known without a look at them."""
+        """Return facts of folded rows if they are known without a Spark job."""
         return None
 
     @property
     def event_stats(self) -> EventStats | None:
-        """Facts of the events, where they are known without a look at them."""
+        """Return facts of the events if they are known without a Spark job."""
         return None
 
     @property
@@ -139,25 +136,25 @@ class Rows:
         return self.frame.where("op = 'd'")
 
     def every_event(self) -> Rows:
-        """Return the rows of every event, as the source tells it where they are folded."""
+        """Return the rows of every event, from before the fold."""
         return self.unfolded() if self.folded and self.unfolded else self
 
     def with_frame(self, frame: DataFrame) -> Rows:
-        """Return the rows with another frame, which is not what tasks read; these rows if it is their own."""
+        """Return the rows with another frame, which tasks cannot read; these rows if it is their own."""
         if frame is self.frame:
             return self
         load = replace(self.load, refusal="the rows are cleaned on the way") if self.load else None
         return Rows(frame, self.folded, self.keys, self.filled_keys, self.unfolded, self.void_below, load)
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
-        """Return the folded rows with placeholders, if only the table can fill these; None if events may as well.
+        """Return the folded rows with placeholders if only the table can fill them; None if events may as well.
 
-        :param may_be_held: the table may hold newer states of rows than the events tell.
+        :param may_be_held: the table may hold newer states of rows than the events.
         """
         return None
 
     def with_completed(self, completed: DataFrame) -> Rows:
-        """Return the rows with others in the place of those of :meth:`for_table_alone`.
+        """Return the rows with those of :meth:`for_table_alone` replaced.
 
         :param completed: ``key, op, row, order, source_time``.
         """

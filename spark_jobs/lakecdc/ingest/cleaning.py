@@ -1,9 +1,7 @@
-"""Cleaning on the way: columns renamed, computed and selected, rows filtered, event time watched.
+"""Clean a batch: rename, compute and select columns, filter rows, track the event time.
 
-Rows below the table's floor (see ``floor``) are outside the filter, whatever else it says.
-
-An event whose source left out a value that a computed column needs leaves that column open as well; it is computed
-again once the row is complete.
+Rows below the table's floor (see ``floor``) are outside the filter, whatever it says. If the source left out a value
+that a computed column needs, that column is open too, and is computed again once the row is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.iceberg.table import IcebergTable
 
-# the rest of a change while its row's columns stand at the top, where expressions find them
+# a change while its row's columns are top-level, for expressions
 _CHANGE = "_lakecdc_change"
 # microseconds from 1970 to 31 December 9999, and back as far
 _MOST_MICROS = 253_402_214_400_000_000
@@ -41,14 +39,14 @@ _RAW = "_lakecdc_raw"
 
 
 def cleaned_for(table: IcebergTable, batch: Batch) -> Batch:
-    """Hold a batch against what has expired or was erased of the table that it goes into, and clean it."""
+    """Clean a batch for a table, and leave out rows that have expired from it."""
     return cleaned(table.spark, held_against(batch, table))
 
 
 def cleaned(spark: SparkSession, batch: Batch) -> Batch:
-    """Return the batch with its target's cleaning applied to every event; the filter tells the floor from then on.
+    """Apply the target's cleaning to every event; the filter includes the floor from then on.
 
-    :raises InputError: an expression that Spark refuses, or a column that is not there; nothing has been written then.
+    :raises InputError: Spark refuses an expression, or a column does not exist; nothing is written.
     """
     clean = batch.target.clean
     if clean is None:
@@ -58,7 +56,7 @@ def cleaned(spark: SparkSession, batch: Batch) -> Batch:
     renamed = [replace(c, name=clean.renamed(c.name)) for c in batch.columns]
     key = tuple(clean.renamed(k) for k in batch.key)
     if batch.rows is None:
-        # expressions are not checked, because no event tells the columns that they need
+        # expressions are not checked, because the columns that they need are unknown without events
         kept = [c for c in _kept(clean, renamed, [], key) if c.name not in clean.compute]
         return replace(batch, key=key, columns=tuple(kept))
     _check_names(batch.target, clean, [c.name for c in batch.columns], key)
@@ -80,17 +78,17 @@ def cleaned(spark: SparkSession, batch: Batch) -> Batch:
 
 
 def _below(batch: Batch) -> str | None:
-    """Condition of the rows below the floor, which is never null; None without a floor that they could be below."""
+    """Return the condition of rows below the floor, which is never null; None if no row can be."""
     return batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
 
 
 def _expired(batch: Batch) -> Expression:
-    """Whether a row with placeholders is below the floor for certain, its columns at the top."""
+    """Return the condition that a row with placeholders is below the floor for certain, its columns at the top."""
     below, column = _below(batch), batch.commit.floor.column if batch.commit.floor else None
     if below is None:
         return F.lit(False)
-    told = ~F.exists(f"{_CHANGE}.open", lambda name: F.lower(name) == F.lit(str(column).lower()))
-    return F.coalesce(told, F.lit(True)) & F.expr(below)
+    is_known = ~F.exists(f"{_CHANGE}.open", lambda name: F.lower(name) == F.lit(str(column).lower()))
+    return F.coalesce(is_known, F.lit(True)) & F.expr(below)
 
 
 def _above_floor(clean: Cleaning, batch: Batch) -> Cleaning:
@@ -101,9 +99,9 @@ def _above_floor(clean: Cleaning, batch: Batch) -> Cleaning:
 
 
 def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
-    """Rows that leave values out and lie outside the filter whatever those are: deletes, which need none of them.
+    """Turn rows into deletes that leave values out and are outside the filter, whatever those values are.
 
-    The table does not have the rows outside, so that nobody could complete them.
+    They cannot be completed, because the table does not have rows outside the filter.
 
     :param rows: folded rows, ``key, op, row, open, …``.
     """
@@ -111,9 +109,9 @@ def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
     if clean is None or clean.filter is None:
         return rows
     needs = sorted(_inputs(spark, list(batch.columns), clean.filter))
-    told = ~F.arrays_overlap(f"{_CHANGE}.open", F.array(*map(F.lit, needs)).cast("array<string>"))
-    # what stands for a value is nothing to compute with
-    stays = F.when(told, F.expr(f"coalesce({clean.filter}, false)")).otherwise(F.lit(True))
+    is_known = ~F.arrays_overlap(f"{_CHANGE}.open", F.array(*map(F.lit, needs)).cast("array<string>"))
+    # placeholders must not reach the expression
+    stays = F.when(is_known, F.expr(f"coalesce({clean.filter}, false)")).otherwise(F.lit(True))
     spread = _spread(rows, {c.name: c.name for c in batch.columns})
     expired = _expired(batch)
     judged = spread.select(f"{_CHANGE}.*", (~stays | expired).alias("leaves"), expired.alias("expired"))
@@ -125,18 +123,18 @@ def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
 
 
 def opened(folded: DataFrame, batch: Batch) -> set[str]:
-    """Columns that are open in some folded row; looked for only if any is computed."""
+    """Return the columns that are open in a folded row, if the target computes any."""
     if batch.target.clean is None or not batch.target.clean.compute:
         return set()
     return {row[0] for row in folded.where(is_open()).select(F.explode("open")).distinct().collect()}
 
 
 def completed(spark: SparkSession, rows: DataFrame, batch: Batch, were_open: set[str]) -> DataFrame:
-    """Complete rows: what was computed from a placeholder is computed again, then the filter decides.
+    """Compute again what was computed from a placeholder, then filter the rows.
 
-    :param rows: folded rows, ``key, op, row, …``.
+    :param rows: folded rows without placeholders, ``key, op, row, …``.
     :param were_open: result of :func:`opened`.
-    :raises InputError: if a computed column needs a value that the source left out and the table does not keep.
+    :raises InputError: a computed column needs a value that the source left out and the table does not keep.
     """
     clean = batch.target.clean
     if clean is None:
@@ -155,7 +153,7 @@ def completed(spark: SparkSession, rows: DataFrame, batch: Batch, were_open: set
 
 
 def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | None:
-    """Return the batch without the events that an expression of its cleaning cannot take.
+    """Split off the events for which an expression of the batch's cleaning fails.
 
     :param batch: not cleaned yet.
     :return: the batch with every other event and the fact ``rows_read``, and those events with ``misfit``, the column
@@ -187,24 +185,24 @@ def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | No
 
 
 def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation) -> tuple[DataFrame, DataFrame]:
-    """Return changes of which one of some expressions cannot be evaluated, and the others.
+    """Return the changes for which an expression fails, and the others.
 
-    Spark's ``try_to_binary`` is null whatever fails within it, and the text of a value needs the value.
+    Spark's ``try_to_binary`` is null whatever fails within it, and ``to_json`` evaluates the value.
 
-    :param seen: takes up the number of all changes, ``rows``.
+    :param seen: takes the number of all changes, ``rows``.
     """
     fails = "try_to_binary(if(length(to_json(struct(({0}) AS x))) >= 0, '00', '01'), 'hex') IS NULL"
-    found = [F.when(F.expr(fails.format(sql)), F.lit(name)) for name, sql in expressions.items()]
-    misfit = F.coalesce(*found) if found else F.lit(None).cast("string")
-    told = spread.select(f"{_CHANGE}.*", misfit.alias("misfit"))
-    counted = told.observe(seen, F.count(F.lit(1)).alias("rows"))
+    failing = [F.when(F.expr(fails.format(sql)), F.lit(name)) for name, sql in expressions.items()]
+    misfit = F.coalesce(*failing) if failing else F.lit(None).cast("string")
+    judged = spread.select(f"{_CHANGE}.*", misfit.alias("misfit"))
+    counted = judged.observe(seen, F.count(F.lit(1)).alias("rows"))
     misfits = counted.where("row IS NOT NULL AND misfit IS NOT NULL").localCheckpoint()
-    # rows of a full load have one order key, those of a table that is read by intervals may: nothing else tells them
-    return misfits, told.where("row IS NULL OR misfit IS NULL").drop("misfit")
+    # a join by order key would not do: rows of a full load have one order key, and others may
+    return misfits, judged.where("row IS NULL OR misfit IS NULL").drop("misfit")
 
 
 def known_source_types(target: Target, types: Mapping[str, str]) -> dict[str, str]:
-    """Types of a table's columns by the names that the source gives them; computed ones say nothing of the source."""
+    """Return the types of a table's columns by their names at the source, without computed ones."""
     clean = target.clean
     if clean is None:
         return dict(types)
@@ -248,9 +246,9 @@ def _empty(spark: SparkSession, columns: list[Column]) -> DataFrame:
 
 def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, what: str) -> str:
     try:
-        # beside a column and inside a struct, as it will stand, there is no place for aggregates and generators
+        # beside a column and inside a struct, as it will be used, Spark refuses aggregates and generators
         made = _empty(spark, columns).select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
-        found = sql_type(made.select("made.x").schema["x"].dataType)
+        kind = sql_type(made.select("made.x").schema["x"].dataType)
     except Exception as error:
         raise InputError(
             f"clean: Spark refuses the expression of {what!r}: {str(error).splitlines()[0]}",
@@ -264,11 +262,11 @@ def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, 
             table=target.table,
             hint="Compute it from the columns of the row alone, such as a hash of the key instead of uuid().",
         )
-    return found
+    return kind
 
 
 def _inputs(spark: SparkSession, columns: list[Column], sql: str) -> set[str]:
-    """Columns that an expression needs."""
+    """Return the columns that an expression needs."""
     named = {name.lower() for name in referenced_columns(spark, sql)}
     return {c.name for c in columns if "*" in named or c.name.lower() in named}
 
@@ -283,12 +281,11 @@ def _with_key(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]], kept: list[str]) -> DataFrame:
-    """Open columns under their new names; computed ones are open where an input is."""
-    renames = F.create_map(*[F.lit(x) for pair in clean.rename.items() for x in pair]) if clean.rename else None
+    """Name open columns by their new names, and open computed ones if an input is."""
     names = F.col("open")
-    if renames is not None:
-        known = renames
-        names = F.transform(names, lambda n: F.coalesce(F.try_element_at(known, n), n))
+    if clean.rename:
+        renames = F.create_map(*[F.lit(x) for pair in clean.rename.items() for x in pair])
+        names = F.transform(names, lambda n: F.coalesce(F.try_element_at(renames, n), n))
     more = [
         F.when(F.arrays_overlap(names, F.array(*map(F.lit, sorted(needs)))), F.lit(name))
         for name, needs in inputs.items()
@@ -303,7 +300,7 @@ def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]
 
 
 def _spread(changes: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """Return the row's columns at the top under new names, the change in one column beside them."""
+    """Return the row's columns as top-level columns under new names, beside the change in one column."""
     columns = [F.col("row")[old].alias(new) for old, new in names.items()]
     return changes.select(F.struct(*changes.columns).alias(_CHANGE), *columns)
 
@@ -325,16 +322,16 @@ def _put_row(spread: DataFrame, values: list[Expression]) -> DataFrame:
 
 
 def _filtered(changes: DataFrame, batch: Batch, condition: str) -> DataFrame:
-    """Events of rows outside the filter go; an update that may have left it is a delete."""
+    """Drop events of rows outside the filter; an update that may have left it becomes a delete."""
     spread = _spread(changes, {c.name: c.name for c in batch.columns})
     if batch.commit.floor is not None and (below := _below(batch)):
         spread = batch.commit.floor.observe(spread, F.expr(f"{_CHANGE}.op != 'd' AND {below}"))
-    told = spread.select(f"{_CHANGE}.*", F.expr(f"coalesce({condition}, false)").alias("stays"))
-    told = told.where("op = 'd' OR op = 'u' OR stays")
+    judged = spread.select(f"{_CHANGE}.*", F.expr(f"coalesce({condition}, false)").alias("stays"))
+    judged = judged.where("op = 'd' OR op = 'u' OR stays")
     left = (F.col("op") == "u") & ~F.col("stays")
     row = F.when(~left, F.col("row"))
     op = F.when(left, F.lit("d")).otherwise(F.col("op"))
-    return told.withColumns({"op": op, "row": row}).drop("stays")
+    return judged.withColumns({"op": op, "row": row}).drop("stays")
 
 
 def _computed_again(spark: SparkSession, rows: DataFrame, batch: Batch, clean: Cleaning, opened: set[str]) -> DataFrame:
@@ -360,7 +357,7 @@ def _watermark(changes: DataFrame, clean: Cleaning) -> dict[str, str]:
     """Return the newest event time less the lateness, ISO-8601, UTC."""
     if clean.event_time is None:
         return {}
-    # what is no moment, or none that Python can tell, is none of an event
+    # ignore values that are not moments, or not in Python's range
     moment = F.unix_micros(F.col("row")[clean.event_time].try_cast("timestamp"))
     micros = F.max(F.when(F.abs(moment) <= _MOST_MICROS, moment)).alias("newest")
     row = changes.agg(micros).first()

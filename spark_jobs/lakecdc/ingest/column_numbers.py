@@ -1,4 +1,4 @@
-"""Numbers of a source's columns, which stay when names change."""
+"""Numbers of a source's columns, which survive renames."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ Columns = Mapping[str, int | None]
 
 
 def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, str]:
-    """Return the columns that have another name now, by the one they had.
-
-    :param swapped: follow names that were another column's, too.
-    """
+    """Return the new name of each renamed column; if ``swapped``, also names that another column had before."""
     names_now = {number: name for name, number in now.items() if number is not None and (swapped or name not in known)}
     return {
         name: names_now[number]
@@ -22,14 +19,14 @@ def renamed(known: Columns, now: Columns, swapped: bool = False) -> dict[str, st
 
 
 def identified(found: Sequence[str], known: Columns, catalog: Columns) -> dict[str, int | None]:
-    """Return the numbers of columns as the log names them, while the catalog may be ahead of the log.
+    """Return the numbers of the columns named in the log, while the catalog may be ahead of the log.
 
-    The log has them by number, which tells names apart that were given to another column. A name that neither knows
-    belongs to the column that has to stand in its place.
+    The log lists columns by number, which tells apart names that were given to another column. A name that neither
+    ``known`` nor ``catalog`` has belongs to the column whose number fits its place.
 
     :param found: names in one description of the table in the log.
-    :param known: numbers of the columns when the log was read last.
-    :param catalog: numbers of the columns now.
+    :param known: numbers of the columns when the log was last read.
+    :param catalog: current numbers of the columns.
     """
     there = {catalog.get(name) for name in found}
     guess: dict[str, int | None] = {}
@@ -47,16 +44,13 @@ def _among(found: Sequence[str], columns: Columns) -> dict[str, int | None]:
 
 
 def ascend(numbers: Columns) -> bool:
-    """Tell whether columns stand in the order of their numbers, as a log has them."""
+    """Check whether columns are in the order of their numbers, as in a log."""
     told = [number for number in numbers.values() if number is not None]
     return told == sorted({*told})
 
 
 def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -> dict[str, int]:
-    """Numbers for names without one, where as many columns have to stand as there are names.
-
-    :param lasting: numbers of columns that were there before and are now.
-    """
+    """Return numbers of ``lasting`` columns for names without one, if a gap fits as many as it has names."""
     left = {number for number in lasting - {*numbers.values()} if number is not None}
     filled: dict[str, int] = {}
     low, at = 0, 0
@@ -74,10 +68,10 @@ def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -
 
 
 def places(numbers: Columns, wanted: Sequence[int]) -> tuple[int, ...]:
-    """Where some columns stand in a description of a table that has its columns by number.
+    """Return the places of some columns in a description of a table that lists its columns by number.
 
     :param numbers: of its columns, in order.
-    :return: empty if that cannot be told: one is not there, or the order contradicts the numbers.
+    :return: empty if unknown: a column is missing, or the order contradicts the numbers.
     """
     order = [*numbers.values()]
     told = [number for number in order if number is not None]

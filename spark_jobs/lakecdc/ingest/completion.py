@@ -1,4 +1,4 @@
-"""Filling unchanged-value placeholders: from earlier events of the batch, across key changes, then from the table."""
+"""Fill placeholders of unchanged values: from earlier events of the batch, across key changes, then from the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.ingest.fold import is_open, is_suspect, with_late
+from lakecdc.ingest.fold import is_open, is_suspect, with_late, without_void
+from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import held_orders, read_between, read_keys
 from lakecdc.model.order import EVENT_DIGITS
 from lakecdc.sql import quoted_column
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
 
-#: a row that changes its key more often than this within one batch is followed no further
+#: a row is followed across this many key changes within one batch
 MAX_KEY_CHANGES = 16
-# rows that are sent to every task that reads the table, instead of the table's rows to where they are
+# up to this many rows are sent to every task that reads the table; of more, the table's rows are shuffled
 _MOST_BROADCAST = 250_000
-# how far back the row of a key change is looked for whose delete was committed by an earlier batch
+# of a folded row: more events than one, or one that has moved it
+_HAS_PAST = "n_r + n_c + n_u + n_d > 1 OR old_key IS NOT NULL"
+# snapshots to search for the row of a key change whose delete was committed by an earlier batch
 _MAX_SNAPSHOTS_BACK = 8
 
 
@@ -35,12 +38,12 @@ def complete(
     """Fill every open column of the folded rows.
 
     :param folded: result of ``fold``, without rows older than the table's; some have open columns.
-    :param batch: the batch, whose events are looked through first.
-    :param table: looked up for what the events do not tell, under the key the row had before the batch.
+    :param batch: its events are searched first.
+    :param table: searched for the rest, under the key the row had before the batch.
     :param mark: highest order key applied to the table; events up to it may be in the table already.
-    :param first_order: lowest order key of the batch's events; None if it is not known.
-    :return: the folded rows without open columns, the number of completion look-ups in the table, and the folded rows
-        that could not be completed and are left out; None if there are none.
+    :param first_order: lowest order key of the batch's events; None if unknown.
+    :return: the folded rows without open columns, the number of look-ups in the table, and the folded rows that cannot
+        be completed and are left out, if any.
     """
     columns = [c.name for c in batch.columns]
     wanted, events = _without_applied(folded.where(is_open()), batch, table, mark, first_order)
@@ -85,10 +88,10 @@ def complete(
 
 
 def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) -> tuple[DataFrame, int]:
-    """Fill the open columns of rows of which the batch's events tell no more: no other key, nothing held already.
+    """Fill the open columns of rows that the batch's events cannot fill; the table is read once.
 
-    :param opened: folded rows with open columns; they are few enough or wide enough for the table to be read once.
-    :return: ``key, op, row, order, source_time`` of the rows that the table has, and how many.
+    :param opened: folded rows with open columns, under the keys that the table has.
+    :return: ``key, op, row, order, source_time`` of the rows that the table has, and their number.
     """
     opened = opened.select("key", "op", "row", "open", "order", "source_time").localCheckpoint()
     names = opened.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0][0]
@@ -110,15 +113,15 @@ def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) ->
         else F.col("row")[c.name].alias(c.name)
         for c in batch.columns
     ]
-    # read once: the table's large values are dear
+    # read once: the table's large values are costly
     rows = joined.select("key", "op", F.struct(*values).alias("row"), "order", "source_time").localCheckpoint()
     return rows, rows.count()
 
 
 def _settled(rows: DataFrame) -> tuple[DataFrame, Counter[str]]:
-    """Rows kept as they are now, and how many there are in each state."""
+    """Checkpoint rows, and count them by state."""
     kept = rows.localCheckpoint()
-    # counting rows that are there is no work that a shuffle would pay for
+    # a shuffle would cost more than it saves
     counts = kept.select("state").coalesce(1).groupBy("state").count().collect()
     return kept, Counter({row["state"]: row["count"] for row in counts})
 
@@ -128,15 +131,15 @@ def _without_applied(
 ) -> tuple[DataFrame, DataFrame]:
     """Leave out events that the table's rows hold already, because a source sends some of them again.
 
-    The stored row knows what came between them. Followed from an event sent again, a key change would lead to an old
+    The stored row includes what came between them. Followed from a repeated event, a key change would lead to an old
     key whose row is long gone.
 
     :param wanted: folded rows with open columns.
-    :return: these, with ``held``: the table's row is of this very event; and the batch's events that remain.
+    :return: these, with ``held``: the table's row is of this very event; and the remaining events of the batch.
     """
     assert batch.rows is not None
     changes = batch.rows.frame
-    # sent again, the newest event lies above the mark by its place of arrival alone
+    # the newest event, sent again, is above the mark by its place of arrival alone
     all_new = first_order is not None and mark is not None and first_order[:EVENT_DIGITS] > mark[:EVENT_DIGITS]
     if not mark or not batch.may_be_held or all_new:
         return wanted.withColumn("held", F.lit(False)), changes
@@ -161,17 +164,14 @@ def _event(order: str) -> Column:
 
 
 def _histories(events: DataFrame) -> DataFrame:
-    """Per key its events, newest first."""
+    """Collect the events of each key, newest first."""
     event = F.struct("order", "op", "open", "old_key", "row")
     history = F.sort_array(F.collect_list(event), asc=False)
     return events.groupBy(F.col("key").alias("at")).agg(history.alias("history"))
 
 
 def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> DataFrame:
-    """One step along the row's past: the events of the key it had, before the moment it had it.
-
-    They reach back to the event that began the row there: an insert, or a move from yet another key.
-    """
+    """Go one step back: search the earlier events of the row's key, to the insert or key change that began it."""
     moved, order = F.col("moved"), F.col("order")
     joined = pending.join(histories, "at", "left")
     past = F.filter("history", lambda e: (e["order"] < order) | (moved & (e["order"] == order)))
@@ -205,7 +205,7 @@ def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> 
 
 
 def _newest(events: str, column: str) -> Column:
-    """Return the newest real value of a column among events, in a struct as it may be null; null if there is none."""
+    """Return the newest real value of a column among events, in a struct, as it may be null; null without one."""
     real = F.filter(events, lambda e: ~F.coalesce(F.array_contains(e["open"], column), F.lit(False)))
     return F.when(F.size(real) > 0, F.struct(F.get(real, F.lit(0))["row"][column].alias("v")))
 
@@ -217,13 +217,13 @@ def _all_found(columns: list[str]) -> Column:
 def _from_table(
     resolved: DataFrame, missing: int, table: IcebergTable, batch: Batch, columns: list[str]
 ) -> tuple[DataFrame, int]:
-    """Take what is still open from the table, under the key the row had before the batch.
+    """Take the open values from the table, under the key the row had before the batch.
 
-    The delete of a key change may have been committed by an earlier batch than the insert under the new key. The row
-    is then found in the snapshot before it; its order key tells it from a later row of the same key.
+    An earlier batch may have committed the delete of a key change before the insert under the new key. The row is then
+    in the snapshot before the delete; its order key tells it from a later row of the same key.
 
-    :param missing: rows that are to be looked up.
-    :return: the rows, and how many are lost now.
+    :param missing: number of rows to look up.
+    :return: the rows, and how many are lost.
     """
     lost = 0
     for snapshot in itertools.islice(table.ancestors(), _MAX_SNAPSHOTS_BACK):
@@ -260,10 +260,7 @@ def _from_snapshot(
 
 
 def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> DataFrame:
-    """Return the folded rows with the completed ones, without the lost ones.
-
-    A row that was gone before the full load read it becomes a delete.
-    """
+    """Return the folded rows, completed, without the lost ones; a row deleted before the full load becomes a delete."""
     row = F.struct(*[F.col("found")[c]["v"].alias(c) for c in columns])
     completed = resolved.select("key", F.col("state").alias("c_state"), row.alias("c_row"))
     joined = folded.join(completed, "key", "left")
@@ -275,3 +272,35 @@ def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> Dat
         "order",
         "source_time",
     )
+
+
+def past_of(batch: Batch, rows: DataFrame) -> DataFrame:
+    """Return the events that folded rows with placeholders are made of: since the row was whole or had another key.
+
+    :param batch: before any cleaning.
+    :param rows: folded rows of it, which may be cleaned.
+    """
+    if batch.target.clean is None and rows.where(_HAS_PAST).isEmpty():
+        return rows
+    names = rows.select("key.*").columns
+    wanted = rows.select(row_key("key", names).alias("place"), "order").localCheckpoint()
+    assert batch.rows is not None
+    changes = without_void(batch.rows.every_event().frame, batch.truncate_order)
+    events = changes.withColumns({"at": row_key("key", batch.key), "was": row_key("old_key", batch.key)})
+    last = events.where(is_open()).join(
+        wanted, (F.col("at") == F.col("place")) & events["order"].eqNullSafe(wanted["order"]), "left_semi"
+    )
+    gathered = last = last.localCheckpoint()
+    for _ in range(MAX_KEY_CHANGES):
+        # a row that has moved has its past under the key that it had
+        ends = last.select(F.coalesce("was", "at").alias("place"), F.col("order").alias("until"))
+        before = events.join(ends, F.col("at") == F.col("place")).where("order < until")
+        began = F.when(~is_open() | F.col("was").isNotNull(), F.col("order"))
+        since = before.groupBy("place", "until").agg(F.max(began).alias("since"))
+        past = before.where(is_open()).join(since, ["place", "until"]).where("since IS NULL OR order >= since")
+        last = past.select(*events.columns).localCheckpoint()
+        gathered = gathered.unionByName(last)
+        last = last.where("was IS NOT NULL")
+        if last.isEmpty():
+            break
+    return gathered.select(*changes.columns)

@@ -1,7 +1,7 @@
-"""Updates that leave out large values which a message in quarantine may have changed before.
+"""Quarantine updates that leave out values which an earlier message in quarantine may have changed.
 
-Completed from what the table holds, they would hide the message's values for good: its replay is older than they are.
-They go to quarantine as well, up to the next whole image of the row, and come back with the message.
+Completed from the table, they would hide the message's values for good, because its replay is older than they are. They
+go to quarantine up to the next whole image of the row, and come back with the message.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _REASON = "a message in quarantine that came before it may have changed what it 
 
 
 def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | None) -> Batch:
-    """Return the batch without the updates that depend on messages in quarantine, which are rejected as well.
+    """Return the batch with the updates rejected that depend on messages in quarantine.
 
     :param batch: not cleaned yet.
-    :param table: the target; None if there is none yet.
-    :param waiting: ``row_key, order`` of the messages in its quarantine; None if there are none.
+    :param table: the target, if it exists.
+    :param waiting: ``row_key, order`` of the messages in its quarantine, if any.
     """
     if batch.rows is None or batch.full_load or not batch.target.keyed:
         return batch
@@ -60,16 +60,16 @@ def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | Non
 
 
 def _leaves_out(rows: Rows, *, in_order: bool) -> bool:
-    """Whether an event leaves values out; what a fold has filled may hide that."""
-    told = rows.fold_stats
-    if told is not None:
-        # what waits is older than all events in order
-        return bool(told.open_keys) or (bool(told.filled_keys) and not in_order)
+    """Check whether an event leaves values out, even if a fold has filled them."""
+    facts = rows.fold_stats
+    if facts is not None:
+        # in order, waiting messages are older than all events
+        return bool(facts.open_keys) or (bool(facts.filled_keys) and not in_order)
     return not rows.frame.where(is_open()).isEmpty()
 
 
 def _waiting(batch: Batch, waiting: DataFrame | None) -> DataFrame | None:
-    """Return the messages with known keys, those of the batch itself included; None if there are none."""
+    """Return the messages with known keys, including the batch's own; None if there are none."""
     frames = [batch.rejected.messages.select("row_key", "order")] if batch.rejected is not None else []
     frames += [waiting] if waiting is not None else []
     if not frames:
@@ -82,8 +82,8 @@ def _waiting(batch: Batch, waiting: DataFrame | None) -> DataFrame | None:
 def _dependents(
     events: DataFrame, known: DataFrame, whole: DataFrame, batch: Batch, table: IcebergTable | None
 ) -> DataFrame:
-    """Events with placeholders whose last predecessor is a message in quarantine."""
-    # a row that has moved is told by the key that it had
+    """Return events with placeholders whose last predecessor is a message in quarantine."""
+    # a moved row is identified by its former key
     place = F.coalesce("was", "at")
     before = known.select(F.col("row_key").alias("place"), F.col("order").alias("waits"))
     opened = events.where(is_open()).withColumn("place", place)
@@ -100,7 +100,7 @@ def _dependents(
 
 
 def _stored(judged: DataFrame, batch: Batch, table: IcebergTable | None) -> DataFrame | None:
-    """Order keys of the table's rows, ``place, held``; None if they cannot be looked up."""
+    """Return order keys of the table's rows, ``place, held``; None if they cannot be looked up."""
     names = _names(batch)
     if table is None or table.head() is None or not {*names} <= {*table.column_names}:
         return None

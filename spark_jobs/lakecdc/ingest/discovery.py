@@ -1,6 +1,6 @@
-"""Whole databases: a target whose name has ``{table}`` in it becomes one target for each table that the source has now.
+"""Whole databases: a target with ``{table}`` in its name becomes one target for each current table of the source.
 
-So a table that appears later is fed from the next run on, with a full load where the source makes them.
+A table that appears later is fed from the next run on, with a full load if the source makes them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, InputError]]:
-    """Return the spec with every table named, and the targets that cannot be fed because several source tables would.
+    """Return the spec with every table named, and the targets that several source tables would feed, with the error.
 
     A table that another target names as its ``source_table``, or that would get the name of another target, belongs
-    to that one. One whose target would be called like a table of lakecdc's own is left out.
+    to that one. A table whose target would have the name of a table of lakecdc's own is left out.
 
-    :raises InputError: if none is found for all the targets together.
+    :raises InputError: no target is left.
     """
     if not _has_patterns(spec):
         return spec, {}
@@ -45,18 +45,18 @@ def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, Inp
 
 
 def check_patterns(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> Iterator[Finding]:
-    """Tell which source tables patterns mean; nothing if every target is named.
+    """Check which source tables match patterns; yield nothing if every target is named.
 
     :param tables: lists the source's tables.
     :param named: takes the spec with every target named, unless that fails.
     """
     if _has_patterns(spec):
-        yield tried("source_tables", _meant, spec, tables, named)
+        yield tried("source_tables", _matched, spec, tables, named)
     else:
         named.append(spec)
 
 
-def _meant(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> str:
+def _matched(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> str:
     spec, shared = with_named_targets(spec, tables())
     named.append(spec)
     for error in shared.values():
@@ -69,11 +69,7 @@ def _has_patterns(spec: JobSpec) -> bool:
 
 
 def with_named_targets(spec: JobSpec, found: Sequence[str]) -> tuple[JobSpec, dict[str, InputError]]:
-    """Name every target of a spec, see :func:`expanded`.
-
-    :param found: the source's tables.
-    :raises InputError: if no target is left.
-    """
+    """Name every target of a spec, given the source's tables; see :func:`expanded`."""
     targets, shared = named_targets(spec.targets, sorted(found), getattr(spec.options, "quarantine_table", None))
     if not targets:
         raise InputError(
@@ -86,7 +82,7 @@ def with_named_targets(spec: JobSpec, found: Sequence[str]) -> tuple[JobSpec, di
 def named_targets(
     targets: Sequence[Target], found: Sequence[str], quarantine: str | None = None
 ) -> tuple[tuple[Target, ...], dict[str, InputError]]:
-    """Name the targets of patterns; and the tables that several source tables would feed."""
+    """Name the targets of patterns, and return the targets that several source tables would feed."""
     shared: dict[str, InputError] = {}
     named = [t for t in targets if not t.is_pattern]
     own, taken = {t.source_table for t in named}, {t.table: "" for t in named}

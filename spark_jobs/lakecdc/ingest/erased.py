@@ -1,7 +1,7 @@
-"""Rows that were erased do not come back by events from before: their keys are remembered as hashes.
+"""Remember erased keys as hashes, so that earlier events do not bring their rows back.
 
 One Iceberg table beside the target, ``<table>_lakecdc_erased``: the hash of the key, salted with the target's UUID, and
-the highest order key that the target had taken then. An event above it is news of the source, which has the row again.
+the target's highest order key at that time. An event above it is new: the source has the row again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _HASH = "key_hash"
 
 
 def in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
-    """Key columns in the one order that hashes go by, however a source or a spec has listed them."""
+    """Return key columns in the order of field ids, which hashes use whatever order a source or a spec has."""
     return tuple(sorted(key, key=table.field_id))
 
 
 def key_hash(uuid: str, text: Column) -> Column:
     """Return the hash of a key.
 
-    :param uuid: of the table, which is the salt.
-    :param text: the key as :func:`lakecdc.ingest.formats.changes.row_key` has it, of columns :func:`in_field_order`.
+    :param uuid: of the table, as salt.
+    :param text: from :func:`lakecdc.ingest.formats.changes.row_key`, of columns :func:`in_field_order`.
     """
     return F.sha2(F.concat(F.lit(uuid), text), 256)
 
@@ -53,8 +53,8 @@ def key_hash(uuid: str, text: Column) -> Column:
 def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
     """Remember keys.
 
-    :param texts: column ``text``, the keys.
-    :param order: highest order key that the target has taken.
+    :param texts: column ``text``, see :func:`key_hash`.
+    :param order: highest order key applied to the target.
     """
     table = _open(target) or _create(target)
     rows = texts.select(key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
@@ -63,10 +63,7 @@ def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
 
 
 def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -> DataFrame | None:
-    """Those of some folded rows whose key was erased after them: ``key``; None if nothing was ever erased.
-
-    :param suspects: ``key, order``.
-    """
+    """Return the keys of ``key, order`` that were erased later: ``key``; None if nothing was ever erased."""
     table = _open(target)
     if table is None:
         return None
@@ -75,7 +72,7 @@ def erased_keys(target: IcebergTable, suspects: DataFrame, key: Sequence[str]) -
 
 
 def without_erased(batch: Batch, target: IcebergTable) -> Batch:
-    """Return the events of a batch for a change log, without late ones of keys that were erased from its target."""
+    """Return the events of a batch for a change log, without late ones of keys erased from its target."""
     if batch.source.in_order or batch.rows is None or not batch.key:
         return batch
     table = _open(target)
@@ -83,17 +80,17 @@ def without_erased(batch: Batch, target: IcebergTable) -> Batch:
         return batch
     events = batch.rows.every_event()
     changes = events.frame
-    told = _hashed(with_late(changes), target, batch.key).join(F.broadcast(_newest(table)), _HASH, "left")
+    hashed = _hashed(with_late(changes), target, batch.key).join(F.broadcast(_newest(table)), _HASH, "left")
     is_erased = F.coalesce((F.col("order") <= F.col("erased")) & F.coalesce("late", F.lit(True)), F.lit(False))
-    kept = told.where(~is_erased).select(*changes.columns)
+    kept = hashed.where(~is_erased).select(*changes.columns)
     return replace(batch, rows=events.with_frame(kept))
 
 
 def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
-    """Leave out late messages about erased keys, and take the content out of those that may be about one.
+    """Drop late messages about erased keys, and remove the content of messages that may be about one.
 
     :param messages: rows of a quarantine.
-    :param key: of the target, in the order of the source, as ``row_key`` has it.
+    :param key: of the target, in the order of ``row_key``.
     """
     table = _open(target)
     if table is None:
@@ -104,7 +101,7 @@ def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str
     judged = messages.withColumn(_HASH, key_hash(target.uuid, text)).join(F.broadcast(newest), _HASH, "left")
     is_of_erased = F.col("erased").isNotNull()
     judged = judged.where(~F.coalesce(is_of_erased & (order <= F.col("erased")), F.lit(False)))
-    # without its key it may be about an erased one, without its order it may be from before
+    # without a key it may be about an erased row, without an order key it may be from before
     unsure = F.when(F.col(_HASH).isNull(), order.isNull() | (order <= F.lit(row[0]))).otherwise(
         is_of_erased & order.isNull()
     )
@@ -117,7 +114,7 @@ def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str
 
 
 def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
-    """Return ``row_key`` as hashes go by, or null where it is not known."""
+    """Return ``row_key`` with its columns :func:`in_field_order`; null if unknown."""
     order = in_field_order(target, key)
     if order == tuple(key):
         return F.col("row_key")
@@ -129,10 +126,10 @@ def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
 
 
 def rows_returned(target: IcebergTable, batch: Batch, files: Sequence[Any], before: Snapshot | None) -> int:
-    """How many rows a batch has brought that were erased, and that the target did not have before it.
+    """Count the erased rows that a batch has brought back.
 
-    :param batch: with the rows that were applied.
-    :param files: with the rows of a full load, which is not to be read at its source once more.
+    :param batch: with the applied rows.
+    :param files: the data files of a full load, to read instead of its source.
     :param before: head of the target before the batch.
     """
     erased = _open(target)
@@ -159,7 +156,7 @@ def _returned(
 
 
 def _hashed(rows: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
-    """Rows with the hash of their struct ``key``."""
+    """Add the hash of the struct ``key``."""
     return rows.withColumn(_HASH, key_hash(target.uuid, row_key("key", in_field_order(target, key))))
 
 

@@ -1,4 +1,4 @@
-"""Messages without the columns that a target leaves out: nobody may find those in its quarantine either."""
+"""Remove the columns that a target excludes from messages for its quarantine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from lakecdc.contract.target import Target
 from lakecdc.ingest.envelopes.dms import OLD_PREFIX
 
-#: formats whose messages are the row, perhaps in a ``payload`` beside its schema
+#: formats whose messages are the row, possibly in a ``payload`` beside its schema
 _FLAT = ("json", "debezium-flat-json")
 # members of an envelope that are a row or a list of rows
 _IMAGES = ("before", "after", "data", "old", "before-image")
 # members that may be the statement at the source
 _STATEMENTS = ("sql", "query")
 _ENVELOPES = ("payload", "source")
-# what envelopes call their own: a column of such a name is left out of rows alone
+# members of envelopes: a column of such a name is removed from rows alone
 _OWN = frozenset(
     (
         *("schema", "payload", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction", "type", "table", "database"),
@@ -32,14 +32,11 @@ class _Members(list[tuple[str, Any]]):
 
 
 class _Literal(str):
-    """A number as it is written: no digit of it is lost."""
+    """A number as it is written, so that no digit is lost."""
 
 
 def value_without(target: Target, format_name: str) -> Callable[[bytes | None], bytes | None]:
-    """Return a function that takes the target's excluded columns out of a message's value.
-
-    It gives null for what is no JSON: nobody can tell where the columns are in it.
-    """
+    """Return a function that removes the excluded columns from a message's value; None for values other than JSON."""
     names = frozenset([*target.exclude_columns, *(f"{OLD_PREFIX}{name}" for name in target.exclude_columns)])
     cut = _row if format_name in _FLAT else _envelope
 
@@ -53,7 +50,7 @@ def value_without(target: Target, format_name: str) -> Callable[[bytes | None], 
 
 
 def key_without(target: Target) -> Callable[[bytes | None], bytes | None]:
-    """Return a function that takes the target's excluded columns out of a message's key; what is no JSON stays."""
+    """Return a function that removes the target's excluded columns from a message's key, if it is JSON."""
     names = frozenset(target.exclude_columns)
 
     def without(key: bytes | None) -> bytes | None:
@@ -99,7 +96,7 @@ def _part(name: str, value: Any, names: frozenset[str]) -> Any:
 
 
 def _anywhere(node: Any, names: frozenset[str]) -> Any:
-    """Return what is not known to be a row, without members of such names however deep."""
+    """Remove members of these names at any depth."""
     if isinstance(node, _Members):
         return _Members((name, _anywhere(value, names)) for name, value in node if name not in names)
     return [_anywhere(item, names) for item in node] if type(node) is list else node

@@ -1,7 +1,7 @@
-"""Rows below a table's floor are left out: they have expired, and an old event does not bring them back.
+"""Leave out rows below a table's floor: they have expired, and old events must not bring them back.
 
-They are treated as rows outside the filter of ``clean`` are, of which the floor becomes a part: an update that takes a
-row below the floor deletes it, one that takes a row above it is applied, and so are deletes.
+The floor becomes part of the filter of ``clean``: an update that moves a row below it deletes the row, one that moves a
+row above it is applied, and so are deletes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
 
-# a change while its row's columns stand at the top
+# a change while its row's columns are top-level
 _CHANGE = "_lakecdc_change"
 _SPARK = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
 
 
 @dataclass(frozen=True)
 class BelowFloor:
-    """What a batch is held against.
+    """A table's floor, and the number of rows left out.
 
-    :param text: the table's property as it was then.
-    :param column: the column's present name; None if the table has it no more.
+    :param text: the table's property.
+    :param column: the column's current name; None if the table has dropped it.
     :param kind: its Iceberg type.
-    :param literal: the floor as a text of that type.
-    :param _seen: what counts the rows that are left out, once they are written.
-    :param _counted: those that have been counted.
+    :param literal: the floor as text of that type.
     """
 
     text: str
@@ -49,10 +47,7 @@ class BelowFloor:
     _counted: list[int] = field(default_factory=list)
 
     def condition(self, columns: Iterable[str]) -> str | None:
-        """Return SQL that is true for rows below the floor and false for all others; None if there can be none.
-
-        :param columns: that the rows have.
-        """
+        """Return SQL that is true for rows below the floor and false for all others; None if there can be none."""
         name = next((c for c in columns if self.column and c.lower() == self.column.lower()), None)
         if name is None:
             return None
@@ -60,25 +55,21 @@ class BelowFloor:
         return f"coalesce(try_cast({quoted_column(name)} AS {kind}) < CAST('{self.literal}' AS {kind}), false)"
 
     def observe(self, rows: DataFrame, below: Column) -> DataFrame:
-        """Rows that are counted when they are written, which has to be once."""
+        """Count rows below the floor while the frame is written, which must happen once."""
         self._seen.append(Observation())
         return rows.observe(self._seen[-1], F.count_if(below).alias("rows"))
 
     def count(self, rows: DataFrame) -> None:
-        """Count rows that are left out."""
+        """Count rows below the floor."""
         self._counted.append(rows.count())
 
     def rows(self) -> int:
-        """How many rows were left out; known once the batch is committed."""
+        """Return how many rows were left out, once the batch is committed."""
         return sum(self._counted) + sum(int(seen.get["rows"]) for seen in self._seen)
 
 
 def held_against(batch: Batch, table: IcebergTable | None) -> Batch:
-    """Return the batch with the floor of the table that it goes into.
-
-    :param table: None if there is none yet.
-    :raises InputError: the table's property is no floor.
-    """
+    """Return the batch with the floor of its table, if it exists; see :func:`floor_of`."""
     if table is None:
         return batch
     floor = floor_of(table) or batch.commit.floor
@@ -86,9 +77,9 @@ def held_against(batch: Batch, table: IcebergTable | None) -> Batch:
 
 
 def floor_of(table: IcebergTable) -> BelowFloor | None:
-    """Return what rows that go into a table are held against; None if nothing of it has expired.
+    """Return the floor for rows of a table; None if nothing of it has expired.
 
-    :raises InputError: the table's property is no floor.
+    :raises InputError: the table's property is not a floor.
     """
     text = table.properties.get(EXPIRED_BELOW)
     if text is None:
@@ -102,10 +93,7 @@ def floor_of(table: IcebergTable) -> BelowFloor | None:
 
 
 def without_expired(batch: Batch, table: IcebergTable) -> Batch:
-    """Return the events of a batch for a change log that has a floor of its own, without those of rows below it.
-
-    :param batch: cleaned.
-    """
+    """Return the events of a cleaned batch for a change log, without those of rows below the log's own floor."""
     batch = held_against(replace(batch, commit=replace(batch.commit, floor=None)), table)
     below = batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
     if below is None or batch.rows is None:
@@ -118,6 +106,6 @@ def without_expired(batch: Batch, table: IcebergTable) -> Batch:
 
 
 def known_floor(table: IcebergTable, batch: Batch) -> KnownFloor:
-    """Return what refuses the commit of a batch if rows of the table have expired or were erased by then."""
+    """Return what makes the commit fail if rows of the table expire or are erased meanwhile."""
     plan = batch.commit
     return KnownFloor(table, {EXPIRED_BELOW: plan.floor.text if plan.floor else None, ERASED: plan.erasure})

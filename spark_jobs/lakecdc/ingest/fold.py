@@ -21,13 +21,11 @@ class FoldStats:
     """Facts about a folded batch.
 
     :param events: events by op.
-    :param keys: distinct keys.
     :param open_keys: keys whose last event leaves columns open.
-    :param deletes: keys whose last event is a delete.
-    :param first_order: lowest order key of any event; None if it is not known.
     :param low_order: lowest order key among the keys' last events.
-    :param high_order: highest order key.
     :param source_time: newest source time, microseconds since 1970.
+    :param deletes: keys whose last event is a delete.
+    :param first_order: lowest order key of any event; None if unknown.
     :param filled_keys: keys whose last event left columns open that the fold has filled from earlier ones.
     """
 
@@ -48,7 +46,6 @@ class EventStats:
 
     :param events: number by op.
     :param low_order: lowest order key of an event that may have come before; None without such events.
-    :param high_order: highest order key.
     """
 
     events: dict[str, int]
@@ -57,16 +54,16 @@ class EventStats:
 
     @property
     def total(self) -> int:
-        """Number of events."""
+        """Return the number of events."""
         return sum(self.events.values())
 
 
 def fold(changes: DataFrame) -> DataFrame:
     """Reduce a change frame to one row per key.
 
-    :param changes: the change frame of one batch; one that is folded already has event counts and stays as it is.
-    :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, plus event counts by op
-        and the lowest order key of its events.
+    :param changes: the change frame of one batch; a folded one, which has event counts, is returned unchanged.
+    :return: ``key, op, row, open, old_key, order, source_time, late`` of the key's last event, event counts by op, and
+        the lowest order key of its events.
     """
     changes = with_late(changes)
     last = F.max_by(F.struct("op", "row", "open", "old_key", "order", "source_time", "late"), "order").alias("last")
@@ -78,23 +75,17 @@ def fold(changes: DataFrame) -> DataFrame:
 
 
 def without_void(changes: DataFrame, truncate_order: str | None) -> DataFrame:
-    """Leave out the events that a TRUNCATE makes void.
-
-    :param truncate_order: its order key; None if there was none.
-    """
+    """Leave out the events that a TRUNCATE with this order key makes void, if there was one."""
     return changes.where(f"NOT {void_sql('`order`', truncate_order)}") if truncate_order else changes
 
 
 def with_late(changes: DataFrame) -> DataFrame:
-    """Return the change frame with its optional column ``late``; where nobody tells, every event may be late."""
+    """Return the change frame with its optional column ``late``; by default every event may be late."""
     return changes if "late" in changes.columns else changes.withColumn("late", F.lit(True))
 
 
 def stats(folded: DataFrame) -> FoldStats:
-    """Measure a folded batch in one pass.
-
-    :param folded: result of :func:`fold`, persisted by the caller.
-    """
+    """Measure a folded batch in one pass; the caller persists it."""
     sums = [F.sum(f"n_{op}").alias(op) for op in "rcud"]
     row = folded.agg(
         *sums,
@@ -113,13 +104,10 @@ def stats(folded: DataFrame) -> FoldStats:
 
 
 def is_suspect(mark: str) -> Column:
-    """Column condition: the row may be older than what the table holds.
-
-    :param mark: highest order key applied to the table; a row above it is newer whatever its source partition.
-    """
+    """Return the condition that a row may be older than the table's, whose highest order key is ``mark``."""
     return (F.col("order") <= mark) & F.coalesce("late", F.lit(True))
 
 
 def is_open() -> Column:
-    """Column condition: the row still has placeholders."""
+    """Return the condition that a row has placeholders."""
     return (F.col("op") != "d") & (F.coalesce(F.size("open"), F.lit(0)) > 0)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
-    """Feed the spec's targets from its source up to the source's end as seen at the start.
+    """Feed the spec's targets from its source up to the source's end at the start.
 
-    :raises LakecdcError: if the source as a whole cannot be read; a single table's failure is in its report.
+    :raises LakecdcError: the source cannot be read; the failure of a single table is in its report.
     """
     spec, shared = expanded(spark, spec)
     return feed_from(partial(open_source, spark, spec), spark, spec, shared)
@@ -36,8 +36,8 @@ def feed_from(
 ) -> list[TableReport]:
     """Feed the spec's targets from a source until its rounds end.
 
-    :param opened: opens the source, once a table is there that can be fed.
-    :param spec: with the options of a job that feeds tables, and every target named.
+    :param opened: opens the source, if any table can be fed.
+    :param spec: with every target named.
     :param refused: targets that cannot be fed, each with the reason.
     :raises LakecdcError: see :func:`ingest`.
     """

@@ -1,4 +1,4 @@
-"""Looking up keys in the target by pruned reads."""
+"""Look up keys in the target with pruned reads."""
 
 from __future__ import annotations
 
@@ -34,18 +34,15 @@ def read_keys(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot
 
 
 def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snapshot_id: int | None = None) -> DataFrame:
-    """Return the table's visible rows between the bounds of some keys, and more in their files.
-
-    :param keys: and the others: see :func:`read_keys`.
-    """
+    """Return the visible rows between the bounds of the keys, and more in their files; see :func:`read_keys`."""
     return KeyBounds.of(keys, key).read(table, snapshot_id)
 
 
 @dataclass(frozen=True)
 class KeyBounds:
-    """How many keys there are, and the lowest and the highest value of each of their columns.
+    """The number of keys, and the lowest and highest value of each column.
 
-    :param ends: by column, as :func:`plain` has them; None without keys.
+    :param ends: by column, from :func:`plain`; None without keys.
     :param types: Spark SQL types of the columns.
     """
 
@@ -55,19 +52,16 @@ class KeyBounds:
 
     @classmethod
     def of(cls, keys: DataFrame, key: Sequence[str]) -> KeyBounds:
-        """Look through keys, columns as in ``key``."""
+        """Measure keys, columns as in ``key``."""
         types = sql_types(keys)
         ends = [f(quoted_column(k)).alias(f"m{i}_{j}") for i, k in enumerate(key) for j, f in _ENDS]
-        found = keys.agg(F.count(F.lit(1)).alias("count"), *ends)
+        measured = keys.agg(F.count(F.lit(1)).alias("count"), *ends)
         plain_ends = [plain(f"m{i}_{j}", types[k]) for i, k in enumerate(key) for j, _ in _ENDS]
-        (row,) = found.select("count", *plain_ends).collect()
+        (row,) = measured.select("count", *plain_ends).collect()
         return cls(row[0], {k: (row[2 * i + 1], row[2 * i + 2]) for i, k in enumerate(key)}, types)
 
     def read(self, table: IcebergTable, snapshot_id: int | None = None) -> DataFrame:
-        """Return the table's visible rows between the bounds, and more in their files.
-
-        The bounds are pushed down as literals, so that Iceberg opens only files that can hold one of the keys.
-        """
+        """Return the visible rows between the bounds; as literals, they let Iceberg skip files without the keys."""
         rows = _rows_at(table, snapshot_id)
         for name, (low, high) in self.ends.items():
             if low is not None:
@@ -79,12 +73,12 @@ class KeyBounds:
 def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
     if snapshot_id is None or ((head := table.head()) and head.id == snapshot_id):
         return table.read()
-    # a snapshot is read with the names that its columns had then
+    # a snapshot is read with the column names of its time
     now = table.names_at(snapshot_id)
     rows = table.read(snapshot_id).select(*[F.col(quoted_column(old)).alias(new) for old, new in now.items()])
     if all(old == new for old, new in now.items()):
         return rows
-    # but Iceberg takes names in filters for those of now: nothing must get there
+    # but Iceberg resolves names in filters by the current schema: no filter must be pushed down
     return rows.mapInArrow(_unchanged, rows.schema)
 
 
@@ -93,10 +87,7 @@ def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
 
 
 def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Order keys of the table's visible rows of some keys: ``key, held``.
-
-    :param keys: distinct keys, columns as in ``key``.
-    """
+    """Return order keys of the table's visible rows of some distinct keys: ``key, held``."""
     stored = read_keys(table, keys, key)
     return stored.select(F.struct(*[quoted_column(k) for k in key]).alias("key"), F.col(ORDER_COLUMN).alias("held"))
 

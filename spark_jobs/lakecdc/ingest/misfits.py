@@ -1,6 +1,6 @@
-"""Events of a database with a value that its column cannot take: they go to the quarantine, and the others go on.
+"""Quarantine events of a database with a value that does not fit its column; the others go on.
 
-Those of a log are found as it is typed, before it is applied. Those of a full load are found as it is written.
+In a log they are found before it is applied, in a full load while it is written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _REFUSAL = "values do not fit their columns"
 def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
     """Return a batch with events rejected whose values do not fit.
 
-    :param misfits: these events, of which the batch has none.
-    :param events: how many the source has told, in all.
+    :param misfits: these events, which the batch lacks.
+    :param events: number of all events of the source.
     """
     key = F.col("key")
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
@@ -42,12 +42,7 @@ def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
 
 
 def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:
-    """Return the messages of the events whose values do not fit in certain columns.
-
-    What does not fit is kept as text, so that these columns are strings in what is kept.
-
-    :param kind: the columns, and those of the key that have no value.
-    """
+    """Reject the events whose values do not fit in the columns of ``kind``; these columns are kept as text."""
     misfits, lacking = kind["misfits"], kind["lacking"]
     events = bad.where((F.col("misfits") == _array(misfits)) & (F.col("lacking") == _array(lacking)))
     types = sql_types(events.select("row.*"))
@@ -58,7 +53,7 @@ def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:
             return F.col("texts")[name]
         if not keyed:
             return F.col("row")[name]
-        # of a delete its key is all there is
+        # a delete has only its key
         of_key = F.col("key")[name] if name in batch.key else F.lit(None).cast(types[name])
         return F.when(op == "d", of_key).otherwise(F.col("row")[name])
 

@@ -1,4 +1,4 @@
-"""Apply a batch to a branch that shows the past of its table: nothing is remembered, and no position moves."""
+"""Apply a batch to a branch that shows its table's past: no delete is remembered, and no position moves."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Past:
     """A branch that shows the past of a table.
 
-    :param position: where the table stood then.
-    :param until: a delete with a later source time is not remembered yet.
+    :param position: the table's position then.
+    :param until: deletes with a later source time are ignored.
     """
 
     branch: Branch
@@ -44,10 +44,10 @@ class Past:
 
 @contextmanager
 def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
-    """Fold a batch, drop what the branch holds newer, and complete the rest; yield None if there are no events.
+    """Fold a batch, drop rows older than the branch's, and complete the rest; yield None without events.
 
     :param batch: cleaned.
-    :raises InputError: an event leaves out a value that is recorded nowhere.
+    :raises InputError: an omitted value is recorded nowhere.
     """
     assert batch.rows is not None
     folded = fold(without_void(batch.rows.frame, batch.truncate_order)).persist()
@@ -56,7 +56,9 @@ def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
         if not measured.keys:
             yield None
             return
-        rows = _newer(past, batch, folded, measured.low_order)
+        position = past.position
+        compared = Compared(position.high_order, measured.low_order, position.truncate_order, until=past.until)
+        rows = drop_stale(folded, past.branch, batch.key, compared).frame
         if measured.open_keys:
             rows = _whole(past, batch, rows, measured)
         yield Rows(completed(past.branch.spark, rows, batch, set()), folded=True, keys=measured.keys)
@@ -65,10 +67,10 @@ def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
 
 
 def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
-    """Apply :func:`newest_rows` to the branch: with a statement of its own, or as files to commit.
+    """Apply :func:`newest_rows` to the branch, with a statement or as files to commit.
 
     :param name: of the branch.
-    :param staged: takes up the files.
+    :param staged: takes the files.
     """
     branch = past.branch
     specs = sorted(live_spec_ids(branch, branch.java.snapshot(name)))
@@ -78,15 +80,8 @@ def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) 
         stage_changes(branch, batch, rows, staged, specs)
 
 
-def _newer(past: Past, batch: Batch, folded: DataFrame, low_order: str | None) -> DataFrame:
-    """Drop folded rows older than the branch or than a delete before its moment."""
-    position = past.position
-    compared = Compared(position.high_order, low_order, position.truncate_order, until=past.until)
-    return drop_stale(folded, past.branch, batch.key, compared).frame
-
-
 def _whole(past: Past, batch: Batch, rows: DataFrame, measured: FoldStats) -> DataFrame:
-    """Fill in the unchanged values that the source left out."""
+    """Fill in the unchanged values that the source omitted."""
     mark = past.position.high_order
     rows, _, lost = complete(rows, batch, past.branch, mark, measured.first_order)
     if lost is not None:

@@ -1,12 +1,11 @@
 """The quarantine: messages that cannot be applied, kept whole, so that nothing is lost and the run goes on.
 
-One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine``, or what the option ``quarantine_table`` names,
-partitioned by target: the raw key, value and headers, the place at the source, the order key as far as it is known, the
-rule that was broken and why, and when it was first seen. A message is kept once per target, whatever is replayed; where
-a source began anew, the same place of the next epoch holds another one. Of a source without messages the event itself
-is kept (``formats.kept_rows``). ``replay_quarantine`` enters them again. Columns that the target leaves out are not
-kept; of what they cannot be taken out of, the value is ``withheld``. So is the content of messages that may be about
-rows which were erased.
+One Iceberg table per namespace, ``<namespace>.lakecdc_quarantine`` or the option ``quarantine_table``, partitioned by
+target: the raw key, value and headers, the place at the source, the order key if it is known, the broken rule and the
+reason, and when the message was first seen. A message is kept once per target, whatever is replayed; after a source
+began anew, the same place of the next epoch is another message. Of a source without messages the event itself is kept
+(``engine.kept_rows``). ``replay_quarantine`` applies them. Columns that the target excludes are removed; a value that
+they cannot be removed from is ``withheld``. So is the content of messages that may be about erased rows.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from lakecdc.iceberg import definition
 from lakecdc.iceberg.row_deletes import count_rows, delete_rows
 from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.batch import Batch, Rejected
+from lakecdc.ingest.completion import past_of
 from lakecdc.ingest.engine.kept_rows import kept_json
 from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import HEADERS
-from lakecdc.ingest.past import past_of
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.sql import exact_json, temporary_view
@@ -40,24 +39,24 @@ if TYPE_CHECKING:
     from lakecdc.contract.feeding import FeedingOptions
     from lakecdc.contract.target import Target
 
-#: rule of a row whose unchanged large values neither the batch nor the table holds
+#: rule of a row whose unchanged values are in neither the batch nor the table
 LOST_RULE = "unchanged"
-#: rule of an event with a value that an expression of ``clean`` cannot take
+#: rule of an event with a value that fails an expression of ``clean``
 CLEAN_RULE = "clean"
 _LOST = (
     "the source left out what had not changed (REPLICA IDENTITY FULL would tell it), and neither batch nor table "
     "holds it: "
 )
-# epoch of the source's identity; of a message without order key it is not known
+# epoch of the source's identity; empty without an order key
 _EPOCH = "coalesce(substr(order_key, 1, 4), '')"
-# what a full load has read is at the same place when it is read again, later
+# a row of a full load has the same place when it is read again later
 _READ = "full load "
 _PLACE = f"if(op = 'r', concat('{_READ}', {{}}), concat(order, ' ', key)) AS place"
 _KEY = "key"
 _VALUES = "concat(sha2(to_json(row), 256), '#', row_number() OVER (PARTITION BY to_json(row) ORDER BY order))"
-# where a row is kept itself, not a message
+# the row itself is kept, not a message
 _IS_ROW = f"(startswith(place, '{_READ}') OR coalesce(substr(place, 1, length(order_key)) = order_key, false))"
-# targets that are fed at the same time share one quarantine, and only one of them can create it
+# targets that are fed at the same time share a quarantine, and only one can create it
 _creating = threading.Lock()
 #: column name, type, NOT NULL
 COLUMNS = (
@@ -81,24 +80,24 @@ COLUMNS = (
 
 
 def table_name(options: FeedingOptions, target: str) -> str:
-    """Name of the quarantine that a target's messages go to."""
+    """Return the name of a target's quarantine."""
     return quarantine_of(target, options.quarantine_table)
 
 
 def check_share(batch: Batch, options: FeedingOptions, events: int | None = None) -> None:
-    """Refuse a batch of which too much cannot be applied: then it is the feed that is wrong, not a message.
+    """Refuse a batch if too much of it cannot be applied: then the feed is wrong, not a message.
 
-    :param options: tell the highest share, and whether the example may show the row's key.
-    :param events: how many the batch has that could be read; default: what its source says.
-    :raises InputError: naming an example; nothing has been written then.
+    :param options: the highest share, and whether the example may show the row's key.
+    :param events: number of readable events; default: as the source reports it.
+    :raises InputError: naming an example; nothing is written.
     """
-    rejected, told, limit = batch.rejected, batch.source.facts, options.max_quarantined_fraction
+    rejected, facts, limit = batch.rejected, batch.source.facts, options.max_quarantined_fraction
     if rejected is None:
         return
-    known = int(str(told.get("events", told.get("rows_read", 0)))) if events is None else events
+    known = int(str(facts.get("events", facts.get("rows_read", 0)))) if events is None else events
     total = max(known + rejected.unreadable, rejected.count)
-    # a database describes its columns itself: one row of it alone says nothing about the feed
-    most = max(limit * total, 1) if limit and "rows_read" in told else limit * total
+    # a database describes its columns itself: a single row says nothing about the feed
+    most = max(limit * total, 1) if limit and "rows_read" in facts else limit * total
     if rejected.count <= most:
         return
     places = rejected.messages.withColumn("order_key", F.col("order")).withColumn("named", ~F.expr(_IS_ROW))
@@ -116,9 +115,9 @@ def check_share(batch: Batch, options: FeedingOptions, events: int | None = None
 
 
 def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
-    """Reject rows whose unchanged values nobody tells: all messages that told of them.
+    """Reject all messages of rows whose unchanged values are recorded nowhere.
 
-    :param batch: as the source tells it, before any cleaning.
+    :param batch: before any cleaning.
     :param lost: such folded rows of it.
     """
     reason = F.concat(F.lit(_LOST), F.array_join("open", ", "))
@@ -126,26 +125,25 @@ def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
 
 
 def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rejected:
-    """Reject the messages of events.
+    """Reject the messages of events, or the rows themselves, as JSON, if there are no messages.
 
-    Where no message is found, the row itself is kept, as JSON. One that a full load has read is known by its key, or
-    else by its values, whenever it is read again.
+    A row of a full load is identified by its key, or else by its values, whenever it is read again.
 
     :param events: rows of a change frame that is not cleaned.
     """
     known = row_key("key", batch.key) if batch.key else F.lit(None).cast("string")
     lost = events.select("*", F.lit(rule).alias("rule"), reason.alias("reason"), known.alias("row_key"))
     lost = lost.localCheckpoint()
-    told = lost.withColumns({"key": exact_json("key"), "value": kept_json(lost, batch.key, batch.source.columns)})
-    rows = told.selectExpr(
+    as_json = lost.withColumns({"key": exact_json("key"), "value": kept_json(lost, batch.key, batch.source.columns)})
+    rows = as_json.selectExpr(
         *("rule", "reason", "order", "source_time", "CAST(NULL AS string) AS topic", "CAST(NULL AS int) AS partition"),
         *("CAST(NULL AS bigint) AS offset", _PLACE.format(_KEY if batch.key else _VALUES)),
         *("CAST(key AS binary) AS key", "CAST(value AS binary) AS value"),
         *(f"CAST(NULL AS {HEADERS}) AS headers", "CAST(NULL AS string) AS source_table", "row_key"),
     ).select(*REJECTED)
     if batch.source.origin is not None:
-        told = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
-        messages = batch.source.origin(told).localCheckpoint()
+        asked = lost.groupBy("order", "rule").agg(F.first("reason").alias("reason"))
+        messages = batch.source.origin(asked).localCheckpoint()
         messages = messages.join(
             lost.groupBy(F.col("order").alias("asked")).agg(F.first("row_key").alias("row_key")), "asked"
         )
@@ -158,12 +156,12 @@ def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rej
 
 
 def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_name: str | None = None) -> int:
-    """Keep a batch's rejected messages, but for late ones about keys that were erased.
+    """Keep a batch's rejected messages, except late ones about erased keys.
 
     :param table: the quarantine.
-    :param target: the table that the batch is for; None if it does not exist yet.
-    :param format_name: of the source's messages, from which the target's ``exclude_columns`` are taken out.
-    :return: how many were not there before; a row that a full load has read again takes the place of the older one.
+    :param target: the batch's table; None if it does not exist yet.
+    :param format_name: format of the source's messages, from which the target's ``exclude_columns`` are removed.
+    :return: how many are new; a row that a full load reads again replaces the older one.
     """
     if batch.rejected is None:
         return 0
@@ -187,44 +185,30 @@ def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_
 def _rows(rejected: DataFrame, target: str) -> DataFrame:
     kept = rejected.select(
         F.lit(target).alias("target"),
-        *(
-            "place",
-            "rule",
-            "reason",
-            "source_table",
-            "source_time",
-            "topic",
-            "partition",
-            "offset",
-            "headers",
-            "row_key",
-        ),
+        *("place", "rule", "reason", "source_table", "source_time"),
+        *("topic", "partition", "offset", "headers", "row_key"),
         F.current_timestamp().alias("first_seen"),
         F.col("order").alias("order_key"),
         F.col("key").alias("raw_key"),
         F.col("value").alias("raw_value"),
     )
-    return _told_apart(kept).dropDuplicates(["place"])
+    return _with_distinct_places(kept).dropDuplicates(["place"])
 
 
 def _without_excluded(kept: DataFrame, target: Target, format_name: str | None) -> DataFrame:
-    """Messages without columns that nobody may find in the table either; ``withheld`` is what has none left.
-
-    Rows that are kept themselves do not have them.
-    """
+    """Remove excluded columns, which rows kept themselves lack; values that have none left become ``withheld``."""
     if not target.exclude_columns or format_name is None:
         return kept.withColumn("withheld", F.lit(None).cast("boolean"))
     cut = {"raw_key": key_without(target), "raw_value": value_without(target, format_name)}
     of = {name: F.udf(function, "binary", useArrow=False)(name) for name, function in cut.items()}
-    found = {name: F.when(F.expr(_IS_ROW), F.col(name)).otherwise(without) for name, without in of.items()}
-    told = kept.withColumns({f"{name}_left": column for name, column in found.items()}).localCheckpoint()
+    left = {f"{name}_left": F.when(F.expr(_IS_ROW), F.col(name)).otherwise(without) for name, without in of.items()}
+    both = kept.withColumns(left).localCheckpoint()
     withheld = F.when(F.col("raw_value").isNotNull() & F.col("raw_value_left").isNull(), F.lit(True))
-    left = told.withColumns({"withheld": withheld, **{name: F.col(f"{name}_left") for name in cut}})
-    return left.drop(*(f"{name}_left" for name in cut))
+    return both.withColumns({"withheld": withheld, **{name: F.col(f"{name}_left") for name in cut}}).drop(*left)
 
 
-def _told_apart(kept: DataFrame) -> DataFrame:
-    """Equal messages of one file get places of their own; what is rejected twice of one message stays one."""
+def _with_distinct_places(kept: DataFrame) -> DataFrame:
+    """Give equal messages of one file places of their own; a message that is rejected twice stays one."""
     arrival = F.substring("order_key", EVENT_DIGITS + 1, ARRIVAL_DIGITS)
     number = F.dense_rank().over(Window.partitionBy("place").orderBy(arrival))
     place = F.when(number > 1, F.concat_ws("~", "place", number.cast("string"))).otherwise(F.col("place"))
@@ -232,10 +216,7 @@ def _told_apart(kept: DataFrame) -> DataFrame:
 
 
 def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[tuple[str, bool]]:
-    """Epochs of a target's messages, the first one first, and whether it is rows that are kept themselves.
-
-    :param rules: only messages that broke one of these; default: all.
-    """
+    """Return the epochs of messages that broke one of the rules, or any; each with whether rows themselves are kept."""
     rows = _there(table, target, rules).selectExpr(f"{_EPOCH} AS epoch", f"{_IS_ROW} AS own").distinct().collect()
     return sorted((row["epoch"], row["own"]) for row in rows)
 
@@ -243,8 +224,8 @@ def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[
 def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch: str | None = None) -> DataFrame:
     """Return a target's messages as a message frame, with their original place in the order of arrival.
 
-    :param rules: as for :func:`epochs`.
-    :param epoch: only those of one of the :func:`epochs`; default: all.
+    :param rules: see :func:`epochs`.
+    :param epoch: one of the :func:`epochs`; default: all.
     """
     kept = _there(table, target, rules).where(~F.expr(_IS_ROW))
     if epoch is not None:
@@ -260,8 +241,8 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch:
 def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, own: bool) -> DataFrame:
     """Return a target's messages of an epoch as they were rejected, ``formats.changes.REJECTED``.
 
-    :param rules: as for :func:`epochs`.
-    :param own: rows that are kept themselves, or the others.
+    :param rules: see :func:`epochs`.
+    :param own: return rows that are kept themselves, or the messages.
     """
     kept = _there(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
     there = {"order": "order_key", "key": "raw_key", "value": "raw_value"}
@@ -269,10 +250,7 @@ def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, 
 
 
 def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> None:
-    """Let the rows of a target go that are kept themselves: it is made anew, and a full load reads what they are now.
-
-    :param name: the quarantine.
-    """
+    """Delete the rows of a target that are kept themselves, before a full load reads them again."""
     table = open_quarantine(spark, catalog, name)
     if table is None or _kept(table, target, ()).where(_IS_ROW).isEmpty():
         return
@@ -280,20 +258,17 @@ def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> No
 
 
 def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFrame | None:
-    """Keys and order keys of a target's messages, ``row_key, order``; None if there are none with a key.
-
-    :param name: the quarantine.
-    """
+    """Return keys and order keys of a target's messages, ``row_key, order``; None if none has a key."""
     table = open_quarantine(spark, catalog, name)
     if table is None or "row_key" not in table.column_names:
         return None
-    found = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
-    found = found.select("row_key", F.col("order_key").alias("order"))
-    return None if found.isEmpty() else found
+    keyed = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
+    keyed = keyed.select("row_key", F.col("order_key").alias("order"))
+    return None if keyed.isEmpty() else keyed
 
 
 def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
-    """Return a target's messages that have not been withheld: the others are at the source alone."""
+    """Return a target's messages that are not withheld."""
     kept = _kept(table, target, rules)
     return kept.where("withheld IS NULL") if "withheld" in table.column_names else kept
 
@@ -304,11 +279,7 @@ def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
 
 
 def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> int:
-    """Let messages of an epoch go that have been applied.
-
-    :param places: column ``place``.
-    :return: how many.
-    """
+    """Delete messages of an epoch by their ``place``, and return their number."""
     count = places.count()
     if count:
         with temporary_view(places) as view:
@@ -321,12 +292,11 @@ def release(table: IcebergTable, target: str, places: DataFrame, epoch: str) -> 
 
 
 def dismiss(table: IcebergTable, target: str, rules: Sequence[str], seen_before: str, *, dry_run: bool = False) -> int:
-    """Let messages go that somebody does not want to replay.
+    """Delete messages that will not be replayed, and return their number.
 
     :param rules: only messages that broke one of these; default: all.
     :param seen_before: only messages that were first seen before this ISO-8601 moment.
     :param dry_run: only count them.
-    :return: how many.
     :raises ConflictError: a replay was at work.
     """
     where = "target = :target AND first_seen < CAST(:moment AS timestamp)"
@@ -337,15 +307,15 @@ def dismiss(table: IcebergTable, target: str, rules: Sequence[str], seen_before:
 
 
 def count(table: IcebergTable, target: str) -> int:
-    """How many messages of a target wait."""
+    """Count a target's messages."""
     return count_rows(table, "target = :target", {"target": target})
 
 
 def oldest_orders(table: IcebergTable, target: str) -> list[str | None]:
-    """Return the lowest order key of a target's messages, and None if one has none; empty if no message waits."""
-    found = _kept(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
-    assert found is not None
-    return [*([found["low"]] if found["low"] else []), *([None] if found["none"] else [])]
+    """Return the lowest order key of a target's messages, and None if a message has none; empty without messages."""
+    row = _kept(table, target, ()).selectExpr("min(order_key) AS low", "count_if(order_key IS NULL) AS none").first()
+    assert row is not None
+    return [*([row["low"]] if row["low"] else []), *([None] if row["none"] else [])]
 
 
 def newest_order(table: IcebergTable, target: str) -> str | None:
@@ -355,16 +325,16 @@ def newest_order(table: IcebergTable, target: str) -> str | None:
 
 
 def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
-    """Return the quarantine, or None if nothing was ever kept."""
+    """Return the quarantine, or None if it does not exist."""
     return open_if_there(spark, catalog, name)
 
 
 def create_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    """Open the quarantine with all of its columns; create it if nothing was ever kept."""
+    """Open the quarantine with all of its columns, or create it."""
     with _creating:
         table = open_quarantine(spark, catalog, name) or definition.create_side_table(
             spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
         )
-        # one that an earlier release has made lacks some
+        # a quarantine of an earlier release lacks some
         definition.evolve(table, [(column, kind) for column, kind, required in COLUMNS if not required])
     return table

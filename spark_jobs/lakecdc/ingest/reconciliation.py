@@ -1,4 +1,4 @@
-"""Which of a batch's folded rows are applied: not older than the table's, and whole."""
+"""Select the folded rows to apply: not older than the table's, and complete."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reconciliation:
-    """A folded batch held against what its table has.
+    """A folded batch compared with its table.
 
-    :param batch: the batch, cleaned.
+    :param batch: cleaned.
     :param measured: facts of the folded batch.
     :param mark: highest order key that the table has applied; None if it was never fed.
     :param mode: how the rows are written.
-    :param keep_lost: keeps rows that cannot be completed, given the batch, these rows and the number of events.
+    :param keep_lost: quarantines rows that cannot be completed, given the batch, these rows and the number of events.
     """
 
     feed: TableFeed
@@ -42,10 +42,7 @@ class Reconciliation:
     keep_lost: Callable[[Batch, DataFrame, int], None]
 
     def reconcile(self, folded: Rows) -> Rows:
-        """Return the rows that are applied: not older than the table's, without placeholders.
-
-        :param folded: the batch, one row per key.
-        """
+        """Return the folded rows to apply: not older than the table's, without placeholders."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         rows, dropped = self._without_stale(folded)
         if measured.open_keys:
@@ -56,17 +53,17 @@ class Reconciliation:
         rows = rows.with_frame(completed(table.spark, rows.frame, batch, were_open))
         if measured.events["d"] or (batch.target.clean and batch.target.clean.filter):
             if not batch.source.in_order:
-                # what was left out may have been all of them; a filter and an overtaken full load make more
+                # dropped rows may include all deletes; a filter and an overtaken full load add some
                 self._remember_deletes(rows, some=bool(measured.deletes) and not dropped)
             elif self.feed.waits:
                 self._remember_waited_for(rows)
         return rows
 
     def _without_stale(self, folded: Rows) -> tuple[Rows, int]:
-        """Drop rows that are older than what the table has; count them."""
+        """Drop rows that are older than the table's, and return their number too."""
         feed, batch, measured = self.feed, self.batch, self.measured
         truncated = feed.position.truncate_order if feed.position else None
-        # a MERGE judges the order by itself; only what is to be completed must not be older than the stored row
+        # a MERGE compares order keys itself; only rows to complete must not be older than the stored row
         rows = self.mode != "merge" or bool(measured.open_keys)
         compared = Compared(self.mark, measured.low_order, truncated, rows=rows, deletes=not batch.source.in_order)
         if not batch.may_be_held or not compared.may_be_newer:
@@ -76,14 +73,14 @@ class Reconciliation:
         return folded.with_frame(kept.frame) if kept.dropped else folded, kept.dropped
 
     def _complete(self, rows: Rows) -> Rows:
-        """Fill placeholders, by the table alone where the events tell no more."""
+        """Fill placeholders, from the table alone if the events cannot help."""
         batch, measured, table = self.batch, self.measured, self.feed.existing
         lookups, done = measured.open_keys, not measured.open_keys
         opened_rows = None if done else rows.for_table_alone(may_be_held=batch.may_be_held)
         if opened_rows is not None:
-            found, count = complete_from_table(opened_rows, batch, table)
+            filled, count = complete_from_table(opened_rows, batch, table)
             if done := count == lookups:
-                rows = rows.with_completed(found)
+                rows = rows.with_completed(filled)
         if not done:
             whole, lookups, lost = complete(rows.frame, batch, table, self.mark, measured.first_order)
             rows = rows.with_frame(whole)
@@ -93,16 +90,13 @@ class Reconciliation:
         return rows
 
     def _remember_deletes(self, rows: Rows, *, some: bool) -> None:
-        """Remember the deletes of a batch that a late event may follow.
-
-        :param some: there are some, so that nobody need look.
-        """
-        # an upsert does so while it writes, where it knows of deletes without a look
+        """Remember deletes that a late event may follow; ``some``: there are some for certain."""
+        # an upsert does so while it writes, if it knows of deletes without a Spark job
         if self.mode != "upsert" or rows.fold_stats is None:
             tombstones.remember(self.feed.existing, rows, self.batch.key, some=some)
 
     def _remember_waited_for(self, rows: Rows) -> None:
-        """Remember deletes of rows of which events wait in the quarantine: a replay of these comes late."""
+        """Remember deletes of rows with events in quarantine, whose replay comes late."""
         feed, key = self.feed, self.batch.key
         waiting = feed.waiting(feed.existing.spark)
         if waiting is None:

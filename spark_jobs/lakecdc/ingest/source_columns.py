@@ -1,4 +1,4 @@
-"""Columns that the source has renamed or dropped: found by what the table remembers of the source's columns."""
+"""Find columns that the source has renamed or dropped, by the source's columns that the table remembers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 def properties(batch: Batch) -> dict[str, str]:
-    """Return what a new table remembers."""
-    found = batch.source.columns
-    if not found or not _wanted(batch.target, found):
+    """Return the properties of a new table that record the source's columns."""
+    columns = batch.source.columns
+    if not columns or not _needed(batch.target, columns):
         return {}
-    return {names.SOURCE_COLUMNS: json.dumps(found), **_key_property(batch, found)}
+    return {names.SOURCE_COLUMNS: json.dumps(columns), **_key_property(batch, columns)}
 
 
 def follow(table: IcebergTable, batch: Batch) -> list[str]:
-    """Rename what the source has renamed, and apply the target's policy to columns that are gone.
+    """Rename columns as the source did, and apply the target's policy to dropped ones.
 
-    :return: what was changed, for the report.
-    :raises InputError: if the policy is to stop, or a column cannot be dropped; nothing has been changed then.
+    :return: the changes, for the report.
+    :raises InputError: the policy is to stop, or a column cannot be dropped; nothing is changed.
     """
     if batch.source.columns is None:
         return []
@@ -49,10 +49,7 @@ def follow(table: IcebergTable, batch: Batch) -> list[str]:
 
 
 def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
-    """Columns of the table that a batch gives another name, by the one they have.
-
-    :raises InputError: if one has to be followed and cannot be.
-    """
+    """Return the new name of each column that a batch renames; raise an InputError if a rename cannot be followed."""
     if batch.source.columns is None:
         return {}
     taken = {*table.column_names}
@@ -60,7 +57,7 @@ def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
     if batch.source.columns_told is not None:
         taken -= {*exact}
     pairs = {old: new for old, new in exact.items() if new not in taken}
-    # rows that are replaced have the values of the names that they come with
+    # replaced rows bring the values under their new names
     lost = set() if batch.commit.replaces else {*exact} - {*pairs}
     if lost:
         old = min(lost)
@@ -75,28 +72,27 @@ def moves(table: IcebergTable, batch: Batch) -> dict[str, str]:
 
 
 def _made_anew(table: IcebergTable, batch: Batch) -> dict[str, str]:
-    """Return columns that the source has dropped and whose names it gave to new ones, with their names in the table.
+    """Return dropped columns of the source whose names new columns have, with their names in the table.
 
-    A table without a snapshot has no values of the old ones; a load of it that begins anew may number all columns anew.
+    A table without a snapshot has no values of the old ones; its next load may number all columns anew.
     """
     if batch.commit.replaces or table.head() is None:
         return {}
     now = batch.source.columns or {}
     numbers = {*now.values()}
-    names = {
+    return {
         name: here
         for name, number in remembered(table).items()
         if number is not None and number not in numbers and now.get(name) is not None
         if (here := _in_table(batch.target, name)) and here in table.column_names
     }
-    return names
 
 
 def _free_name(table: IcebergTable, batch: Batch, name: str) -> str:
-    """Return the name under which a dropped column stays that has to leave its own to a new one."""
+    """Return a new name for a dropped column whose own name a new column has."""
     taken = {column.lower() for column in (*table.column_names, *(c.name for c in batch.columns))}
-    names = (f"{name}_dropped{number or ''}" for number in itertools.count())
-    return next(free for free in names if free.lower() not in taken)
+    candidates = (f"{name}_dropped{number or ''}" for number in itertools.count())
+    return next(free for free in candidates if free.lower() not in taken)
 
 
 def _pairs(table: IcebergTable, batch: Batch, moved: Mapping[str, str]) -> dict[str, str]:
@@ -106,16 +102,16 @@ def _pairs(table: IcebergTable, batch: Batch, moved: Mapping[str, str]) -> dict[
 
 def _rename(table: IcebergTable, batch: Batch, pairs: Mapping[str, str]) -> list[str]:
     if pairs:
-        # where names change places, a run that is killed now must not do it again
+        # names may be swapped: a run that is killed now must not swap them back
         definition.rename_columns(table, pairs, {**_news(table, batch), names.VIEW_BEHIND: "true"})
         reach("after_rename")
     return [f"renamed {old} to {new}" for old, new in pairs.items()]
 
 
 def _dropped(table: IcebergTable, batch: Batch, gone: Sequence[str], anew: Mapping[str, str]) -> list[str]:
-    """Columns of the table that are to be dropped.
+    """Return the columns of the table to drop.
 
-    :param gone: columns that the source has no more.
+    :param gone: columns that the source has dropped.
     :param anew: those of them whose names new columns have, with their names in the table.
     """
     if batch.target.on_dropped_column == "keep":
@@ -135,47 +131,47 @@ def _dropped(table: IcebergTable, batch: Batch, gone: Sequence[str], anew: Mappi
 
 
 def remember(table: IcebergTable, batch: Batch) -> None:
-    """Note the source's columns, if they are wanted and have changed."""
+    """Record the source's columns if they are needed and have changed."""
     news = _news(table, batch)
     if news:
         table.update_properties({**news})
 
 
 def changed(table: IcebergTable, batch: Batch) -> bool:
-    """Whether the source has columns that the table does not remember so, as far as they can be told without events."""
+    """Check whether the source's columns differ from the remembered ones, as far as that shows without events."""
     return bool(_made_anew(table, batch) or (batch.source.columns_told is not None and _news(table, batch)))
 
 
 def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
-    """Return the source's columns at a place of its log, as :class:`ColumnsTold` has told them.
+    """Return the source's columns at a place of its log, see :class:`~lakecdc.ingest.change.ColumnsTold`.
 
-    :return: number by name, empty if they are not known; and the place up to which the log has to be read at once,
-        because the table's columns are those of that place already.
+    :return: number by name, empty if unknown; and the place up to which the log must be read at once, because the
+        table already has the columns of that place.
     """
     known: Columns = remembered(table)
-    told = json.loads(table.properties.get(names.SOURCE_COLUMNS_BEFORE, "null"))
-    ahead = told["end"] if told and place < told["end"] else 0
+    change = json.loads(table.properties.get(names.SOURCE_COLUMNS_BEFORE, "null"))
+    ahead = change["end"] if change and place < change["end"] else 0
     if ahead:
-        known = told["before"] if place == told["begin"] else {}
-    found = {name: number for name, number in known.items() if number is not None}
-    return (found if len(found) == len(known) else {}), ahead
+        known = change["before"] if place == change["begin"] else {}
+    numbered = {name: number for name, number in known.items() if number is not None}
+    return (numbered if len(numbered) == len(known) else {}), ahead
 
 
 def key_numbers(table: IcebergTable, target: Target) -> tuple[int, ...]:
-    """Numbers of the source's columns that are the table's key; empty if they are not known."""
-    noted = table.properties.get(names.SOURCE_KEY)
-    if noted:
-        return tuple(json.loads(noted))
-    # of a table that an earlier release has made
+    """Return the numbers of the source's columns that are the table's key; empty if unknown."""
+    numbers = table.properties.get(names.SOURCE_KEY)
+    if numbers:
+        return tuple(json.loads(numbers))
+    # a table of an earlier release
     return _numbers_of(target, table.identifier_columns, remembered(table)) if target.keyed else ()
 
 
 def _numbers_of(target: Target, key: Iterable[str], columns: Columns) -> tuple[int, ...]:
-    """Numbers of key columns, by their names in the table; empty unless all have one."""
+    """Return the numbers of key columns, given by their names in the table; empty unless all have one."""
     here = {_in_table(target, name): number for name, number in columns.items()}
-    found = [here.get(name) for name in key]
-    numbers = tuple(number for number in found if number is not None)
-    return numbers if len(numbers) == len(found) else ()
+    numbers = [here.get(name) for name in key]
+    known = tuple(number for number in numbers if number is not None)
+    return known if len(known) == len(numbers) else ()
 
 
 def _key_property(batch: Batch, columns: Columns) -> dict[str, str]:
@@ -184,25 +180,22 @@ def _key_property(batch: Batch, columns: Columns) -> dict[str, str]:
 
 
 def types_in_table(table: IcebergTable, target: Target, columns: Iterable[str]) -> dict[str, str]:
-    """Return the Spark SQL type of each source column that the table has.
-
-    :param columns: the source's names.
-    """
+    """Return the table's Spark SQL type of each of the source's columns that it has."""
     types = definition.source_types(table)
     named = {name: _in_table(target, name) for name in columns}
     return {name: types[there] for name, there in named.items() if there in types}
 
 
 def left_out(table: IcebergTable, target: Target, columns: Mapping[str, int]) -> set[int]:
-    """Numbers of the source's columns that the table does not have."""
+    """Return the numbers of the source's columns that the table lacks."""
     return {number for name, number in columns.items() if _in_table(target, name) not in table.column_names}
 
 
 def _news(table: IcebergTable, batch: Batch) -> dict[str, str]:
-    """Properties that tell the source's columns; empty if the table has them already, or they are not wanted."""
+    """Return properties that record the source's columns; empty if the table has them, or they are not needed."""
     now = batch.source.columns
     known = remembered(table)
-    if now is None or not (known or _wanted(batch.target, now)):
+    if now is None or not (known or _needed(batch.target, now)):
         return {}
     present = {c.name for c in batch.columns}
     waiting = {n: number for n, number in known.items() if n not in now and _in_table(batch.target, n) in present}
@@ -210,22 +203,22 @@ def _news(table: IcebergTable, batch: Batch) -> dict[str, str]:
     key = _key_property(batch, kept)
     if [*kept.items()] == [*known.items()] and table.properties.items() >= key.items():
         return {}
-    told = batch.source.columns_told
-    before = {names.SOURCE_COLUMNS_BEFORE: json.dumps(asdict(told))} if told else {}
+    change = batch.source.columns_told
+    before = {names.SOURCE_COLUMNS_BEFORE: json.dumps(asdict(change))} if change else {}
     return {names.SOURCE_COLUMNS: json.dumps(kept), **key, **before}
 
 
 def remembered(table: IcebergTable) -> dict[str, int | None]:
-    """Return the source's columns as the table has them from its last batch; empty if it has none."""
+    """Return the source's columns as of the table's last batch; empty if it records none."""
     return dict(json.loads(table.properties.get(names.SOURCE_COLUMNS, "{}")))
 
 
-def _wanted(target: Target, found: Columns) -> bool:
-    return target.on_dropped_column != "keep" or any(number is not None for number in found.values())
+def _needed(target: Target, columns: Columns) -> bool:
+    return target.on_dropped_column != "keep" or any(number is not None for number in columns.values())
 
 
 def _in_table(target: Target, name: str) -> str | None:
-    """Return a source column's name in the table; None if something else stands there."""
+    """Return a source column's name in the table; None if a computed column has it."""
     if target.clean is None:
         return name
     renamed = target.clean.renamed(name)

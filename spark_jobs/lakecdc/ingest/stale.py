@@ -1,4 +1,4 @@
-"""Leave out folded rows that are older than what their table has: its row, a delete, an erasure or a TRUNCATE."""
+"""Drop folded rows that are older than the table's row, a delete, an erasure or a TRUNCATE."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Compared:
     """What folded rows are compared with.
 
     :param mark: highest order key that the table has applied.
-    :param lowest: that of the rows; None without any.
-    :param truncated: order key of the last TRUNCATE applied; None if there was none.
-    :param rows: the table's own rows count.
-    :param deletes: remembered deletes and erasures count.
-    :param until: deletes with a later source time do not count, those without one do; default: all do.
+    :param lowest: lowest order key of the rows; None without any.
+    :param truncated: order key of the last TRUNCATE applied, if any.
+    :param rows: compare with the table's rows.
+    :param deletes: compare with remembered deletes and erasures.
+    :param until: ignore deletes with a later source time, but not those without one; default: ignore none.
     """
 
     mark: str | None
@@ -45,7 +45,7 @@ class Compared:
 
     @property
     def may_be_newer(self) -> bool:
-        """Whether what the table has may be newer than one of the rows."""
+        """Return whether the table may hold something newer than one of the rows."""
         return self.mark is not None and self.lowest is not None and self.lowest <= self.mark
 
 
@@ -53,8 +53,8 @@ class Compared:
 class Kept:
     """Rows that are not stale.
 
-    :param suspects: rows that were compared with the table's.
-    :param dropped: rows that were left out; without any, the frame is the one that was given.
+    :param suspects: number of rows that were compared with the table's.
+    :param dropped: number of rows that were dropped; if 0, the frame is the given one.
     """
 
     frame: DataFrame
@@ -63,10 +63,10 @@ class Kept:
 
 
 def drop_stale(folded: DataFrame, table: IcebergTable, key: Sequence[str], compared: Compared) -> Kept:
-    """Leave out rows that are older than what the table has.
+    """Drop rows that are older than the table's state.
 
-    Only *suspects* are looked up: a row that is late in its own source partition and whose order key does not lie above
-    the highest one applied so far. "Not older" wins: a row with the stored order key is applied again, which changes
+    Only *suspects* are looked up: rows that are late in their own source partition and whose order key is not above the
+    highest one applied so far. "Not older" wins: a row with the stored order key is applied again, which changes
     nothing.
 
     :param folded: ``key, op, order`` and more, one row per key.
@@ -109,7 +109,7 @@ def _drop_suspects(folded: DataFrame, table: IcebergTable, key: Sequence[str], c
 
 
 def _older(suspects: DataFrame, held: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return the keys of suspects that lie below an order key that is held: ``key``."""
+    """Return the keys of suspects below the order key that is held: ``key``."""
     of_key = F.struct(*[quoted_column(k) for k in key]).alias("key")
     orders = held.select(of_key, F.col(ORDER_COLUMN).alias("held"))
     return orders.join(F.broadcast(suspects), "key").where(F.col("held") > F.col("order")).select("key")

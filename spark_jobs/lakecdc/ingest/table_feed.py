@@ -1,4 +1,4 @@
-"""What a run knows of one table: where it stands, what was done, and its report."""
+"""The state of one table during a run: its position, what was done, and its report."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
 class TableFeed:
     """One table's state during a run.
 
-    :param spec: the run's.
     :param table: None until the first batch creates it.
-    :param carrier: the nearest ancestor that carries a position; None if it was never fed.
-    :param position: where the table stands, quiet stretches included.
+    :param carrier: the nearest ancestor that carries a position; None if the table was never fed.
+    :param position: the table's position, quiet stretches included.
     :param history: the change log beside it, if it has one.
-    :param truncated: order key of the last TRUNCATE that came before there was a table; None if there was none.
-    :param reloaded: the next batch takes the place of all rows.
-    :param waits: whether its quarantine holds messages; None as long as nobody has looked.
-    :param metrics: what goes into the report.
+    :param truncated: order key of the last TRUNCATE before the table was created, if any.
+    :param reloaded: the next batch replaces all rows.
+    :param waits: whether its quarantine holds messages; None if unknown.
+    :param metrics: for the report.
     """
 
     name: str
@@ -56,19 +55,19 @@ class TableFeed:
 
     @property
     def options(self) -> FeedingOptions:
-        """Return the options of the job."""
+        """Return the job's options."""
         assert isinstance(self.spec.options, FeedingOptions)
         return self.spec.options
 
     @property
     def existing(self) -> IcebergTable:
-        """Return the table once it is there."""
+        """Return the table, which must exist."""
         assert self.table is not None
         return self.table
 
     @property
     def started_from(self) -> str | None:
-        """Return the text of the position that the next commit starts from, for its fence."""
+        """Return the text of the position before the next commit, for its fence."""
         return self.carrier.text if self.carrier else None
 
     def add(self, **numbers: int | float) -> None:
@@ -91,14 +90,11 @@ class TableFeed:
         return quarantine.table_name(self.options, self.name)
 
     def waiting(self, spark: SparkSession) -> DataFrame | None:
-        """Return the messages of the table that wait in its quarantine; None if there are none."""
+        """Return the table's messages in quarantine; None if there are none."""
         return quarantine.waiting(spark, self.spec.catalog.name, self.quarantine_table, self.name)
 
     def note(self, applied: Applied, position: Position) -> None:
-        """Take note of a commit.
-
-        :param position: where the table stands after it.
-        """
+        """Record a commit and the table's position after it."""
         self.carrier, self.position = Carrier(applied.snapshot.id, position.encode()), position
         self.reloaded = False
         self.commits += 1
@@ -113,7 +109,7 @@ class TableFeed:
             self.metrics["full_load_engine"] = applied.engine
 
     def note_quiet(self, position: Position) -> None:
-        """Record how far the source was read for a table without changes; no snapshot is made."""
+        """Record how far the source was read for a table without changes, without a snapshot."""
         assert self.carrier is not None and self.position is not None
         position = following(position, self.position)
         if position != self.position:
@@ -155,10 +151,7 @@ class TableFeed:
 
 
 def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Exception | None) -> TableFeed:
-    """Load what is known of a table; one that cannot be loaded has failed, and the others go on.
-
-    :param refused: why it cannot be fed at all.
-    """
+    """Load a table's state; a table that cannot be loaded, or is refused, has failed, and the others go on."""
     feed = TableFeed(target.table, spec, error=refused)
     try:
         _load_state(spark, feed, target)
@@ -177,5 +170,5 @@ def _load_state(spark: SparkSession, feed: TableFeed, target: Target) -> None:
         feed.position = current_position(feed.carrier, feed.table.properties)
     feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
     if isinstance(options, IngestOptions) and options.reloads(feed.name):
-        # the fence still compares with where the table stands
+        # the fence still compares with the table's position
         feed.position, feed.reloaded = None, feed.table is not None

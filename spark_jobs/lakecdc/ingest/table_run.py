@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.explain import explain
 from lakecdc.ingest import dependents, quarantine, tables, truncate
 from lakecdc.ingest.apply import events, modes
@@ -24,9 +25,10 @@ from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
 from lakecdc.ingest.misfits import with_misfits
-from lakecdc.ingest.null_keys import null_key
 from lakecdc.ingest.reconciliation import Reconciliation
 from lakecdc.runtime.failpoints import reach
+from lakecdc.sql import quoted_column
+from lakecdc.writer.parquet import MISSING_VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,37 +38,41 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# how Spark and the writer refuse a null
+_NULL_REFUSALS = ("NOT_NULL_ASSERT_VIOLATION", MISSING_VALUE)
+_TIMES = ("date", "timestamp")
+
 
 @dataclass
 class TableRun:
-    """What applies batches to one table.
+    """Applies batches to one table.
 
-    :param feed: the table's state, which it moves on.
-    :ivar told: the batch that is being taken, as its source tells it, before any cleaning.
+    :param feed: the table's state, which it updates.
+    :ivar uncleaned: the current batch before any cleaning.
     """
 
     spark: SparkSession
     feed: TableFeed
-    told: Batch | None = field(default=None, init=False)
+    uncleaned: Batch | None = field(default=None, init=False)
 
     def apply(self, batch: Batch) -> None:
-        """Take a batch into the table; events that it cannot take are set apart once one is met."""
+        """Apply a batch; if an expression of its cleaning fails, events that it fails for are quarantined."""
         committed = self.feed.commits
-        # events that a computed column cannot take hide those that the filter cannot
+        # events that fail a computed column hide those that fail the filter
         for last in (False, False, True):
             try:
-                self._take(batch)
+                self._apply(batch)
                 return
             except Exception as error:
-                rest = None if last or self.feed.commits > committed else self._to_be_taken(batch, error)
+                rest = None if last or self.feed.commits > committed else self._recoverable_part(batch, error)
                 if rest is None:
-                    if no_key := null_key(batch, error):
+                    if no_key := _null_key(batch, error):
                         raise no_key from error
                     raise
                 batch = rest
 
-    def _to_be_taken(self, batch: Batch, error: Exception) -> Batch | None:
-        """Return what of a batch that failed can be taken after all; None if nothing changes that."""
+    def _recoverable_part(self, batch: Batch, error: Exception) -> Batch | None:
+        """Return the part of a failed batch that can still be applied, or None if it would fail again."""
         feed = self.feed
         if not isinstance(error, FloorMovedError) or feed.table is None:
             return self._without_unclean(batch, error)
@@ -77,19 +83,19 @@ class TableRun:
         return batch
 
     def _without_unclean(self, batch: Batch, error: Exception) -> Batch | None:
-        """Return a failed batch without the events that its cleaning cannot take; None if all can be."""
-        found = set_apart(self.spark, batch) if explain(error) is not None else None
-        if found is None:
+        """Return a failed batch without the events that fail its cleaning; None if none does."""
+        parts = set_apart(self.spark, batch) if explain(error) is not None else None
+        if parts is None:
             return None
-        rest, misfits = found
+        rest, misfits = parts
         reason = F.concat(F.lit("an expression of clean cannot take a value: "), F.col("misfit"))
         return rest.with_rejected(quarantine.of_events(rest, misfits, quarantine.CLEAN_RULE, reason))
 
-    def _take(self, batch: Batch) -> None:
+    def _apply(self, batch: Batch) -> None:
         began, feed = time.monotonic(), self.feed
         audit = Audit.of(batch.target, show_values=feed.options.report_values)
         batch = self._without_dependents(replace(batch, commit=CommitPlan(replaces=feed.reloaded, audit=audit)))
-        self.told = batch
+        self.uncleaned = batch
         quarantine.check_share(batch, feed.options)
         batch = cleaned(self.spark, held_against(batch, feed.table))
         feed.metrics.update(batch.source.facts)
@@ -97,10 +103,10 @@ class TableRun:
         tables.check_source(feed.table, batch)
         if feed.table is None:
             events.check(batch)
-        # nothing has told the columns yet, so there is nothing to make a table of
-        untold = batch.rows is None and feed.table is None
+        # no column is known yet, so the table cannot be created
+        schema_unknown = batch.rows is None and feed.table is None
         if feed.options.dry_run:
-            if not untold:
+            if not schema_unknown:
                 tables.check_columns(batch)
                 self._count_only(batch)
             return
@@ -109,7 +115,7 @@ class TableRun:
         self._keep_rejected(batch)
         batch = replace(batch, commit=replace(batch.commit, keep_misfits=partial(self._keep_misfits, batch)))
         batch = replace(batch, truncate_order=max(filter(None, (feed.truncated, batch.truncate_order)), default=None))
-        if untold:
+        if schema_unknown:
             feed.truncated = batch.truncate_order
             return
         quiet = batch.rows is None and feed.carrier is not None and not batch.truncate_order
@@ -129,7 +135,7 @@ class TableRun:
         feed.add(seconds=round(time.monotonic() - began, 3))
 
     def _without_dependents(self, batch: Batch) -> Batch:
-        """Set apart what cannot be completed as long as messages before it are in quarantine."""
+        """Quarantine updates that cannot be completed while messages before them are in quarantine."""
         feed = self.feed
         if batch.rows is None or batch.full_load or not batch.target.keyed:
             return batch
@@ -140,34 +146,33 @@ class TableRun:
         return dependents.set_apart(batch, feed.table, waiting)
 
     def _keep_rejected(self, batch: Batch) -> None:
-        """Side table first: what cannot be applied is kept before the target moves on."""
-        feed, catalog = self.feed, self.feed.spec.catalog.name
-        name = feed.quarantine_table
+        """Quarantine rejected messages, before the target is committed."""
+        feed, name = self.feed, self.feed.quarantine_table
         if batch.rejected is None:
             return
-        kept = quarantine.create_quarantine(self.spark, catalog, name)
+        kept = quarantine.create_quarantine(self.spark, feed.spec.catalog.name, name)
         feed.add(quarantined=quarantine.keep(kept, batch, feed.table, getattr(feed.spec.source, "format", None)))
         feed.metrics["quarantine_table"], feed.waits = name, True
         reach("after_quarantine")
 
     def _keep_misfits(self, batch: Batch, misfits: DataFrame, rows: int) -> None:
-        """Keep rows of a full load whose values do not fit, which its reading has told."""
-        assert self.told is not None
-        found = with_misfits(self.told, misfits, rows)
-        quarantine.check_share(found, self.feed.options)
-        self._keep_rejected(replace(batch, rejected=found.rejected))
-        self.feed.metrics.update(found.source.facts)
+        """Quarantine rows of a full load whose values do not fit, found while it was read."""
+        assert self.uncleaned is not None
+        judged = with_misfits(self.uncleaned, misfits, rows)
+        quarantine.check_share(judged, self.feed.options)
+        self._keep_rejected(replace(batch, rejected=judged.rejected))
+        self.feed.metrics.update(judged.source.facts)
 
     def _keep_lost(self, batch: Batch, lost: DataFrame, events: int) -> None:
-        """Keep rows that cannot be completed as well; the others go on."""
-        assert self.told is not None
-        found = quarantine.of_lost(replace(self.told, truncate_order=batch.truncate_order), lost)
+        """Quarantine rows that cannot be completed."""
+        assert self.uncleaned is not None
+        rejected = quarantine.of_lost(replace(self.uncleaned, truncate_order=batch.truncate_order), lost)
         before = batch.rejected.count - batch.rejected.unreadable if batch.rejected else 0
-        quarantine.check_share(batch.with_rejected(found), self.feed.options, events + before)
-        self._keep_rejected(replace(batch, rejected=found))
+        quarantine.check_share(batch.with_rejected(rejected), self.feed.options, events + before)
+        self._keep_rejected(replace(batch, rejected=rejected))
 
     def _prepare(self, batch: Batch) -> None:
-        """Create the table, or give it the columns that the batch has."""
+        """Create the table, or add the batch's new columns."""
         feed = self.feed
         feed.table, changes = tables.prepare(self.spark, feed.spec.catalog.name, feed.table, batch)
         if changes:
@@ -175,7 +180,7 @@ class TableRun:
 
     def _commit(self, batch: Batch) -> None:
         feed = self.feed
-        modes.check_debt(feed.existing, batch, self._most_delete_files)
+        modes.check_debt(feed.existing, batch, feed.options.max_delete_files)
         with self._kept(batch) as kept:
             if not kept.target.keyed:
                 self._commit_events(kept)
@@ -193,13 +198,9 @@ class TableRun:
                 raise
             feed.history.taken(kept)
 
-    @property
-    def _most_delete_files(self) -> int:
-        return self.feed.options.max_delete_files
-
     @contextmanager
     def _kept(self, batch: Batch) -> Iterator[Batch]:
-        """Keep a batch's events while they are read more than once; a full load is too much to be kept."""
+        """Persist a batch's events if they are read more than once; a full load is too large for that."""
         read_once = batch.full_load or (batch.target.keyed and not self.feed.history)
         if batch.rows is None or read_once or batch.rows.every_event().is_kept:
             yield batch
@@ -214,7 +215,7 @@ class TableRun:
         feed = self.feed
         mark = feed.position.high_order if feed.position else None
         if batch.full_load or batch.rows is None:
-            # a full load reads every key once: folding it would shuffle and store the whole table for nothing
+            # a full load has every key once: folding it would shuffle and store the whole table for nothing
             position = following(batch.position, feed.position, truncate_order=batch.truncate_order)
             self._write(batch, self._choose_mode(batch, mark), position)
             return
@@ -229,12 +230,12 @@ class TableRun:
 
     def _choose_mode(self, batch: Batch, mark: str | None) -> str:
         feed = self.feed
-        mode, choice = modes.choose(feed.existing, batch, self._most_delete_files, mark)
+        mode, choice = modes.choose(feed.existing, batch, feed.options.max_delete_files, mark)
         feed.metrics.update(choice)
         return mode
 
     def _commit_events(self, batch: Batch) -> None:
-        """Take a batch into a table that is only appended to."""
+        """Commit a batch to a table that is only appended to."""
         feed = self.feed
         measured = None if batch.full_load else events.measure(batch)
         applied, position = events.append_events(feed.existing, batch, measured, feed.position, feed.started_from)
@@ -243,7 +244,7 @@ class TableRun:
         feed.note(applied, position)
 
     def _enter_history(self, batch: Batch) -> None:
-        """Side table first: the batch's events go into the change log unless it holds them already."""
+        """Enter the batch's events into the change log, unless it has them."""
         feed = self.feed
         assert feed.history is not None
         applied = feed.history.append(batch, feed.existing, feed.carrier)
@@ -269,7 +270,7 @@ class TableRun:
 
 @contextmanager
 def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
-    """Fold the rows of a batch and measure them, unless that is done already."""
+    """Fold the rows of a batch and measure them, unless tasks have done so."""
     known = rows.fold_stats if batch.truncate_order == rows.void_below else None
     if known is not None:
         yield rows, known
@@ -284,3 +285,25 @@ def _measured(batch: Batch, rows: Rows) -> Iterator[tuple[Rows, FoldStats]]:
 
 def _folded(batch: Batch, rows: Rows) -> DataFrame:
     return fold(without_void(rows.frame, batch.truncate_order))
+
+
+def _null_key(batch: Batch, error: Exception) -> InputError | None:
+    """Name the key column whose missing value made a batch fail; None if it failed for another reason."""
+    cause = explain(error)
+    is_null = cause is not None and any(refusal in cause.text for refusal in _NULL_REFUSALS)
+    if not is_null or batch.rows is None or not batch.key:
+        return None
+    rows = batch.rows.frame.where("op != 'd' AND row IS NOT NULL")
+    missing = rows.select(*[F.col("row")[name].isNull().alias(name) for name in batch.key])
+    row = missing.where(" OR ".join(map(quoted_column, batch.key))).first()
+    columns = [name for name in batch.key if row is None or row[name]]
+    types = {column.name: column.type for column in batch.columns}
+    hint = 'Fill it at the source, or set "key" in the target to columns that always have a value.'
+    if any(types.get(name, "").startswith(_TIMES) for name in columns):
+        hint += f' A date that no calendar has is null as well; "columns": {{"{columns[0]}": "string"}} keeps its text.'
+    return InputError(
+        f"The key column {' or '.join(map(repr, columns))} has no value in a row of the source, so the row cannot be "
+        "identified. Nothing was written.",
+        table=batch.target.table,
+        hint=hint,
+    )

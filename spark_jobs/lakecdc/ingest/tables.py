@@ -1,4 +1,4 @@
-"""Target tables: made from the source's columns, changed when those change, refused when they cannot be fed."""
+"""Target tables: created from the source's columns, evolved with them, and refused if they cannot be fed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Column
 
-# string metrics are cut to 16 characters by default and stop at 100 columns; look-ups need whole bounds
+# Iceberg cuts string metrics to 16 characters and keeps those of 100 columns; look-ups need whole bounds
 _FULL_METRICS = "write.metadata.metrics.column."
 _LAYOUT_VERSION = "1"
 _HIDDEN = (ORDER_COLUMN, TIME_COLUMN)
-# Iceberg's metadata columns (``MetadataColumns``): a table that has one of its own cannot be read by Spark
+# Iceberg's metadata columns (``MetadataColumns``): Spark cannot read a table with columns of these names
 _METADATA = (
     *("_file", "_pos", "_deleted", "_spec_id", "_partition"),
     *("_row_id", "_last_updated_sequence_number"),
@@ -44,15 +44,14 @@ def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | 
 def prepare(
     spark: SparkSession, catalog: str, table: IcebergTable | None, batch: Batch
 ) -> tuple[IcebergTable, list[str]]:
-    """Bring the target into the shape that a batch needs.
+    """Create the target, or evolve its columns for a batch.
 
-    :return: the table and what was changed about its schema.
-    :raises InputError: if the batch cannot be applied to the table; nothing has been written then.
+    :return: the table and the changes of its schema.
+    :raises InputError: the batch cannot be applied to the table; nothing is written.
     """
     check_columns(batch)
     if table is None:
-        table = create(spark, catalog, batch)
-        return table, []
+        return create(spark, catalog, batch), []
     own = [name for name, _, _ in own_columns(batch.target)]
     moves = source_columns.moves(table, batch)
     there = {moves.get(name, name) for name in table.column_names}
@@ -73,9 +72,9 @@ def prepare(
             table=table.name,
             hint="A table keeps its key: load a new one, or drop it so that the next run does.",
         )
-    # a renamed column is none that older rows have to be filled with
+    # renames first: a renamed column is not a new one whose older rows need a value
     changes = source_columns.follow(table, batch)
-    # a table of rows follows the source where that fills older rows; past events stay as they were
+    # the source fills older rows, and so does a table of rows; past events stay as they were
     to_fill = _columns_to_fill(table, batch) if batch.target.mode != "history" else set()
     changes += definition.evolve(table, [(c.name, c.type) for c in batch.columns])
     if changes or names.VIEW_BEHIND in table.properties:
@@ -83,19 +82,16 @@ def prepare(
     if names.VIEW_BEHIND in table.properties:
         table.update_properties({names.VIEW_BEHIND: None})
     source_columns.remember(table, batch)
-    of_source = _source_property(batch)
-    if not of_source.items() <= table.properties.items():
-        table.update_properties({**of_source})
+    source = _source_property(batch)
+    if not source.items() <= table.properties.items():
+        table.update_properties({**source})
     if to_fill:
         _fill(table, [c for c in batch.columns if c.name in to_fill and c.fill is not None])
     return table, changes
 
 
 def check_source(table: IcebergTable | None, batch: Batch) -> None:
-    """Refuse the events of another source table than those that the table holds.
-
-    :raises InputError: naming both.
-    """
+    """Raise an InputError for events of another source table than the one in the table."""
     known = table.properties.get(names.SOURCE_TABLE) if table is not None else None
     if known and batch.source.table and source_tables.is_another(batch.target, known, batch.source.table):
         raise InputError(
@@ -111,14 +107,14 @@ def _source_property(batch: Batch) -> dict[str, str]:
 
 
 def lacks_columns(table: IcebergTable, batch: Batch) -> bool:
-    """Tell whether the source has columns that the table has not, or has under other names."""
+    """Check whether the table lacks columns of the source, or has them under other names."""
     return not {c.name for c in batch.columns} <= set(table.column_names) or source_columns.changed(table, batch)
 
 
 def _columns_to_fill(table: IcebergTable, batch: Batch) -> set[str]:
-    """Columns whose older rows show a default at the source.
+    """Return the new columns that have a default in older rows at the source.
 
-    They are noted in the table before they are added, so that a run killed in between does not forget them.
+    They are recorded before they are added, so that a run that is killed in between does not forget them.
     """
     pending = set(json.loads(table.properties.get(names.FILL, "[]")))
     present = set(table.column_names)
@@ -167,7 +163,7 @@ def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
     if target.mode == "upsert":
         check_partitioning(table, batch.key)
     if not target.keyed:
-        # without identifier fields the nightly sort would not know what to sort by
+        # the nightly sort needs an order, and there are no identifier fields
         definition.order_by(table, [ORDER_COLUMN])
     _make_view(table, target)
     return table
@@ -182,16 +178,13 @@ def own_columns(target: Target) -> list[tuple[str, str, bool]]:
 
 
 def _make_view(table: IcebergTable, target: Target) -> None:
-    """Tell whether the table gets a view: a change log's rows mean nothing without lakecdc's own columns."""
+    """Make the view without lakecdc's own columns, except for a change log, which needs them."""
     if target.mode != "history":
         definition.make_view(table, _HIDDEN)
 
 
 def check_columns(batch: Batch) -> None:
-    """Refuse a batch without a key, with a key the source does not have, or with names only case tells apart.
-
-    :raises InputError: naming the columns.
-    """
+    """Raise an InputError without a key, for unknown key columns, or names that differ only in case."""
     table, names_ = batch.target.table, [c.name for c in batch.columns]
     if not batch.key and batch.target.keyed and batch.rows is not None:
         raise InputError(
@@ -201,7 +194,7 @@ def check_columns(batch: Batch) -> None:
             "or history.",
         )
     missing = sorted(set(batch.key) - set(names_))
-    # without rows, what the source calls a column by now may not be known
+    # without rows, the current column names may be unknown
     if missing and batch.rows is not None:
         raise InputError(f"The key columns {missing} are not among the source's columns {names_}.", table=table)
     if batch.target.keyed:
@@ -229,7 +222,7 @@ def _check_key_types(batch: Batch) -> None:
 def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequence[int] | None = None) -> None:
     """Refuse partitions that do not derive from the key: an equality delete reaches its own partition only.
 
-    :param spec_ids: specs to look at; default: the current one.
+    :param spec_ids: specs to check; default: the current one.
     :raises InputError: naming the columns.
     """
     for spec_id in spec_ids if spec_ids is not None else [definition.current_spec_id(table)]:
@@ -245,5 +238,5 @@ def check_partitioning(table: IcebergTable, key: Sequence[str], spec_ids: Sequen
 
 
 def columns_outside_key(table: IcebergTable, key: Sequence[str], spec_id: int) -> list[str]:
-    """Columns that a partition spec derives from although they are not part of the key."""
+    """Return the columns outside the key that a partition spec derives from."""
     return sorted(set(definition.spec_columns(table, spec_id)) - set(key))

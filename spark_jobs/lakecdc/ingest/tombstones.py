@@ -1,7 +1,7 @@
-"""Remembering deletes where a late event is possible, so that an older state cannot resurrect a row.
+"""Remember deletes if late events are possible, so that an older state cannot resurrect a row.
 
 One Iceberg table beside the target, ``<table>_lakecdc_deletes``: the key, the delete's order key and source time.
-It is written before the target. A replay may write a tombstone twice; only the highest order key of a key counts.
+It is written before the target. A replay may write a delete twice; only the highest order key of a key counts.
 """
 
 from __future__ import annotations
@@ -32,20 +32,17 @@ SUFFIX = "_lakecdc_deletes"
 
 
 def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool = False) -> None:
-    """Append the deletes among folded rows.
-
-    :param some: there are some, so that nobody need look.
-    """
-    told = rows.fold_stats
-    if told is None or told.deletes:
-        append_deletes(target, rows.deletes, key, some=some or told is not None)
+    """Append the deletes among folded rows; ``some``: there are some for certain."""
+    facts = rows.fold_stats
+    if facts is None or facts.deletes:
+        append_deletes(target, rows.deletes, key, some=some or facts is not None)
 
 
 def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
-    """Append deletes by Spark.
+    """Append deletes with Spark.
 
     :param deletes: ``key, order, source_time``, one row per key.
-    :param some: there are some, so that nobody need look.
+    :param some: there are some for certain.
     """
     deletes = deletes.select(
         *[F.col("key")[k].alias(k) for k in key],
@@ -54,14 +51,14 @@ def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str],
     )
     if not some and deletes.isEmpty():
         return
-    deletes.coalesce(1).writeTo(_made(target, key).sql_name).append()
+    deletes.coalesce(1).writeTo(_open_or_create(target, key).sql_name).append()
 
 
 def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTable | None:
-    """Return the table that the deletes of folded rows belong in; None without any, or if Spark has to write them."""
+    """Return the table for the deletes of folded rows; None without any, or if Spark has to write them."""
     if rows.fold_stats is None or not rows.fold_stats.deletes:
         return None
-    table = _made(target, key)
+    table = _open_or_create(target, key)
     return table if refusal(table) is None else None
 
 
@@ -76,19 +73,19 @@ def append_remembered(table: IcebergTable, files: list[Any]) -> None:
 
 
 def oldest_to_come(position: Position | None, before: Sequence[Position]) -> str | None:
-    """Order key that the source has no event below which can still come; None if that cannot be told.
+    """Return the order key below which no event of the source can still come; None if unknown.
 
-    What waits in the quarantine is not among these. Of a source whose events come in no order, only a TRUNCATE and a
-    new epoch tell: all that was before them is void, or is not read any more.
+    Messages in quarantine are not considered. For a source without order, only a TRUNCATE and a new epoch give a bound:
+    everything before them is void, or is not read any more.
 
-    :param position: where the target stands; a log goes on above it.
-    :param before: positions that the target can be rolled back to, from where the source is read once more.
+    :param position: of the target; a log goes on above it.
+    :param before: positions that the target can be rolled back to, from which the source is read once more.
     """
     if position is None:
         return None
-    told = [position.high_order] if position.source in LOADED_SOURCES else []
-    again = [_void_below(found) for found in (position, *before)]
-    return max(filter(None, (*told, min(again))), default=None)
+    marks = [position.high_order] if position.source in LOADED_SOURCES else []
+    again = [_void_below(each) for each in (position, *before)]
+    return max(filter(None, (*marks, min(again))), default=None)
 
 
 def _void_below(position: Position) -> str:
@@ -96,12 +93,12 @@ def _void_below(position: Position) -> str:
 
 
 def open_remembered(target: IcebergTable) -> IcebergTable | None:
-    """Open the table of a target's remembered deletes; None if there is none."""
+    """Return the table of a target's remembered deletes; None if it does not exist."""
     return open_if_there(target.spark, target.catalog, target.name + SUFFIX)
 
 
-def _made(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
-    """Return the table of remembered deletes, whose key has the types that the target's has by now."""
+def _open_or_create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
+    """Return the table of remembered deletes, its key widened to the target's types."""
     table = open_remembered(target)
     if table is None:
         return _create(target, key)

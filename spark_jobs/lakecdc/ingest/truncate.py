@@ -1,4 +1,4 @@
-"""What a TRUNCATE at the source does to the target, by the target's policy."""
+"""Apply a TRUNCATE at the source by the target's policy."""
 
 from __future__ import annotations
 
@@ -20,53 +20,38 @@ if TYPE_CHECKING:
 
 
 def check(batch: Batch) -> None:
-    """Refuse a TRUNCATE where the policy says ``stop``.
-
-    :raises InputError: nothing of the batch has been written then.
-    """
-    if batch.truncate_order and batch.target.on_truncate == "stop":
+    """Raise an InputError if the policy is ``stop``, or if rows of other source tables would be removed."""
+    order, policy = batch.truncate_order, batch.target.on_truncate
+    if not order:
+        return
+    if policy == "stop":
         raise InputError(
-            f"The source table was truncated at {_moment(batch.truncate_order)}, and on_truncate is 'stop'.",
+            f"The source table was truncated at {_moment(order)}, and on_truncate is 'stop'.",
             table=batch.target.table,
             hint="Set on_truncate of the target to 'apply' to empty the table as well, or to 'mark' to keep its rows.",
         )
-    if (
-        batch.truncate_order
-        and batch.target.source_tables
-        and batch.target.keyed
-        and batch.target.on_truncate == "apply"
-    ):
+    if policy == "apply" and batch.target.keyed and batch.target.source_tables:
         raise InputError(
-            f"One of the source tables that share this table was truncated at {_moment(batch.truncate_order)}; "
-            "applied here, it would remove the rows of the others as well.",
+            f"One of the source tables that share this table was truncated at {_moment(order)}; applied here, it would "
+            "remove the rows of the others as well.",
             table=batch.target.table,
             hint="Set on_truncate of the target to 'mark', then delete that source table's rows by hand.",
         )
 
 
 def is_late(batch: Batch, mark: str | None) -> bool:
-    """Whether the table may hold rows that are newer than the batch's TRUNCATE.
-
-    :param mark: highest order key applied to the table.
-    """
+    """Check whether the table, whose highest order key is ``mark``, may hold rows newer than the batch's TRUNCATE."""
     return bool(batch.truncate_order and mark and batch.truncate_order <= mark)
 
 
 def drop_emptied(rows: DataFrame, truncated: str) -> tuple[DataFrame, int]:
-    """Leave out folded rows from before a TRUNCATE that the table has seen.
-
-    :param truncated: its order key.
-    :return: the rows that remain and how many were left out.
-    """
+    """Drop folded rows from before an applied TRUNCATE with this order key, and return their number too."""
     older = F.expr(void_sql("`order`", truncated))
     return rows.where(~older), rows.where(older).count()
 
 
 def marked(table: IcebergTable, batch: Batch, metrics: dict[str, Any]) -> Batch:
-    """Return the batch as the table takes it: with ``mark`` its rows stay, and the moment is noted.
-
-    :param metrics: takes up the moment.
-    """
+    """Return the batch without its TRUNCATE if the policy is ``mark``, which only records the moment."""
     if not batch.truncate_order or batch.target.on_truncate != "mark":
         return batch
     moment = _moment(batch.truncate_order)

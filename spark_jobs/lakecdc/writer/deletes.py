@@ -8,14 +8,18 @@ from run to run.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.delete_file_objects import FILE_PATH_ID, POSITION_ID, WrittenDeletes
+from lakecdc.iceberg.file_io import output
+from lakecdc.iceberg.puffin import PuffinBuilder
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -30,6 +34,8 @@ RESULT = (
     "file_number int, location string, bytes long, records long, added long, lowest long, highest long, "
     "offset long, length long"
 )
+# columns of position-delete files (table specification, "Position Delete Files")
+_COLUMNS = [(FILE_PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long")]
 
 
 @dataclass(frozen=True)
@@ -63,22 +69,15 @@ class FilePositions:
     @property
     def added(self) -> int:
         """Return the number of new positions."""
-        return int((self.hit - self.known).__len__())
+        return len(self.hit - self.known)
 
 
-class Writer(Protocol):
-    """Writer of position files; see ``position_deletes`` and ``deletion_vectors``."""
-
-    def __call__(self, files: Iterable[FilePositions], target: Target, /) -> Iterator[WrittenDeletes]:
-        """Write files and describe them."""
-        ...
+#: writes files of positions and describes them
+Writer = Callable[[Iterable[FilePositions], Target], Iterator[WrittenDeletes]]
 
 
 def writer_of(table: IcebergTable) -> Writer:
     """Return the writer for the table's format version."""
-    from lakecdc.writer.deletion_vectors import write_deletion_vectors
-    from lakecdc.writer.position_deletes import write_position_deletes
-
     return write_deletion_vectors if table.format_version >= 3 else write_position_deletes
 
 
@@ -87,6 +86,56 @@ def count_only(files: Iterable[FilePositions], _: Target) -> Iterator[WrittenDel
     for file in files:
         deleted = file.known | file.hit
         yield WrittenDeletes(file.file_number, "", 0, len(deleted), file.added, deleted.min(), deleted.max())
+
+
+def write_position_deletes(files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
+    """Write one Parquet file per data file, positions ascending (format v2)."""
+    import pyarrow.parquet as pq
+
+    for file in files:
+        deleted = file.known | file.hit
+        location = f"{target.folder}/{file.file_number:05d}-{uuid.uuid4()}-deletes.parquet"
+        table = _position_table(target.data_files[file.file_number], deleted)
+        with output(target.properties, location).create(overwrite=False) as stream:
+            # Arrow's own schema in the footer would make Arrow readers see a dictionary instead of a string
+            pq.write_table(table, stream, compression="zstd", store_schema=False)
+            size = int(stream.tell())
+        yield WrittenDeletes(file.file_number, location, size, len(deleted), file.added, deleted.min(), deleted.max())
+
+
+def _position_table(data_file: str, positions: BitMap64) -> pa.Table:
+    """Build the rows of a position-delete file with the reserved field ids and footer entries of Iceberg's writers."""
+    import numpy as np
+    import pyarrow as pa
+
+    values = np.frombuffer(positions.to_array(), dtype="int64")
+    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(values), dtype="int32")), pa.array([data_file]))
+    fields = [
+        pa.field(name, pa.int64() if kind == "long" else paths.type, False, {"PARQUET:field_id": str(field_id)})
+        for field_id, name, kind in _COLUMNS
+    ]
+    columns = [{"id": field_id, "name": name, "required": True, "type": kind} for field_id, name, kind in _COLUMNS]
+    schema = json.dumps({"type": "struct", "schema-id": 0, "fields": columns})
+    footer = {"delete-type": "position", "iceberg.schema": schema}
+    return pa.Table.from_arrays([paths, pa.array(values)], schema=pa.schema(fields, footer))
+
+
+def write_deletion_vectors(files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
+    """Write the vectors of all files to one Puffin file, or none without files (format v3)."""
+    builder, facts = PuffinBuilder("lakecdc"), []
+    for file in files:
+        deleted = file.known | file.hit
+        blob = builder.add(target.data_files[file.file_number], deleted)
+        facts.append((file.file_number, blob, file.added, deleted.min(), deleted.max()))
+    if not facts:
+        return
+    content, location = builder.finish(), f"{target.folder}/{uuid.uuid4()}-deletes.puffin"
+    with output(target.properties, location).create(overwrite=False) as stream:
+        stream.write(content)
+    for number, blob, added, lowest, highest in facts:
+        yield WrittenDeletes(
+            number, location, len(content), blob.cardinality, added, lowest, highest, blob.offset, blob.length
+        )
 
 
 def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> list[WrittenDeletes]:
@@ -111,17 +160,13 @@ def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) 
 
 
 def described(written: Iterable[WrittenDeletes], unread: Sequence[int] = ()) -> pa.RecordBatch:
-    """Build a task's result, see :data:`RESULT`.
-
-    :param unread: numbers of unreadable data files.
-    """
+    """Build a task's result, see :data:`RESULT`, with the numbers of unreadable data files."""
     import pyarrow as pa
 
     rows = [dataclasses.asdict(one) for one in written] + [{"file_number": number} for number in unread]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
     types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
-    columns = [pa.array([row.get(name) for row in rows], kind) for name, kind in zip(names, types, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names)
+    return pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(zip(names, types, strict=True))))
 
 
 def collect_results(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset[int]]:
@@ -132,18 +177,12 @@ def collect_results(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset
 
 
 def without_unchanged(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:
-    """Skip data files whose positions are all covered, so that their delete files stay.
-
-    :param merge: data files to include anyway, unless the merged files contain none of their positions.
-    """
+    """Skip data files without new positions, so that their delete files stay, unless they are merged anyway."""
     return (file for file in files if file.added or (file.known and file.file_number in merge))
 
 
 def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
-    """Group sorted batches into one bitmap pair per file, holding one file at a time.
-
-    :param batches: record batches with ``file_number``, ``position``, ``known``, sorted by the first.
-    """
+    """Group batches of ``file_number, position, known``, sorted by file, into one bitmap pair per file at a time."""
     import numpy as np
     from pyroaring import BitMap64
 
@@ -168,10 +207,7 @@ def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
 
 
 def bitmap(positions: Any) -> BitMap64:
-    """Build a set of positions from an array of them.
-
-    :param positions: numpy array of non-negative integers.
-    """
+    """Build a set of positions from a numpy array of them."""
     from array import array
 
     from pyroaring import BitMap64

@@ -1,17 +1,19 @@
-"""The files of a task: one for each partition, as many of them open as its memory takes."""
+"""Files that a task writes, one per partition, as many open at once as its memory allows, and their report."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
 from lakecdc.writer.partitions import Values, by_partition
-from lakecdc.writer.stage import told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: rows that tasks return: written files, why a task gave up, and packed tables of rows that are left out of files
+RESULT = "location string, kind string, bytes bigint, partition string, odd string, cell binary"
 # bytes of rows that are sorted and written at once; a task holds them twice meanwhile
 _SLICE_BYTES = 64 * 1024 * 1024
 #: files that a task writes at once: each holds a row group, and on S3 a part of some megabytes
@@ -22,12 +24,21 @@ class FullError(Exception):
     """More partitions are written than files may be open."""
 
 
+def result(**values: str | int | bytes) -> pa.RecordBatch:
+    """Build a row of :data:`RESULT`; other columns are null."""
+    import pyarrow as pa
+
+    types = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
+    fields = [(name, types[kind]) for name, kind in (column.split() for column in RESULT.split(", "))]
+    return pa.RecordBatch.from_pylist([values], schema=pa.schema(fields))
+
+
 class PartitionFiles:
     """Files of one kind.
 
     :param kind: what is in them, in the writer's own words.
     :param most: how many are open at once; one is enough for rows in the order of their partitions.
-    :param makes_room: one more finishes another; without it, it is refused.
+    :param makes_room: one more finishes another; otherwise it is refused.
     """
 
     def __init__(
@@ -44,35 +55,38 @@ class PartitionFiles:
         self._open: dict[Values, ArrowFile] = {}
 
     def write(self, table: pa.Table, names: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Write rows, and tell of the files that are finished, by their size or to make room.
+        """Write rows, and report the files that are finished, by their size or to make room.
 
         :param table: the rows of each partition together.
         :param names: its columns of partition values.
-        :raises FullError: it is of a partition for which there is no room.
+        :raises FullError: there is no room for a partition.
         """
         for values, rows in by_partition(table, names):
             if values not in self._open and len(self._open) == self._most:
                 if not self._makes_room:
                     raise FullError(f"the rows are of more than {self._most} partitions")
-                yield self._told(next(iter(self._open)))
+                yield self._finish(next(iter(self._open)))
             file = self._open.get(values) or ArrowFile(self._place, self._columns)
             # a file whose first rows are refused is never made
             file.write(rows)
             self._open[values] = file
             if file.size >= self._place.file_bytes:
-                yield self._told(values)
+                yield self._finish(values)
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Finish the files that are open, and tell of them."""
+        """Finish and report the open files."""
         for values in list(self._open):
-            yield self._told(values)
+            yield self._finish(values)
 
-    def _told(self, values: Values) -> pa.RecordBatch:
-        return told(self._open.pop(values), self._kind, values)
+    def _finish(self, values: Values) -> pa.RecordBatch:
+        file = self._open.pop(values)
+        size = file.close()
+        assert file.location is not None
+        return result(location=file.location, kind=self._kind, bytes=size, partition=json.dumps(values))
 
 
 def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Gather tables into some of about the size that is sorted and written at once."""
+    """Concatenate tables up to the size that is sorted and written at once."""
     import pyarrow as pa
 
     gathered: list[pa.Table] = []
@@ -83,6 +97,7 @@ def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         if size >= _SLICE_BYTES:
             whole = [pa.concat_tables(gathered)]
             gathered, size = [], 0
+            # the generator must not hold the slice while it is written
             yield whole.pop()
     if gathered:
         yield pa.concat_tables(gathered)

@@ -1,25 +1,28 @@
-"""Write the rows of a DataFrame as files of a table: by tasks with Arrow, or by Iceberg's writer where it has to."""
+"""Write the rows of a DataFrame as files of a table: with Arrow in tasks, or with Iceberg's writer where it has to."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.definition import spark_types
+from pyspark.sql import functions as F
+
+from lakecdc.iceberg.definition import current_spec_id, spark_types
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
+from lakecdc.iceberg.written_files import WrittenFile, describe
 from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
-from lakecdc.writer.files import PartitionFiles, slices
+from lakecdc.writer.files import RESULT, PartitionFiles, slices
 from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
 from lakecdc.writer.partitions import Partitioning, columns_of, in_order, partitioning_of, with_partitions
-from lakecdc.writer.stage import RESULT, data_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -28,40 +31,52 @@ log = logging.getLogger(__name__)
 _KIND = "frame"
 
 
-def stage_frame(table: IcebergTable, rows: DataFrame) -> list[Any]:
-    """Write rows as data files of the table, uncommitted.
+def stage_frame(table: IcebergTable, rows: DataFrame, key: Sequence[str] = (), spec_id: int | None = None) -> list[Any]:
+    """Write rows as data files of a table, or keys as equality-delete files, uncommitted.
 
-    :param rows: the table's columns in its types, see :func:`lakecdc.iceberg.staging.columns_of`; files are fewer where
-        the rows of each partition are together.
-    :return: Java ``DataFile`` objects for a commit of this session.
+    :param rows: the table's columns in its types, see :func:`lakecdc.iceberg.staging.columns_of`, or just its key
+        columns; files are fewer where the rows of each partition are together.
+    :param key: the equality columns; empty for data files.
+    :param spec_id: partition spec of delete files, which apply to data files of that spec alone; default: the current.
+    :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
     """
-    if why := refusal(table):
+    spec_id = current_spec_id(table) if spec_id is None else spec_id
+    if why := refusal(table, spec_id):
         log.info("%s: Iceberg's own writer writes the rows, because %s", table.name, why)
-        return [file for file in stage_rows(table, rows) if int(file.recordCount())]
-    with folder_of_work(table, _KIND) as folder:
-        return data_files(table, _written(table, rows, folder), _KIND)
-
-
-def _written(table: IcebergTable, rows: DataFrame, folder: str) -> list[Any]:
-    """Let tasks write the files, and return what they tell."""
-    from pyspark.sql import functions as F
-
+        staged = stage_equality_deletes(table, rows, key, spec_id) if key else stage_rows(table, rows)
+        return [file for file in staged if int(file.recordCount())]
     types = spark_types(table)
-    sources = {name: f"c{place}" for place, name in enumerate(types)}
-    partitioning = partitioning_of(table, types, sources)
-    # refusal() would have told
+    sources = {name: f"c{place}" for place, name in enumerate(key or types)}
+    partitioning = partitioning_of(table, types, sources, spec_id)
+    # refusal() has checked the table's columns, and deletes are only staged for specs that derive from the key
     assert partitioning is not None
-    task = FrameTask(FilePlace.of(table, folder), file_columns(table, sources), partitioning)
-    given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])
-    return given.mapInArrow(task, RESULT).collect()
+    with folder_of_work(table, _KIND) as folder:
+        task = FrameTask(FilePlace.of(table, folder), file_columns(table, sources, key), partitioning)
+        given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])
+        return iceberg_files(table, given.mapInArrow(task, RESULT).collect(), _KIND, key, spec_id)
+
+
+def iceberg_files(
+    table: IcebergTable, results: Iterable[Row], kind: str, key: Sequence[str] = (), spec_id: int | None = None
+) -> list[Any]:
+    """Describe the files of one kind to Iceberg.
+
+    :param results: rows of :data:`~lakecdc.writer.files.RESULT`.
+    :param key: the equality columns; empty for data files.
+    :param spec_id: partition spec of the files; default: the current.
+    :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
+    """
+    written = [
+        WrittenFile(row["location"], row["bytes"], tuple(json.loads(row["partition"])))
+        for row in results
+        if row["kind"] == kind
+    ]
+    return describe(table, written, current_spec_id(table) if spec_id is None else spec_id, key)
 
 
 @dataclass(frozen=True)
 class FrameTask:
-    """Rows of a frame in, one row per written file out.
-
-    :param columns: of the files.
-    """
+    """Rows of a frame in, one row per written file out."""
 
     place: FilePlace
     columns: tuple[FileColumn, ...]

@@ -1,22 +1,24 @@
-"""Write Parquet files with Arrow inside Python tasks, such as Iceberg's own writer makes of the table's properties."""
+"""Write Parquet files with Arrow inside Python tasks, as Iceberg's own writer does by the table's properties."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
 import math
+import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
 from lakecdc.metadata.file_sizes import written_file_bytes
+from lakecdc.model.columns import arrow_type
 from lakecdc.writer.partitions import partitioning_of
-from lakecdc.writer.types import UnknownTypeError, arrow_field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,22 +27,27 @@ if TYPE_CHECKING:
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC = "write.parquet.compression-codec"
-# rows that tell whether a column's values repeat
+# rows to judge whether a column's values repeat
 _SAMPLE = 20_000
 # file systems that Java and pyiceberg name alike
 _SCHEMES = ("", "file", "s3", "s3a")
-# a setting of Iceberg's own writer that this one does not know
 _OTHER_FORMAT = "write.format.default"
 _BLOOM_RATE, _BLOOM_BYTES = "write.parquet.bloom-filter-fpp.column.", "write.parquet.bloom-filter-max-bytes"
 # Iceberg's defaults of the two
 _RATE, _MOST_BYTES = 0.01, 1024 * 1024
-# a file's first row group tells the size of its filters, and later ones may be larger
+# a file's first row group decides the size of its filters, and later ones may be larger
 _FEWEST_VALUES = 16_384
 _GIVEN_UP = "given-up"
+_FIXED = re.compile(r"fixed\[(\d+)\]")
+# Spark's names of types that Iceberg calls otherwise
+_SPARK_NAMES = {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
+_FIELD_ID = "PARQUET:field_id"
+#: how the writer refuses a null
+MISSING_VALUE = "is non-nullable, and a row has no value for it"
 
 
-def refusal(table: IcebergTable) -> str | None:
-    """Return why tasks cannot write files of a table; None if they can. Iceberg's own writer takes what they cannot."""
+def refusal(table: IcebergTable, spec_id: int | None = None) -> str | None:
+    """Return why Iceberg's own writer has to write files of a partition spec, by default the current; else None."""
     properties = table.properties
     if importlib.util.find_spec("pyiceberg") is None:
         return "pyiceberg is not installed"
@@ -57,16 +64,12 @@ def refusal(table: IcebergTable) -> str | None:
     if urlsplit(place).scheme not in _SCHEMES or not reaches(place):
         return f"the table's files are at {place}"
     types = spark_types(table)
-    if partitioning_of(table, types, {name: name for name in types}) is None:
+    if partitioning_of(table, types, {name: name for name in types}, spec_id) is None:
         return "the table is partitioned by transforms that tasks cannot evaluate"
     return _odd_column(table, filtered)
 
 
 def _odd_column(table: IcebergTable, filtered: Collection[str]) -> str | None:
-    """Return why tasks cannot write a column; None if they can write all.
-
-    :param filtered: names of the columns with Bloom filters.
-    """
     for column in file_columns(table, {}):
         try:
             column.field()
@@ -77,13 +80,50 @@ def _odd_column(table: IcebergTable, filtered: Collection[str]) -> str | None:
     return None
 
 
+class UnknownTypeError(Exception):
+    """Tasks cannot write values of an Iceberg type, named by the message."""
+
+
+def arrow_field(field_id: int, name: str, kind: Any, required: bool) -> pa.Field:
+    """Return Arrow's field of a column, or of a member of one, with its field id.
+
+    :param kind: the type, as Iceberg's JSON of a schema has it.
+    :raises UnknownTypeError: tasks cannot write the type, or one inside it.
+    """
+    import pyarrow as pa
+
+    return pa.field(name, _type(kind), not required, {_FIELD_ID: str(field_id)})
+
+
+def _type(kind: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    if isinstance(kind, str):
+        if fixed := _FIXED.fullmatch(kind):
+            return pa.binary(int(fixed[1]))
+        known = arrow_type(_SPARK_NAMES.get(kind, kind))
+        if known is None:
+            raise UnknownTypeError(kind)
+        return known
+    if kind["type"] == "list":
+        return pa.list_(arrow_field(kind["element-id"], "element", kind["element"], kind["element-required"]))
+    if kind["type"] == "map":
+        key = arrow_field(kind["key-id"], "key", kind["key"], True)
+        return pa.map_(key, arrow_field(kind["value-id"], "value", kind["value"], kind["value-required"]))
+    members = [arrow_field(f["id"], f["name"], f["type"], f["required"]) for f in kind["fields"]]
+    if not members:
+        # Parquet has no groups without columns
+        raise UnknownTypeError("struct<>")
+    return pa.struct(members)
+
+
 @dataclass(frozen=True)
 class FileColumn:
-    """A column of a file to be written.
+    """A column of a file to write.
 
     :param id: Iceberg field id.
     :param type: as Iceberg's JSON of a schema has it.
-    :param source: name of the column that it is filled from; None for one of nulls.
+    :param source: the column that it is filled from; None for nulls.
     """
 
     id: int
@@ -94,34 +134,33 @@ class FileColumn:
 
     @property
     def is_nested(self) -> bool:
-        """Check whether its values have members."""
+        """Check whether the values have members."""
         return not isinstance(self.type, str)
 
     def field(self) -> pa.Field:
-        """Return Arrow's field.
-
-        :raises UnknownTypeError: tasks cannot write values of the type.
-        """
+        """Return Arrow's field; see :func:`arrow_field`."""
         return arrow_field(self.id, self.name, self.type, self.required)
 
 
-def file_columns(table: IcebergTable, sources: Mapping[str, str]) -> tuple[FileColumn, ...]:
-    """Return the columns of a table's data files.
+def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequence[str] = ()) -> tuple[FileColumn, ...]:
+    """Return the columns of a table's files.
 
     :param sources: what each column is filled from; the others are null.
+    :param names: columns of files of keys; default: all.
     """
-    columns = table.schema_fields
-    return tuple(FileColumn(c["id"], c["name"], c["type"], c["required"], sources.get(c["name"])) for c in columns)
+    columns = {c["name"]: c for c in table.schema_fields}
+    wanted = [columns[name] for name in names or columns]
+    return tuple(FileColumn(c["id"], c["name"], c["type"], c["required"], sources.get(c["name"])) for c in wanted)
 
 
 @dataclass(frozen=True)
 class FilePlace:
     """Where and how files are written.
 
-    :param folder: location below which all of them are.
-    :param properties: pyiceberg settings of the table's FileIO; not shown, they may hold credentials.
+    :param folder: location to write below.
+    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
     :param codec: pyarrow's name of the compression.
-    :param bloom: Bloom filters to write: false-positive rate and most bytes by column.
+    :param bloom: Bloom filters to write: false-positive rate and maximum bytes by column.
     :param file_bytes: size at which a file is finished.
     """
 
@@ -133,30 +172,27 @@ class FilePlace:
 
     @classmethod
     def of(cls, table: IcebergTable, folder: str) -> FilePlace:
-        """Return the place of files of a table that :func:`refusal` has nothing against."""
+        """Return the settings for a table that :func:`refusal` accepts."""
         properties = table.properties
         codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
         return cls(folder, storage_properties(table), codec, _bloom_filters(properties), size)
 
     def give_up(self) -> None:
-        """Tell the other tasks that the folder is going to be discarded."""
+        """Tell the other tasks that the folder will be discarded."""
         with output(self.properties, f"{self.folder}/{_GIVEN_UP}").create(overwrite=True) as mark:
             mark.write(b"-")
 
     @property
     def given_up(self) -> bool:
-        """Tell whether a task has given up."""
+        """Check whether a task has given up."""
         return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
 
 
 def _bloom_filters(properties: Mapping[str, str]) -> dict[str, tuple[float, int]]:
     most = int(properties.get(_BLOOM_BYTES, _MOST_BYTES))
-    columns = [name.removeprefix(ENABLED) for name, value in properties.items() if _is_on(name, value)]
+    enabled = [name for name, value in properties.items() if name.startswith(ENABLED) and value.lower() == "true"]
+    columns = [name.removeprefix(ENABLED) for name in enabled]
     return {column: (float(properties.get(f"{_BLOOM_RATE}{column}", _RATE)), most) for column in columns}
-
-
-def _is_on(name: str, value: str) -> bool:
-    return name.startswith(ENABLED) and value.lower() == "true"
 
 
 def _knows_bloom_filters() -> bool:
@@ -166,15 +202,12 @@ def _knows_bloom_filters() -> bool:
 
 
 def _values_for(rate: float, most_bytes: int) -> int:
-    """Return how many different values a split-block filter of some bytes takes at a false-positive rate."""
+    """Return how many distinct values a split-block filter of some bytes holds at a false-positive rate."""
     return max(1, int(-most_bytes * math.log(1 - rate ** (1 / 8))))
 
 
 class ArrowFile:
-    """One Parquet file, made when the first row comes.
-
-    :param location: None until then.
-    """
+    """One Parquet file, created by the first row, which sets ``location``."""
 
     def __init__(self, place: FilePlace, columns: Sequence[FileColumn]) -> None:
         self._place, self._columns = place, columns
@@ -183,7 +216,8 @@ class ArrowFile:
     def write(self, table: pa.Table) -> None:
         """Add rows, as a row group of their own.
 
-        :raises pyarrow.ArrowInvalid: a value is missing that must not be.
+        :raises InputError: a row lacks a value that its column requires.
+        :raises pyarrow.ArrowInvalid: a value does not fit the column.
         """
         if table.num_rows:
             arranged = self._arranged(table)
@@ -197,20 +231,14 @@ class ArrowFile:
         return int(self._stream.tell()) if self.location else 0
 
     def close(self) -> int:
-        """Finish the file.
-
-        :return: its size.
-        """
+        """Finish the file and return its size."""
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()
         return size
 
     def _open(self, first: pa.Table) -> None:
-        """Make the file.
-
-        :param first: its first row group.
-        """
+        """Create the file for its first row group."""
         import pyarrow.parquet as pq
 
         self.location = f"{self._place.folder}/{uuid.uuid4()}.parquet"
@@ -225,23 +253,23 @@ class ArrowFile:
         )
 
     def _repeating(self, first: pa.Table) -> list[str] | bool:
-        """Return the columns whose values repeat: of others a dictionary would hold all values beside their numbers."""
+        """Return the columns whose values repeat, which alone gain from a dictionary."""
         import pyarrow.compute as pc
 
         if any(column.is_nested for column in self._columns):
-            # Arrow wants the names of their leaves
+            # Arrow expects the names of leaves
             return True
         sample = first.slice(0, _SAMPLE)
         return [c.name for c in self._columns if pc.count_distinct(sample[c.name]).as_py() * 2 <= sample.num_rows]
 
     def _filters(self, rows: int) -> dict[str, Any]:
-        """Return Arrow's option of the Bloom filters, which older versions lack; booleans have none."""
-        found = {}
+        """Return Arrow's option for Bloom filters, which older versions lack; booleans have none."""
+        filters = {}
         for column in self._columns:
             rate, most = self._place.bloom.get(column.name, (0.0, 0))
             if rate and column.type != "boolean" and not column.is_nested:
-                found[column.name] = {"ndv": min(max(rows, _FEWEST_VALUES), _values_for(rate, most)), "fpp": rate}
-        return {"bloom_filter_options": found} if found else {}
+                filters[column.name] = {"ndv": min(max(rows, _FEWEST_VALUES), _values_for(rate, most)), "fpp": rate}
+        return {"bloom_filter_options": filters} if filters else {}
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
@@ -251,9 +279,10 @@ class ArrowFile:
     def _arranged(self, table: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        schema = self._schema()
-        arrays = [
-            table[c.source].cast(f.type) if c.source else pa.nulls(table.num_rows, f.type)
-            for c, f in zip(self._columns, schema, strict=True)
-        ]
+        schema, arrays = self._schema(), []
+        for column, kind in zip(self._columns, schema.types, strict=True):
+            values = table[column.source].cast(kind) if column.source else pa.nulls(table.num_rows, kind)
+            if column.required and values.null_count:
+                raise InputError(f"The column {column.name!r} {MISSING_VALUE}.")
+            arrays.append(values)
         return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,4 +1,4 @@
-"""Partitions of a table's new files: their values, row by row, and as Iceberg reads them from JSON."""
+"""Partitions of a table's new files: their values per row, and as Iceberg reads them from JSON."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """The values of a partition field, as tasks find them.
-
-    :param source: name of the column that it derives from, in the tasks' tables.
-    """
+    """A partition field, with the tasks' name of the column that it derives from."""
 
     source: str
     transform: Transform
@@ -41,40 +38,43 @@ Values = tuple[str | int | bool | None, ...]
 def find_partitioning(
     expressions: Sequence[str], types: Mapping[str, str], sources: Mapping[str, str]
 ) -> Partitioning | None:
-    """Find the partition fields of transforms; None if tasks cannot evaluate them all.
+    """Return the partition fields of transforms; None if tasks cannot evaluate them all.
 
     :param expressions: transforms in SQL.
     :param types: Spark SQL types of the columns that tasks have.
-    :param sources: what tasks call these columns.
+    :param sources: the tasks' names of these columns.
     """
-    found = []
+    fields = []
     for transform in map(parse_transform, expressions):
         if transform is None or transform.column not in sources or not transform.takes(types[transform.column]):
             return None
-        found.append(PartitionColumn(sources[transform.column], transform))
-    return tuple(found)
+        fields.append(PartitionColumn(sources[transform.column], transform))
+    return tuple(fields)
 
 
-def partitioning_of(table: IcebergTable, types: Mapping[str, str], sources: Mapping[str, str]) -> Partitioning | None:
-    """Find the partition fields of a table's new files, without those that are always null.
+def partitioning_of(
+    table: IcebergTable, types: Mapping[str, str], sources: Mapping[str, str], spec_id: int | None = None
+) -> Partitioning | None:
+    """Return the partition fields of files, without those that are always null; None if tasks cannot evaluate them all.
 
-    :param types: Spark SQL types of the columns that tasks have; one that differs from the table's is not used.
-    :param sources: what tasks call these columns.
-    :return: None if tasks cannot evaluate them all.
+    :param types: Spark SQL types of the columns that tasks have; those that differ from the table's are not used.
+    :param sources: the tasks' names of these columns.
+    :param spec_id: partition spec of the files; default: the current.
     """
     there = spark_types(table)
-    same = {name: kind for name, kind in types.items() if name in there and _is_same(kind, there[name])}
+    same = {name: kind for name, kind in types.items() if name in there and _alike(kind, there[name])}
     usable = {name: source for name, source in sources.items() if name in same}
-    return find_partitioning(partition_expressions(table, current_spec_id(table)), same, usable)
+    spec_id = current_spec_id(table) if spec_id is None else spec_id
+    return find_partitioning(partition_expressions(table, spec_id), same, usable)
 
 
-def _is_same(one: str, other: str) -> bool:
-    """Tell whether the values of two types have the same partitions."""
+def _alike(one: str, other: str) -> bool:
+    """Check whether the values of two types have the same partitions."""
     return one == other or (one in INTEGER_BYTES and other in INTEGER_BYTES)
 
 
 def count_of(partitioning: Partitioning) -> int | None:
-    """Return how many partitions there can be; None if values alone tell."""
+    """Return how many partitions there can be; None if that depends on the values."""
     if any(one.transform.kind != "bucket" for one in partitioning):
         return None
     return prod(one.transform.width for one in partitioning)
@@ -93,10 +93,7 @@ def with_partitions(table: pa.Table, partitioning: Partitioning) -> pa.Table:
 
 
 def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the rows of each partition together, in the order that they have.
-
-    :param names: its columns of partition values.
-    """
+    """Bring the rows of each partition together, keeping their order; ``names`` are columns of partition values."""
     import pyarrow.compute as pc
 
     edges = len(_edges(table, names))
@@ -106,7 +103,7 @@ def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
-    """Yield the rows of each partition, with its values.
+    """Yield the values and rows of each partition.
 
     :param table: in the order of its partitions.
     :param names: its columns of partition values.
@@ -116,13 +113,13 @@ def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Values
 
 
 def _edges(table: pa.Table, names: Sequence[str]) -> list[int]:
-    """Return where other partitions begin, with both ends of the table."""
+    """Return the rows where partitions begin, and the end of the table."""
     changes = {int(edge) for name in names if table.num_rows for edge in _changes(table[name].combine_chunks())}
     return sorted({0, table.num_rows, *changes})
 
 
 def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the places of values that differ from those before them."""
+    """Return the indices of values that differ from those before them."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -130,8 +127,8 @@ def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
     differ = pc.fill_null(pc.not_equal(before, after), False)
     if column.null_count:
         differ = pc.or_(differ, pc.xor(before.is_valid(), after.is_valid()))
-    found: np.ndarray[Any, Any] = np.flatnonzero(differ.to_numpy(zero_copy_only=False)) + 1
-    return found
+    indices: np.ndarray[Any, Any] = np.flatnonzero(differ.to_numpy(zero_copy_only=False)) + 1
+    return indices
 
 
 def _value(scalar: pa.Scalar) -> str | int | bool | None:
@@ -146,12 +143,12 @@ def _value(scalar: pa.Scalar) -> str | int | bool | None:
     value = scalar.as_py()
     if isinstance(value, bytes):
         return value.hex()
-    found: str | int | bool | None = format(value, "f") if isinstance(value, Decimal) else value
-    return found
+    plain: str | int | bool | None = format(value, "f") if isinstance(value, Decimal) else value
+    return plain
 
 
 def _iso(number: int, unit: Literal["D", "us"]) -> str:
-    """Write days or microseconds since 1970 as Java does, which Python's own dates end too early for."""
+    """Write days or microseconds since 1970 as Java does; Python's dates end too early."""
     import numpy as np
 
     text = str(np.datetime64(number, unit))

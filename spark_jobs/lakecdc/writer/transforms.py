@@ -21,7 +21,7 @@ _NAME = r"`(?:[^`]++|``)++`|\w++"
 _IDENTITY = re.compile(rf"(?:identity\(\s*+)?({_NAME})\s*+\)?", re.IGNORECASE)
 _SIZED = re.compile(rf"(bucket|truncate)\(\s*+(\d{{1,10}})\s*+,\s*+({_NAME})\s*+\)", re.IGNORECASE)
 _TIMED = re.compile(rf"(year|month|day|hour|date|date_hour)s?\(\s*+({_NAME})\s*+\)", re.IGNORECASE)
-# names that Spark's parser of Iceberg takes for the same
+# synonyms in Iceberg's Spark parser
 _SAME = {"date": "day", "date_hour": "hour"}
 # numpy's names of these units
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
@@ -45,10 +45,7 @@ class Transform:
     width: int = 0
 
     def takes(self, sql_type: str) -> bool:
-        """Tell whether tasks can evaluate the transform; of fractions they tell no value, as not all can be compared.
-
-        :param sql_type: Spark SQL type of the column.
-        """
+        """Check whether tasks can evaluate the transform for a Spark SQL type; floats have no exact partitions."""
         decimal = DECIMAL.match(sql_type) is not None
         if self.kind == "identity":
             return decimal or sql_type in (*_INTEGERS, *_TIMES, "string", "binary", "boolean")
@@ -76,22 +73,19 @@ class Transform:
 
 
 def parse_transform(expression: str) -> Transform | None:
-    """Read a transform as Spark SQL writes it; None for one of a nested column.
-
-    :param expression: such as ``bucket(8, id)``, ``days(`at`)``; a function of a catalog may stand behind its name.
-    """
+    """Parse a transform such as ``bucket(8, id)`` or ``lake.system.days(at)``; return None for a nested column."""
     text = expression.rpartition(".system.")[2].strip()
-    if found := _SIZED.fullmatch(text):
-        return Transform(found[1].lower(), _unquoted(found[3]), int(found[2]))
-    if found := _TIMED.fullmatch(text):
-        kind = found[1].lower()
-        return Transform(_SAME.get(kind, kind), _unquoted(found[2]))
-    found = _IDENTITY.fullmatch(text)
-    return Transform("identity", _unquoted(found[1])) if found else None
+    if match := _SIZED.fullmatch(text):
+        return Transform(match[1].lower(), _unquoted(match[3]), int(match[2]))
+    if match := _TIMED.fullmatch(text):
+        kind = match[1].lower()
+        return Transform(_SAME.get(kind, kind), _unquoted(match[2]))
+    match = _IDENTITY.fullmatch(text)
+    return Transform("identity", _unquoted(match[1])) if match else None
 
 
 def has_hash_of_bytes() -> bool:
-    """Tell whether the package that hashes bytes as Iceberg does is there; pyiceberg brings it."""
+    """Check whether the package that hashes bytes as Iceberg does is installed; pyiceberg depends on it."""
     return importlib.util.find_spec("mmh3") is not None
 
 
@@ -100,14 +94,14 @@ def _unquoted(name: str) -> str:
 
 
 def _units(column: pa.Array, kind: str) -> pa.Array:
-    """Return how many units since 1970 each time is."""
+    """Return the units since 1970 of each time."""
     import numpy as np
     import pyarrow as pa
 
     is_date = pa.types.is_date(column.type)
     raw = column.cast(pa.int32()).cast(pa.int64()) if is_date else column.cast(pa.int64())
-    found = raw.fill_null(0).to_numpy().astype(f"M8[{'D' if is_date else 'us'}]").astype(f"M8[{_UNITS[kind]}]")
-    units = _where_valid(column, pa.array(found.astype(np.int64).astype(np.int32)))
+    numbers = raw.fill_null(0).to_numpy().astype(f"M8[{'D' if is_date else 'us'}]").astype(f"M8[{_UNITS[kind]}]")
+    units = _where_valid(column, pa.array(numbers.astype(np.int64).astype(np.int32)))
     return units.cast(pa.date32()) if kind == "day" else units
 
 
@@ -178,14 +172,14 @@ def _hash_of_numbers(column: pa.Array) -> np.ndarray[Any, Any]:
         column = column.cast(pa.int32())
     numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
     words = np.ascontiguousarray(numbers, "<i8").view("<u4").reshape(-1, 2)
-    found = np.zeros(len(column), np.uint32)
+    hashes = np.zeros(len(column), np.uint32)
     for word in (words[:, 0], words[:, 1]):
         mixed = _rotated(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        found = _rotated(found ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    found ^= np.uint32(8)
+        hashes = _rotated(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    hashes ^= np.uint32(8)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        found = (found ^ (found >> np.uint32(shift))) * np.uint32(factor)
-    return (found ^ (found >> np.uint32(16))).astype(np.int64)
+        hashes = (hashes ^ (hashes >> np.uint32(shift))) * np.uint32(factor)
+    return (hashes ^ (hashes >> np.uint32(16))).astype(np.int64)
 
 
 def _rotated(words: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
@@ -194,8 +188,8 @@ def _rotated(words: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
     return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
 
 
-def _where_valid(column: pa.Array, found: pa.Array) -> pa.Array:
+def _where_valid(column: pa.Array, values: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.if_else(column.is_valid(), found, pa.scalar(None, found.type)) if column.null_count else found
+    return pc.if_else(column.is_valid(), values, pa.scalar(None, values.type)) if column.null_count else values

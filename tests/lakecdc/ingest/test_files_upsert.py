@@ -149,6 +149,8 @@ def test_bucket_count_changed_between_batches_leaves_no_duplicate(lake: Lake, tm
     (tmp_path / "b.jsonl").write_text(lines(history.events[half:]))
     report = run_ingest(lake, tmp_path, target)
     assert_done(report)
+    deletes = lake.table(name).metadata("delete_files").select("file_path", "spec_id").collect()
+    assert {row["spec_id"] for row in deletes} == {0, 2} and all("/frame-" in row["file_path"] for row in deletes)
     # DuckDB 1.5.5 fails on equality deletes of two partition specs, so Spark reads until they are gone
     found = [tuple(row) for row in lake.sql(f"SELECT {COLUMNS} FROM lake.{name} ORDER BY id").collect()]
     assert found == history.expected()

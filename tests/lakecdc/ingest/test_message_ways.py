@@ -159,7 +159,7 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
         assert {writer for writer, *_ in files_of(lake, f"{ways.of('by_tasks')}_log")} == {"events"}
     if "partition_by" in target:
         written = {way: [writer for writer, *_ in files_of(lake, ways.of(way))] for way in WAYS}
-        # of each bucket and batch; what the table has told is written by Iceberg
+        # of each bucket and batch; what the table has told is written as a frame
         assert written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_jvm"]
 
 

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakecdc.writer.files import PartitionFiles
-from lakecdc.writer.parquet import FileColumn, FilePlace
+from lakecdc.writer.parquet import FileColumn, FilePlace, UnknownTypeError, arrow_field
 from lakecdc.writer.partitions import by_partition, in_order
-from lakecdc.writer.types import UnknownTypeError, arrow_field
 
 COLUMNS = (FileColumn(1, "id", "long", True, "c0"),)
 

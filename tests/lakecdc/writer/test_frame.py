@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.staging import columns_of, stage_equality_deletes, stage_rows
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.apply.rows import clustered
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.writer.frame import stage_frame
 from lakecdc.writer.parquet import refusal
 from tests.conftest import Lake
+from tests.lakecdc.maintain.support import run as run_maintenance
 
 _COLUMNS = (
     "id BIGINT NOT NULL, region STRING, paid BOOLEAN, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, "
@@ -146,6 +151,41 @@ def test_a_value_that_is_missing_leaves_nothing(lake: Lake) -> None:
         stage_frame(table, rows)
     found = lake.folder / "warehouse" / table.name.replace(".", "/")
     assert not list(found.rglob("*.parquet"))
+
+
+def _with_changes(table: IcebergTable, stage: Callable[..., list[Any]], delete: Callable[..., list[Any]]) -> None:
+    """Rows of one partition spec, then new values of some of them by another one, staged as a joined frame."""
+    spark, key = table.spark, ["id", "region"]
+    rows = spark.sql("SELECT id, if(id % 3 = 0, 'a/b', concat('é', id % 5)) AS region, 'old' AS v FROM range(40)")
+    commit(table, stage(table, rows.coalesce(1)))
+    spark.sql(f"ALTER TABLE {table.sql_name} REPLACE PARTITION FIELD bucket(4, id) WITH truncate(10, id)")
+    spark.sql(f"ALTER TABLE {table.sql_name} DROP PARTITION FIELD truncate(1, region)")
+    table.refresh()
+    changed = spark.sql("SELECT id, 'new' AS v, id % 2 = 0 AS goes FROM range(5, 50, 3)")
+    joined = changed.join(rows.select("id", "region"), "id", "left").selectExpr(
+        "id", "coalesce(region, 'z') AS region", "v", "goes"
+    )
+    clusters = clustered(table, joined.where("NOT goes").drop("goes"), key, current_spec_id(table), 0)
+    keys = clustered(table, joined.select(*key), key, 0, 0)
+    append_changes(table, RowChanges(stage(table, clusters), delete(table, keys, key, 0)), PositionFence(None))
+    table.refresh()
+
+
+def test_deletes_of_a_joined_frame_reach_the_files_of_an_older_spec(lake: Lake) -> None:
+    columns = "id BIGINT NOT NULL, region STRING NOT NULL, v STRING"
+    ours, theirs = (made(lake, "bucket(4, id), truncate(1, region)", columns=columns) for _ in range(2))
+    _with_changes(ours, stage_frame, stage_frame)
+    _with_changes(theirs, stage_rows, stage_equality_deletes)
+    assert facts(ours) == facts(theirs)
+    written = [row.asDict() for row in ours.metadata("files").select("file_path", "content", "spec_id").collect()]
+    assert all("/frame-" in row["file_path"] for row in written)
+    assert {(row["content"], row["spec_id"]) for row in written} == {(0, 0), (0, 2), (2, 0)}
+    by_spark = sorted(map(tuple, theirs.read().collect()))
+    assert [row[0] for row in by_spark if row[2] == "new"] == [5, 11, 17, 23, 29, 35, 41, 47] and len(by_spark) == 36
+    assert sorted(map(tuple, ours.read().collect())) == sorted(lake.duckdb_rows(ours.name)) == by_spark
+    # pyiceberg reads no equality deletes
+    assert run_maintenance(lake, rewrite_delete_files, ours.name).outcome == "done"
+    assert seen(lake, ours.refresh()) == [sorted(by_spark, key=str)] * 3
 
 
 @pytest.mark.parametrize(

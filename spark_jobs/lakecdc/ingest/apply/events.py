@@ -1,12 +1,12 @@
 """Modes ``append`` and ``history``: rows are only ever added.
 
-``history`` keeps one row per change event: its columns as the event gave them (of a delete only the key, unless the
-event tells more), ``_lakecdc_op`` (``r`` full load, ``c``, ``u``, ``d``, ``t`` TRUNCATE), the columns that the source
-left out because they had not changed (null in the row, named in ``_lakecdc_unchanged``), the key that the row had
-before (``_lakecdc_old_key``, JSON), order key and source time. ``append`` keeps the row images alone.
+``history`` keeps one row per change event: the columns in the event (of a delete usually the key alone),
+``_lakecdc_op`` (``r`` full load, ``c``, ``u``, ``d``, ``t`` TRUNCATE), the columns that the source left out because
+they had not changed (null in the row, named in ``_lakecdc_unchanged``), the key that the row had before
+(``_lakecdc_old_key``, JSON), order key and source time. ``append`` keeps the row images alone.
 
-An event that arrives again is recognised by its order key and its values together; events that are not late, or lie
-above the highest order key held, need no look.
+An event that arrives again is recognised by its order key and values together; events that are not late, or above the
+table's highest order key, are not looked up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import columns_of, stage_rows
+from lakecdc.iceberg.staging import columns_of
 from lakecdc.ingest.apply import full_load, packed_events
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
@@ -28,10 +28,10 @@ from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.fold import EventStats
 from lakecdc.model.order import time_of
 from lakecdc.sql import exact_json, holds, quoted_column
+from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
@@ -43,7 +43,7 @@ _EXAMPLES = {"u": "an update", "d": "a delete"}
 
 
 def measure(batch: Batch) -> EventStats:
-    """Count a batch's events in one pass; tasks that have packed them have done so already."""
+    """Count a batch's events in one pass, unless tasks have done so."""
     if batch.rows is None:
         return EventStats(dict.fromkeys(_OPS, 0), None, None)
     events = batch.rows.every_event()
@@ -59,10 +59,7 @@ def measure(batch: Batch) -> EventStats:
 
 
 def check(batch: Batch) -> None:
-    """Refuse a batch that a table of its mode cannot take, before there is one.
-
-    :raises InputError: mode ``append``, and the events change or remove rows.
-    """
+    """Raise an InputError if a batch changes or removes rows of a table of mode ``append``, before the table exists."""
     if batch.target.mode == "append" and not batch.full_load:
         _refuse_changes(batch, measure(batch))
 
@@ -78,17 +75,17 @@ def append_events(
     """Commit the events of a batch to a table of mode ``append`` or ``history``.
 
     :param measured: None for a full load, whose rows are all new.
-    :param before: where the table stands.
-    :param started_from: summary text of the position it stands at, for the fence.
+    :param before: the table's position.
+    :param started_from: its text in the summary, for the fence.
     :param side_of: what a history table records about its target; None for a target.
-    :return: what was written, and the position that was committed.
-    :raises InputError: mode ``append``, and the events change or remove rows; nothing has been written then.
+    :return: what was written, and the committed position.
+    :raises InputError: mode ``append``, and the events change or remove rows; nothing is written.
     :raises ConflictError: another run has moved the positions.
     """
     if batch.target.mode == "append":
         _refuse_changes(batch, measured)
     mark = before.high_order if before else None
-    # those that the table may hold already, or that come with a TRUNCATE, are not written as they are
+    # events that the table may hold already, or that come with a TRUNCATE, are not written as they are
     late = measured is None or (mark and measured.low_order and measured.low_order <= mark)
     packed = None if late or batch.truncate_order else packed_events.writable(table, batch)
     rows = None if packed else events_of(table, batch)
@@ -102,12 +99,15 @@ def append_events(
         elif packed is not None:
             packed_events.stage(table, batch, packed, staged)
         elif rows is not None:
-            staged.data_files += _stage(table, batch, rows, measured.total if measured else 0)
+            count, spec_id = measured.total if measured else 0, definition.current_spec_id(table)
+            # in the order of events, so that replays are looked up in few files
+            ordered = clustered(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
+            staged.data_files += stage_frame(table, ordered)
             if side_of is None:
                 full_load.keep_misfits(batch)
 
     position = following(batch.position, before, high, truncate_order=batch.truncate_order)
-    # a history is never replaced, not even where its target is
+    # a history is never replaced, even if its target is
     replaces = batch.commit.replaces and batch.target.mode == "append"
     fence = PositionFence(started_from, floor=known_floor(table, batch))
     note, moment = (side_of.encode(), "history_") if side_of else ({}, "")
@@ -118,31 +118,29 @@ def append_events(
 
 def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:
     """Return the events in the table's columns; None if there are none."""
-    fields = table.spark.table(table.sql_name).schema.fields
     rows = None
     if batch.rows is not None:
-        rows = batch.rows.every_event().frame.select(*[_value(f, batch).cast(f.dataType).alias(f.name) for f in fields])
+        rows = batch.rows.every_event().frame.select(*columns_of(table, _values(batch)))
     if batch.truncate_order and batch.target.mode == "history":
         truncate = _truncate(table, batch.truncate_order)
         rows = truncate if rows is None else rows.unionByName(truncate)
     return rows
 
 
-def _value(f: StructField, batch: Batch) -> Column:
-    own = {
+def _values(batch: Batch) -> dict[str, Column]:
+    """Return what each column of the table is filled from."""
+    values = {}
+    for name in (c.name for c in batch.columns):
+        left_out = F.coalesce(F.array_contains("open", name), F.lit(False))
+        value = F.when(~left_out, F.col("row")[name])
+        values[name] = F.coalesce(value, F.col("key")[name]) if name in batch.key else value
+    return values | {
         OP_COLUMN: F.col("op"),
         ORDER_COLUMN: F.col("order"),
         TIME_COLUMN: F.col("source_time"),
         UNCHANGED_COLUMN: F.when(F.size("open") > 0, F.col("open")),
         OLD_KEY_COLUMN: exact_json("old_key") if batch.key else F.lit(None),
     }
-    if f.name in own:
-        return own[f.name]
-    if f.name not in {c.name for c in batch.columns}:
-        return F.lit(None)
-    left_out = F.coalesce(F.array_contains("open", f.name), F.lit(False))
-    value = F.when(~left_out, F.col("row")[f.name])
-    return F.coalesce(value, F.col("key")[f.name]) if f.name in batch.key else value
 
 
 def _truncate(table: IcebergTable, order: str) -> DataFrame:
@@ -151,9 +149,10 @@ def _truncate(table: IcebergTable, order: str) -> DataFrame:
 
 
 def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:
-    found = [op for op in _EXAMPLES if measured and measured.events[op]]
-    what = "a TRUNCATE" if batch.truncate_order else _EXAMPLES[found[0]] if found else None
-    if what:
+    what = "a TRUNCATE" if batch.truncate_order else None
+    if what is None and measured is not None:
+        what = next((example for op, example in _EXAMPLES.items() if measured.events[op]), None)
+    if what is not None:
         raise InputError(
             f"The source has {what}, and mode append can only add rows; nothing of the batch was written.",
             table=batch.target.table,
@@ -162,7 +161,7 @@ def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:
 
 
 def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: EventStats, mark: str | None) -> DataFrame:
-    """Without what is there twice in the batch, or in the table already."""
+    """Leave out events that are twice in the batch, or in the table already."""
     compared = _compared(table, batch)
     if not batch.source.in_order:
         rows = rows.dropDuplicates(compared)
@@ -176,14 +175,7 @@ def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: Even
 
 
 def _compared(table: IcebergTable, batch: Batch) -> list[str]:
-    """Columns that make an event the same; Spark cannot compare maps and variants."""
+    """Return the columns that tell events apart; Spark cannot compare maps and variants."""
     there = {c.name for c in batch.columns} | {ORDER_COLUMN, OP_COLUMN, UNCHANGED_COLUMN, OLD_KEY_COLUMN}
     fields = table.spark.table(table.sql_name).schema.fields
     return [f.name for f in fields if f.name in there and not holds(f.dataType, "map", "variant")]
-
-
-def _stage(table: IcebergTable, batch: Batch, rows: DataFrame, count: int) -> list[object]:
-    # in the order of events, so that replays are looked for in few files
-    spec_id = definition.current_spec_id(table)
-    ordered = clustered(table, rows, [ORDER_COLUMN], spec_id, count, spread=batch.full_load)
-    return [f for f in stage_rows(table, ordered) if int(f.recordCount())]

@@ -1,42 +1,47 @@
-"""Writing a full load: by the tasks that read the source where they can, so that its rows never pass through Spark.
+"""Write a full load: in the tasks that read the source where they can, so that its rows never pass through Spark.
 
-They can where the rows are written just as they are read, into a table whose partitions and file settings they know.
-Partitions that they cannot write make them give up: what they have written is discarded, and the rows go through Spark.
-Both ways leave the same table. Rows with values that do not fit go to the quarantine once the others are written: tasks
-return them, and where Spark writes, it reads the source again to find them.
+They can where the rows are written as they are read, into a table whose partitions and file settings they know. Tasks
+that meet more partitions than they can write give up: their files are discarded, and the rows go through Spark. Both
+ways leave the same table. Rows with values that do not fit their columns go to the quarantine once the others are
+written: tasks return them; if the rows went through Spark, the source is read again to find them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import discard_folder, folder_of_work
-from lakecdc.ingest.apply.load_task import LoadTask
 from lakecdc.ingest.apply.rows import stage_images
-from lakecdc.writer.files import MOST_OPEN
-from lakecdc.writer.parquet import FilePlace, file_columns, refusal
-from lakecdc.writer.partitions import Partitioning, count_of, partitioning_of
-from lakecdc.writer.stage import RESULT, data_files
+from lakecdc.ingest.engine import packing
+from lakecdc.ingest.formats.text_columns import MISFITS
+from lakecdc.row_values import without_values
+from lakecdc.runtime.worker import settle
+from lakecdc.writer.files import MOST_OPEN, RESULT, FullError, PartitionFiles, result, slices
+from lakecdc.writer.frame import iceberg_files
+from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.partitions import Partitioning, columns_of, count_of, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Load
+    from lakecdc.ingest.change import Load, ReadShare
 
 
 def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
-    """Write the rows of a full load as data files, uncommitted.
-
-    :param staged: takes the files, and what wrote them if the source left a choice.
-    """
+    """Write the rows of a full load as data files, uncommitted."""
     rows = batch.rows
     if rows is None:
         return
@@ -49,7 +54,7 @@ def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
 
 
 def keep_misfits(batch: Batch) -> None:
-    """Hand on the rows of a full load that Spark has left out, because their values do not fit."""
+    """Hand on the rows of a full load that Spark has left out because their values do not fit."""
     load = batch.rows.load if batch.rows else None
     if load is None or not load.left_out.value:
         return
@@ -58,37 +63,12 @@ def keep_misfits(batch: Batch) -> None:
     batch.commit.keep_misfits(counted.where("misfits IS NOT NULL").localCheckpoint(), seen.get["rows"])
 
 
-def _sources(batch: Batch) -> dict[str, str]:
-    """Return what tasks call the columns of a batch, see ``Load.read``."""
-    return {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
-
-
-def _refusal(table: IcebergTable, batch: Batch, load: Load) -> str | None:
-    """Why the tasks cannot write the rows; None if they can."""
-    why = load.refusal or refusal(table)
-    there = definition.spark_types(table)
-    other = [c for c in batch.columns if there.get(c.name) != c.type]
-    if why is None and other:
-        return f"column {other[0].name} is {other[0].type} at the source and {there.get(other[0].name)} in the table"
-    return why
-
-
-def _odd_partitions(partitioning: Partitioning | None) -> str | None:
-    """Return why tasks cannot write the table's partitions, as far as it shows before the rows are read."""
-    if partitioning is None:
-        return "the table is partitioned by transforms that tasks cannot evaluate"
-    count = count_of(partitioning)
-    return None if count is None or count <= MOST_OPEN else f"the table has {count} partitions"
-
-
 def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str | None:
-    """Let the tasks write, if they can.
-
-    :return: why they do not, without a trace; None if they did.
-    """
-    sources = _sources(batch)
+    """Let the tasks write; return why they cannot, having left nothing, or None."""
+    # what tasks call the columns, see ``Load.read``
+    sources = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
     partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, sources)
-    why = _refusal(table, batch, load) or _odd_partitions(partitioning)
+    why = load.refusal or refusal(table) or _odd_columns(table, batch) or _odd_partitions(partitioning)
     if why is not None or partitioning is None:
         return why
     with folder_of_work(table, "load") as folder:
@@ -111,19 +91,100 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     return why
 
 
-def _take(table: IcebergTable, batch: Batch, load: Load, results: DataFrame, staged: Staged) -> str | None:
-    """Take the files that tasks have written, and hand on the rows that do not fit.
+def _odd_columns(table: IcebergTable, batch: Batch) -> str | None:
+    there = definition.spark_types(table)
+    other = next((c for c in batch.columns if there.get(c.name) != c.type), None)
+    if other is None:
+        return None
+    return f"column {other.name} is {other.type} at the source and {there.get(other.name)} in the table"
 
-    :return: why one gave up; None if none did.
-    """
-    found = results.select("*", F.col("cell").isNotNull().alias("misfits")).drop("cell").collect()
-    why = next((str(row["odd"]) for row in found if row["odd"] is not None), None)
+
+def _odd_partitions(partitioning: Partitioning | None) -> str | None:
+    """Return why tasks cannot write the table's partitions, as far as it shows before the rows are read."""
+    if partitioning is None:
+        return "the table is partitioned by transforms that tasks cannot evaluate"
+    count = count_of(partitioning)
+    return None if count is None or count <= MOST_OPEN else f"the table has {count} partitions"
+
+
+def _take(table: IcebergTable, batch: Batch, load: Load, results: DataFrame, staged: Staged) -> str | None:
+    """Take the written files and hand on the rows that do not fit; return why a task gave up, or None."""
+    rows = results.select("*", F.col("cell").isNotNull().alias("misfits")).drop("cell").collect()
+    why = next((str(row["odd"]) for row in rows if row["odd"] is not None), None)
     if why is not None:
         return why
-    files = data_files(table, found, "rows")
+    files = iceberg_files(table, rows, "rows")
     staged.data_files += files
-    if any(row["misfits"] for row in found):
+    if any(row["misfits"] for row in rows):
         misfits = load.unpacked(results.select("cell").where("cell IS NOT NULL")).localCheckpoint()
         written = sum(int(file.recordCount()) for file in files)
         batch.commit.keep_misfits(misfits, written + misfits.count())
     return None
+
+
+class OddValueError(Exception):
+    """Raised for a value that tasks cannot write."""
+
+
+@dataclass(frozen=True)
+class LoadTask:
+    """Numbers of shares in, one row per written file out, and packed cells of rows that do not fit.
+
+    :param columns: of the files.
+    :param read: see :class:`lakecdc.ingest.change.Load`, as for ``order`` and ``time``.
+    :param key: the key columns, as ``read`` names them.
+    """
+
+    place: FilePlace
+    columns: tuple[FileColumn, ...]
+    read: ReadShare
+    key: tuple[str, ...]
+    partitioning: Partitioning
+    order: str
+    time: datetime
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the numbered shares, one slice after another, until a task gives up."""
+        settle()
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        # each file takes row groups of a slice, which must not become too small: other partitions make no room
+        files = PartitionFiles(self.place, self.columns, "rows", makes_room=False)
+        try:
+            # a slice as it was read must be gone while it is written
+            for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
+                if self.place.given_up:
+                    break
+                yield from (result(cell=cell.to_pybytes()) for cell in packing.cells(misfits))
+                yield from self._write(piece, files)
+        except (FullError, OddValueError) as error:
+            self.place.give_up()
+            yield result(odd=str(error))
+        yield from files.close()
+
+    def _write(self, piece: pa.Table, files: PartitionFiles) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        try:
+            yield from files.write(piece, columns_of(self.partitioning))
+        except (InputError, pa.ArrowInvalid) as error:
+            raise OddValueError(without_values(str(error))) from error
+
+    def _parted(self, piece: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the rows of a slice that fit, as they are written, and the others."""
+        fits, misfits = piece[MISFITS].is_null(), piece.filter(piece[MISFITS].is_valid())
+        piece = piece.drop_columns(MISFITS)
+        return self._sorted(piece.filter(fits) if misfits.num_rows else piece), misfits
+
+    def _sorted(self, piece: pa.Table) -> pa.Table:
+        """Return a slice with all columns, in the order of its partitions and keys."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        piece = with_partitions(piece, self.partitioning)
+        by = (*columns_of(self.partitioning), *self.key)
+        indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None
+        if indices is not None and not pc.all(pc.equal(pc.pairwise_diff(indices.cast(pa.int64())), 1)).as_py():
+            piece = piece.take(indices)
+        count = piece.num_rows
+        piece = piece.append_column("order", pa.repeat(pa.scalar(self.order), count))
+        return piece.append_column("time", pa.repeat(pa.scalar(self.time, pa.timestamp("us", "UTC")), count))

@@ -1,9 +1,9 @@
-"""The change log beside a target of a keyed mode: both are fed in one pass and stand at one position.
+"""The change log beside a target of a keyed mode: one pass feeds both, to the same position.
 
 The log is committed first, once the target's files are staged and only the target's commit can still refuse the batch.
-Its summary says which state of the target the batch goes with. If a run is killed between the two commits, the target
-still has that state in the next run: then the source ends a batch exactly at the log's position, and the log, which
-holds the batch already, is left alone.
+Its summary names the state of the target that the batch belongs to. If a run is killed between the two commits, the
+target still has that state in the next run: the source then ends a batch exactly at the log's position, and the log
+skips the batch, which it holds already.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class HistoryTable:
     :param table: None until the first batch creates it.
     :param carrier: the snapshot that carries its position; None if it was never fed.
     :param recorded: end of the batch that an interrupted run has written here and not to the target.
-    :param unfinished_load: such a batch is a full load: it cannot be repeated as it was and is taken back.
+    :param unfinished_load: that batch is a full load, which cannot be repeated as it was and is removed.
     :param load_mark: highest order key before that load.
-    :param refused: why it cannot be fed; raised once a batch comes, so that other tables are not held up.
+    :param refused: why it cannot be fed; raised by the first batch, so that other tables go on.
     """
 
     spark: SparkSession
@@ -58,14 +58,12 @@ class HistoryTable:
     _appended: Position | None = None
 
     def append(self, batch: Batch, target: IcebergTable, carrier: Carrier | None) -> Applied | None:
-        """Write a batch's events unless they are there already.
+        """Write the events of the target's batch, unless the log has them.
 
-        :param batch: the target's batch.
-        :param target: the table the log stands beside.
-        :param carrier: where the target stands before the batch.
-        :return: None if nothing had to be written.
+        :param carrier: of the target, before the batch.
+        :return: None if there was nothing to write.
         :raises ConflictError: another run has moved the log's position.
-        :raises InputError: the table is no change log of the target.
+        :raises InputError: the table is not the target's change log.
         """
         if self.refused:
             raise self.refused
@@ -90,21 +88,18 @@ class HistoryTable:
         return applied
 
     def taken(self, batch: Batch) -> None:
-        """Note that the target has taken a batch, so that another one may end at the same place."""
+        """Note that the target has committed a batch, so that another one may end at the same position."""
         self._appended = None
         if self.recorded is not None and same_place(self.recorded, batch.position):
             self.recorded = None
 
     def refresh(self) -> None:
-        """Look again at what has expired or was erased."""
+        """Reload what has expired or was erased."""
         if self.table is not None:
             self.table.refresh()
 
     def tell_if_ahead(self, error: AuditError) -> None:
-        """Say so if the checks refuse the target a batch that has passed them before, and is here already.
-
-        :raises AuditError: it is.
-        """
+        """Raise an AuditError of its own if the log already holds a batch that the checks now refuse."""
         if self.recorded is None and self._appended is None:
             return
         raise AuditError(
@@ -116,13 +111,13 @@ class HistoryTable:
         ) from error
 
     def _highest(self) -> str | None:
-        """Return the highest order key, those of earlier full loads included, which no position tells."""
+        """Return the highest order key, including earlier full loads, which positions leave out."""
         assert self.table is not None
         row = self.spark.table(self.table.sql_name).select(F.max(ORDER_COLUMN)).first()
         return row[0] if row else None
 
     def _take_back(self) -> None:
-        """Remove the rows of a full load whose target never came to hold it."""
+        """Remove the rows of a full load that never reached the target."""
         if not self.unfinished_load:
             return
         assert self.table is not None
@@ -137,8 +132,8 @@ def open_history(
 ) -> HistoryTable | None:
     """Return the change log of a target, or None if it has none.
 
-    :param table: the target's table; None if ingest has to create it.
-    :param carrier: where the target stands.
+    :param table: the target's table; None before ingest creates it.
+    :param carrier: of the target.
     """
     if target.history_table is None:
         return None
@@ -149,9 +144,9 @@ def open_history(
     history.carrier = carrier_of(history.table.ancestors())
     if history.carrier is None:
         return history
-    found = history.table.snapshot(history.carrier.snapshot_id)
-    assert found is not None
-    note = read_side_of(found.summary)
+    snapshot = history.table.snapshot(history.carrier.snapshot_id)
+    assert snapshot is not None
+    note = read_side_of(snapshot.summary)
     if note is None:
         history.refused = InputError(
             f"It is not the history table of {target.table}: it is fed on its own.",
@@ -166,5 +161,5 @@ def open_history(
 
 
 def same_place(one: Position, other: Position) -> bool:
-    """Whether two positions are the same place of the same source."""
+    """Check whether two positions are the same place of the same source."""
     return (one.source, one.identity, one.offsets) == (other.source, other.identity, other.offsets)

@@ -1,16 +1,16 @@
 """Mode ``merge``: Iceberg's ``MERGE INTO`` with the order check in its condition.
 
-The join is bounded by what the batch's keys allow: literal values of few keys or else their bounds, which Iceberg
-compares with partitions (values also with buckets) and with the bounds of files. Partition columns outside the key
-bound nothing, because a row may leave its partition: that is what this mode can do and ``upsert`` cannot.
+The join is bounded by the batch's keys: literal values of few keys or else their bounds, which Iceberg compares with
+partitions (values also with buckets) and with the bounds of files. Partition columns outside the key bound nothing,
+because a row may leave its partition: this mode supports that, ``upsert`` does not.
 
-The statement runs on a scratch branch made of the head. A second, empty commit on it carries the position; both
-become visible at once when main is moved forward to it, in the transaction that moves the tag. A run whose head or
-position has been overtaken cannot publish. The position is not written by the statement itself because Spark would
-take it from the session, where tables that are fed at the same time would find it too.
+The statement runs on a scratch branch of the head. A second, empty commit on it carries the position; both become
+visible at once when main is moved forward to it, in the transaction that moves the tag. A run whose head or position
+has been overtaken cannot publish. The statement itself does not write the position, because Spark would take it from
+the session, which tables that are fed at the same time share.
 
-The lease of the table is held meanwhile, so that no maintenance begins whose files the statement would replace. One
-that goes on working holds the statement up for half a minute and no longer: either may then have to start again.
+Meanwhile the run holds the table's lease, so that no maintenance begins whose files the statement would replace. A
+maintenance job at work delays the statement by half a minute at most: either may then have to start again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from lakecdc.iceberg import scratch
 from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
+from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, enter_history, publish, refuse_below_floor, summary
-from lakecdc.ingest.apply.rows import stage_images, table_columns
+from lakecdc.ingest.apply.rows import row_values, stage_images
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
 from lakecdc.runtime.failpoints import reach
@@ -41,7 +42,7 @@ from lakecdc.sql import quoted_column, temporary_view
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Rows
     from lakecdc.metadata.positions import Position
@@ -55,15 +56,10 @@ _MERGE_MODE = "write.merge.mode"
 _DELETED = "_lakecdc_deleted"
 
 
-def merge(
-    table: IcebergTable,
-    batch: Batch,
-    position: Position,
-    started_from: str | None,
-) -> Applied:
+def merge(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
     """Commit one folded batch.
 
-    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, the position alone is
+    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
         committed.
     :param position: where the source stands after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
@@ -132,28 +128,18 @@ def _attempt(
             refuse_below_floor(table, fence, error)
             raise
     reach("after_commit")
-    return _applied(snapshot, merged if merged and merged.id != base.id else None)
-
-
-def _applied(snapshot: Snapshot, merged: Snapshot | None) -> Applied:
-    def number(name: str) -> int:
-        return int(merged.summary.get(name) or 0) if merged else 0
-
-    return Applied(
-        snapshot,
-        number("added-data-files"),
-        number("added-delete-files"),
-        number("added-records"),
-        number("added-files-size"),
-    )
+    entries = merged.summary if merged and merged.id != base.id else {}
+    counted = ("data-files", "delete-files", "records", "files-size")
+    files, deletes, records, size = (int(entries.get(f"added-{what}") or 0) for what in counted)
+    return Applied(snapshot, files, deletes, records, size)
 
 
 class _Source:
-    """The batch as a view, and what its keys say about the rows they can meet.
+    """The batch as a view, and the bounds of its keys.
 
     :param view: its name.
-    :param bounds: SQL conditions on the target ``t``.
-    :param values: their literals.
+    :ivar bounds: SQL conditions on the target ``t``.
+    :ivar values: their literals.
     """
 
     def __init__(self, view: str, key: tuple[str, ...]) -> None:
@@ -173,10 +159,9 @@ def _source(table: IcebergTable, batch: Batch, rows: Rows | None) -> Iterator[_S
     if rows is None:
         yield None
         return
-    key = [F.col("key")[k].alias(k) for k in batch.key]
-    others = [c for c, f in zip(table_columns(table, batch), _fields(table), strict=True) if f not in batch.key]
-    frame = rows.frame.select(*key, *others, (F.col("op") == "d").alias(_DELETED))
-    # copy-on-write reads the source more than once, and Spark refuses one that a file's line numbers are part of
+    columns = columns_of(table, row_values(batch) | {k: F.col("key")[k] for k in batch.key})
+    frame = rows.frame.select(*columns, (F.col("op") == "d").alias(_DELETED))
+    # copy-on-write reads the source more than once, and Spark refuses a source with a file's line numbers
     frame = frame.localCheckpoint()
     with temporary_view(frame) as view:
         source = _Source(view, batch.key)
@@ -190,9 +175,9 @@ def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
     measures = [f(F.col(quoted_column(k))) for k in bounded for f in (F.min, F.max, F.approx_count_distinct)]
     if not measures:
         return
-    found = frame.agg(*[m.alias(f"m{i}") for i, m in enumerate(measures)])
+    measured = frame.agg(*[m.alias(f"m{i}") for i, m in enumerate(measures)])
     kinds = [types[k] if i < 2 else "bigint" for k in bounded for i in range(3)]
-    ends = found.select(*[plain(f"m{i}", kind) for i, kind in enumerate(kinds)]).first()
+    ends = measured.select(*[plain(f"m{i}", kind) for i, kind in enumerate(kinds)]).first()
     assert ends is not None
     for place, name in enumerate(bounded):
         low, high, count = ends[3 * place : 3 * place + 3]
@@ -208,13 +193,13 @@ def _bound(table: IcebergTable, source: _Source, frame: DataFrame) -> None:
 
 
 def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
-    """Return the distinct values of a key column; none if they are too many."""
+    """Return the distinct values of a key column; none if there are too many."""
     values = frame.select(plain(quoted_column(name), sql_type)).distinct().limit(_MOST_VALUES + 1).collect()
     return [row[0] for row in values] if len(values) <= _MOST_VALUES else []
 
 
 def merge_into(table: IcebergTable, name: str, batch: Batch, rows: Rows) -> None:
-    """Carry out the statement by itself.
+    """Run the statement by itself.
 
     :param name: the table or one of its branches, as SQL.
     :param rows: see :func:`merge`.
@@ -227,7 +212,7 @@ def merge_into(table: IcebergTable, name: str, batch: Batch, rows: Rows) -> None
 def _statement(table: IcebergTable, name: str, source: _Source) -> str:
     on = [f"t.{quoted_column(k)} = s.{quoted_column(k)}" for k in source.key] + source.bounds
     newer = f"s.{ORDER_COLUMN} >= coalesce(t.{ORDER_COLUMN}, '')"
-    columns = [quoted_column(c) for c in _fields(table)]
+    columns = [quoted_column(c) for c in table.column_names]
     assignments = ", ".join(f"t.{c} = s.{c}" for c in columns)
     return f"""
         MERGE INTO {name} t USING {source.view} s ON {" AND ".join(on)}
@@ -235,10 +220,6 @@ def _statement(table: IcebergTable, name: str, source: _Source) -> str:
         WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}
         WHEN NOT MATCHED AND NOT s.{_DELETED} THEN
           INSERT ({", ".join(columns)}) VALUES ({", ".join(f"s.{c}" for c in columns)})"""
-
-
-def _fields(table: IcebergTable) -> list[str]:
-    return [str(name) for name in table.spark.table(table.sql_name).columns]
 
 
 def _set_mode(table: IcebergTable, wanted: str | None) -> None:

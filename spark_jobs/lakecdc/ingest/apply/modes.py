@@ -1,15 +1,19 @@
-"""Which module applies a batch."""
+"""Choose how a batch is applied, and apply it; mode ``auto`` decides for each batch by what is measured."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError
-from lakecdc.iceberg import scratch
+from pyspark.sql import functions as F
+
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.iceberg import definition, scratch
 from lakecdc.ingest import truncate
-from lakecdc.ingest.apply import auto, debt
 from lakecdc.ingest.apply.merge import merge
 from lakecdc.ingest.apply.upsert import upsert
+from lakecdc.ingest.tables import columns_outside_key
+from lakecdc.metadata import totals
+from lakecdc.sql import quoted_column
 
 if TYPE_CHECKING:
     from typing import Any
@@ -17,31 +21,49 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Applied
     from lakecdc.ingest.batch import Batch
+    from lakecdc.ingest.change import Rows
     from lakecdc.metadata.positions import Position
 
 _LATE_TRUNCATE = "a TRUNCATE came late: the rows that it removes share files with newer ones"
+# a batch that changes at least this share of the rows in the files it touches would be read in full soon anyway
+_DENSE = 0.2
+# equality-delete files that are tolerated where the spec sets no max_delete_files
+_MOST_DELETE_FILES = 200
 
 
-def check_debt(table: IcebergTable, batch: Batch, max_delete_files: int) -> None:
-    """Stop a table that may take no more equality deletes, before anything of the batch is written.
+def check_debt(table: IcebergTable, batch: Batch, limit: int) -> None:
+    """Refuse a batch for a table that may take no more equality deletes, before anything of it is written.
 
-    :raises ConflictError: naming the job that pays the debt back.
+    Equality deletes make every read dearer until ``rewrite_delete_files`` has replaced them.
+
+    :param limit: number of equality-delete files; 0 for no limit.
+    :raises ConflictError: naming the job that helps.
     """
-    if batch.target.mode == "upsert" and batch.rows is not None and not batch.full_load:
-        debt.check(table, max_delete_files)
+    if not limit or batch.target.mode != "upsert" or batch.rows is None or batch.full_load:
+        return
+    outstanding = _delete_files(table)
+    if outstanding >= limit:
+        raise ConflictError(
+            f"{outstanding} equality-delete files are outstanding, and max_delete_files is {limit}: no further batch "
+            "was taken, and what is new waits.",
+            table=table.name,
+            hint="Run the job rewrite_delete_files on the table, then ingest again.",
+            delete_files=outstanding,
+        )
 
 
-def choose(
-    table: IcebergTable,
-    batch: Batch,
-    max_delete_files: int,
-    mark: str | None,
-) -> tuple[str, dict[str, Any]]:
-    """How a batch is to be applied, and what the report says about it.
+def _delete_files(table: IcebergTable) -> int:
+    """Return the number of live equality-delete files, from the snapshot summaries alone."""
+    return totals.equality_delete_files(snapshot.summary for snapshot in table.ancestors())
+
+
+def choose(table: IcebergTable, batch: Batch, max_delete_files: int, mark: str | None) -> tuple[str, dict[str, Any]]:
+    """Choose how to apply a batch.
 
     :param batch: folded, but for a full load.
+    :param max_delete_files: equality-delete files at which ``auto`` adds no more; 0 for 200.
     :param mark: highest order key applied to the table.
-    :return: ``upsert`` or ``merge``, and metrics.
+    :return: ``upsert`` or ``merge``, and the measured facts that decided, for the report.
     :raises InputError: only a MERGE could apply it, and it has to be audited.
     """
     if truncate.is_late(batch, mark):
@@ -57,24 +79,48 @@ def choose(
     if batch.rows is None or not batch.rows.folded:
         # without rows, or with the first rows of a table, both are the same, but upsert asks for partitions of the key
         return "merge", {}
-    choice = auto.choose(table, batch, max_delete_files)
-    return choice.mode, {"mode_chosen": choice.mode, "mode_reason": choice.reason}
+    mode, reason = _choose_by_size(table, batch, batch.rows, max_delete_files or _MOST_DELETE_FILES)
+    return mode, {"mode_chosen": mode, "mode_reason": reason}
 
 
-def apply_rows(
-    mode: str,
-    table: IcebergTable,
-    batch: Batch,
-    position: Position,
-    started_from: str | None,
-) -> Applied:
+def _choose_by_size(table: IcebergTable, batch: Batch, rows: Rows, limit: int) -> tuple[str, str]:
+    specs = {*definition.live_specs(table), definition.current_spec_id(table)}
+    outside = sorted({column for spec_id in specs for column in columns_outside_key(table, batch.key, spec_id)})
+    if outside:
+        return "merge", f"the partitions derive from {', '.join(outside)}, not from the key alone"
+    head = table.head()
+    if head is None or not totals.from_summary(head.summary).records:
+        return "upsert", "the table is empty"
+    outstanding = _delete_files(table)
+    if outstanding >= limit:
+        return "merge", f"{outstanding} equality-delete files are outstanding, {limit} are allowed"
+    files, records = _touched(table, batch.key, rows)
+    mode = "merge" if files and rows.keys >= _DENSE * records else "upsert"
+    return mode, f"{rows.keys} keys; the {files} data files within their bounds hold {records} rows"
+
+
+def _touched(table: IcebergTable, key: tuple[str, ...], rows: Rows) -> tuple[int, int]:
+    """Count the data files whose key bounds meet the batch's, and their rows; only manifests are read."""
+    ends = rows.frame.agg(*[f(F.col("key")[k]) for k in key for f in (F.min, F.max)]).first()
+    assert ends is not None
+    files = table.metadata("files").where("content = 0")
+    for place, name in enumerate(key):
+        low, high = (F.lit(ends[2 * place + i]) for i in range(2))
+        bounds = f"readable_metrics.{quoted_column(name)}"
+        meets = (F.col(f"{bounds}.lower_bound") <= high) & (F.col(f"{bounds}.upper_bound") >= low)
+        files = files.where(F.coalesce(meets, F.lit(True)))
+    row = files.agg(F.count("*"), F.sum("record_count")).first()
+    assert row is not None
+    return int(row[0]), int(row[1] or 0)
+
+
+def apply_rows(mode: str, table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
     """Commit folded rows, or a position alone, to a table of one row per key.
 
     :param mode: ``upsert`` or ``merge``.
     :param batch: with the rows to apply; without any for a commit of the position alone.
     :param started_from: summary text of the position the batch started from.
     """
-    do = upsert if mode == "upsert" else merge
-    applied = do(table, batch, position, started_from)
+    applied = (upsert if mode == "upsert" else merge)(table, batch, position, started_from)
     scratch.remove_stale(table)
     return applied

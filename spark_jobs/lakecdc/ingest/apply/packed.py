@@ -1,9 +1,9 @@
-"""Writing a batch that the native engine holds packed: its tasks write the files of rows and of keys themselves."""
+"""Write a batch that tasks hold packed: they write its files of rows and of keys themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,13 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns
 from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.runtime.worker import settle
-from lakecdc.writer.files import PartitionFiles
+from lakecdc.writer.files import RESULT, PartitionFiles
+from lakecdc.writer.frame import iceberg_files
 from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
 from lakecdc.writer.partitions import partitioning_of
-from lakecdc.writer.stage import RESULT, data_files, equality_deletes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
 _FEW_ROWS = 20_000
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
-_Written = tuple[FilePlace, tuple[FileColumn, ...]]
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
 
 
 def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int]) -> PackedRows | None:
-    """Return the rows if tasks hold them and can write the files; what they cannot is left to Iceberg's own writer."""
+    """Return the rows if tasks hold them as the table's files need them; others are written as a frame."""
     if not isinstance(rows, PackedRows) or not rows.folded or set(live_specs) - {definition.current_spec_id(table)}:
         return None
     types, sources = {f.name: f.type for f in rows.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
@@ -61,41 +59,26 @@ def stage(
 
     :param staged: takes the files.
     :param deletes: whether the table has files that keys are to be deleted from.
-    :param memory: takes the deletes to be remembered: the key, order key and source time of each.
+    :param memory: takes the deletes to remember: the key, order key and source time of each.
     :return: its data files.
     """
-    keys = _key_columns(table, batch) if deletes else ()
-    with folder_of_work(table, "ingest") as folder, _remembering(memory, batch.key) as remembered:
-        task = WriteTask(FilePlace.of(table, folder), _columns(table, packed), keys, remembered)
-        found = _cells(packed).mapInArrow(task, RESULT).collect()
-        staged.data_files += data_files(table, found, "rows")
-        staged.delete_files += equality_deletes(table, found, "keys", batch.key)
-        return data_files(memory, found, "remembered") if memory else []
-
-
-@contextmanager
-def _remembering(memory: IcebergTable | None, key: Sequence[str]) -> Iterator[_Written | None]:
-    if memory is None:
-        yield None
-        return
-    sources = {name: f"k{place}" for place, name in enumerate(key)} | _OWN
-    with folder_of_work(memory, "deletes") as folder:
-        yield FilePlace.of(memory, folder), file_columns(memory, sources)
-
-
-def _cells(packed: PackedRows) -> DataFrame:
-    """Return the packed tables, in as many tasks as files are wanted where there are no partitions to tell."""
+    of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
+    keys = file_columns(table, of_key, batch.key) if deletes else ()
+    rows = file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN)
     cells = packed.cells.select("packed")
-    return cells if packed.grouping.partitioning else cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
-
-
-def _columns(table: IcebergTable, packed: PackedRows) -> tuple[FileColumn, ...]:
-    return file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN)
-
-
-def _key_columns(table: IcebergTable, batch: Batch) -> tuple[FileColumn, ...]:
-    found = {c.name: c for c in file_columns(table, {name: f"k{place}" for place, name in enumerate(batch.key)})}
-    return tuple(found[name] for name in batch.key)
+    if not packed.grouping.partitioning:
+        # as many tasks as files are wanted
+        cells = cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
+    with ExitStack() as folders:
+        place = FilePlace.of(table, folders.enter_context(folder_of_work(table, "ingest")))
+        remembered = None
+        if memory is not None:
+            folder = folders.enter_context(folder_of_work(memory, "deletes"))
+            remembered = FilePlace.of(memory, folder), file_columns(memory, of_key | _OWN)
+        results = cells.mapInArrow(WriteTask(place, rows, keys, remembered), RESULT).collect()
+        staged.data_files += iceberg_files(table, results, "rows")
+        staged.delete_files += iceberg_files(table, results, "keys", batch.key)
+        return iceberg_files(memory, results, "remembered") if memory else []
 
 
 @dataclass(frozen=True)
@@ -103,14 +86,14 @@ class WriteTask:
     """Packed cells in, one row per written file out.
 
     :param rows: columns of the files of rows.
-    :param keys: columns of the files of keys; none if no such files are wanted.
-    :param remembered: place and columns of the files of deletes to be remembered; None if none are wanted.
+    :param keys: columns of the files of keys; empty to write none.
+    :param remembered: place and columns of the files of remembered deletes; None to write none.
     """
 
     place: FilePlace
     rows: tuple[FileColumn, ...]
     keys: tuple[FileColumn, ...]
-    remembered: _Written | None = None
+    remembered: tuple[FilePlace, tuple[FileColumn, ...]] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write rows but those with placeholders, and the keys of all, in the order of partitions."""

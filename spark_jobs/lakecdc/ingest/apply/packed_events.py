@@ -1,4 +1,4 @@
-"""Writing the events of a batch, each of them, that tasks hold packed: as rows of a table that is only appended to."""
+"""Write every event of a batch that tasks hold packed, as rows of a table that is only appended to."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns
 from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-from lakecdc.writer.files import PartitionFiles, slices
+from lakecdc.writer.files import RESULT, PartitionFiles, slices
+from lakecdc.writer.frame import iceberg_files
 from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
 from lakecdc.writer.partitions import Partitioning, columns_of, partitioning_of, with_partitions
-from lakecdc.writer.stage import RESULT, data_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from lakecdc.ingest.batch import Batch
 
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us", OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
-# of those that a table may be partitioned by
+# those that a table may be partitioned by
 _OWN_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
 # types of key columns whose JSON is the same from Spark and from Python
 _PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
-# what Spark writes with digits in upper case; a backslash that is escaped itself begins nothing
+# Spark writes these digits in upper case; an escaped backslash begins no escape
 _ESCAPED = re.compile(r"\\\\|\\u00[01][0-9a-f]")
 
 
 def has_twins(packed: PackedRows) -> bool:
-    """Whether events have one order key, op and key, as one that has come twice; a few others may pass for such."""
+    """Check whether events share order key, op and key, as one that came twice does; compared by hash."""
     if not packed.has_twins:
         return False
     hashed = packed.cells.select("packed").mapInArrow(hashes_of_events, "packed binary")
@@ -53,15 +53,16 @@ def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     settle()
     with duckdb_of_its_own() as connection:
         for table in packing.all_of(batches):
-            connection.register("events", table.select(["order", "op", *columns(table, "k")]))
-            told = ", ".join(['"order"', "op", *columns(table, "k")])
-            found = connection.execute(f"SELECT hash({told}) AS hash FROM events WHERE op != 'x'").to_arrow_table()
-            for cell in packing.cells(found):
+            keys = columns(table, "k")
+            connection.register("events", table.select(["order", "op", *keys]))
+            values = ", ".join(['"order"', "op", *keys])
+            hashes = connection.execute(f"SELECT hash({values}) AS hash FROM events WHERE op != 'x'").to_arrow_table()
+            for cell in packing.cells(hashes):
                 yield pa.RecordBatch.from_arrays([packing.binary(cell)], ["packed"])
 
 
 def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield whether one of all hashes is there twice; runs in one task."""
+    """Yield whether a hash occurs twice; runs in one task."""
     import numpy as np
     import pyarrow as pa
 
@@ -73,39 +74,38 @@ def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | None:
-    """Find the partition fields of the events; None if tasks cannot evaluate them all."""
-    columns = {f.name: (f"c{i}", f.type) for i, f in enumerate(packed.fields)}
-    own = {name: (source, _OWN_TYPES[name]) for name, source in _OWN.items() if name in _OWN_TYPES}
-    found = own | columns
-    return partitioning_of(table, {name: t for name, (_, t) in found.items()}, {n: s for n, (s, _) in found.items()})
+    types = _OWN_TYPES | {f.name: f.type for f in packed.fields}
+    return partitioning_of(table, types, {name: source for name, source in _sources(packed).items() if name in types})
+
+
+def _sources(packed: PackedRows) -> dict[str, str]:
+    """Return the columns of packed tables that the table's columns are filled from."""
+    return _OWN | {f.name: f"c{i}" for i, f in enumerate(packed.fields)}
 
 
 def writable(table: IcebergTable, batch: Batch) -> PackedRows | None:
-    """Return the events if tasks hold and can write each of them; what they cannot is left to Iceberg's own writer."""
+    """Return the events if tasks hold each of them as the table's files need it; others are written as a frame."""
     packed = batch.rows.every_event() if batch.rows else None
     if not isinstance(packed, PackedRows):
         return None
     there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
-    told_alike = all(there.get(name) == kind for name, kind in own.items())
+    same_types = all(there.get(name) == kind for name, kind in own.items())
     plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
-    if not (told_alike and plain) or _partitioning(table, packed) is None or refusal(table) is not None:
+    if not (same_types and plain) or _partitioning(table, packed) is None or refusal(table) is not None:
         return None
     return packed if batch.source.in_order or not has_twins(packed) else None
 
 
 def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged) -> None:
-    """Write the events as data files, uncommitted.
-
-    :param staged: takes the files.
-    """
+    """Write the events as data files, uncommitted."""
     by = _partitioning(table, packed)
     assert by is not None
-    sources = {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN
+    sources = _sources(packed)
     fields = {f.name: sources[f.name] for f in packed.fields}
     cells = packed.cells.select("packed").coalesce(packed.grouping.tasks)
     with folder_of_work(table, "events") as folder:
         task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, fields, batch.key)
-        staged.data_files += data_files(table, cells.mapInArrow(task, RESULT).collect(), "events")
+        staged.data_files += iceberg_files(table, cells.mapInArrow(task, RESULT).collect(), "events")
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,11 @@ class EventsTask:
         yield from files.close()
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
-        """Return a slice in the order of its partitions and events, with all columns of the files."""
+        """Return a slice in the order of partitions and events, with all columns of the files."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        piece = self._as_told(piece)
+        piece = self._without_untold(piece)
         # a table may be partitioned by the moment itself
         times = piece["time_us"].cast(pa.timestamp("us", "UTC"))
         piece = piece.set_column(piece.column_names.index("time_us"), "time_us", times)
@@ -150,14 +150,14 @@ class EventsTask:
             piece = piece.append_column("was", self._old_keys(piece))
         return piece
 
-    def _as_told(self, piece: pa.Table) -> pa.Table:
-        """Return a slice without tombstones and values that an event leaves out; of deletes the key alone is left."""
+    def _without_untold(self, piece: pa.Table) -> pa.Table:
+        """Remove tombstones, values that an event leaves out, and all of a delete but its key."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if pc.any(pc.equal(piece["op"], "x")).as_py():
             piece = piece.filter(pc.not_equal(piece["op"], "x"))
-        # without a key, all there was tells the row
+        # without a key, only the old values identify the row
         gone = pc.equal(piece["op"], "d" if self.key else "x")
         left_out = _left_out(piece["open"])
         for name, column in self.fields.items():
@@ -182,25 +182,22 @@ class EventsTask:
 
 
 def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Which events leave a column out, for each column that one does.
-
-    :param lists: names of such columns, null for events without any.
-    """
+    """Return which events leave a column out, by column, from their lists of such columns."""
     import numpy as np
     import pyarrow as pa
 
     whole = lists.combine_chunks()
     names = whole.flatten().dictionary_encode()
     codes, events = names.indices.to_numpy(), whole.value_parent_indices().to_numpy()
-    found = {}
+    left_out = {}
     for code, name in enumerate(names.dictionary.to_pylist()):
         of_name = np.zeros(len(whole), np.bool_)
         of_name[events[codes == code]] = True
-        found[name] = pa.array(of_name)
-    return found
+        left_out[name] = pa.array(of_name)
+    return left_out
 
 
 def key_json(document: Mapping[str, object]) -> str:
-    """Return a key of integers and texts as Spark writes it in JSON."""
+    """Return a key of integers and texts as Spark's JSON."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return _ESCAPED.sub(lambda found: found[0].upper().replace("U", "u"), text)
+    return _ESCAPED.sub(lambda match: match[0].upper().replace("U", "u"), text)

@@ -1,8 +1,8 @@
-"""The commit that all modes but ``merge`` end in: staged files, the positions in the summary, behind the fence."""
+"""Commit staged files with the positions in the summary, behind the fence: all modes but ``merge`` end here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,26 +26,22 @@ if TYPE_CHECKING:
 
 
 class OvertakenError(ConflictError):
-    """The table has changed so that the batch has to be staged anew: rows have moved to another partition spec, or
-    others have committed since it was checked with the batch.
-    """
+    """The batch must be staged anew: rows moved to another partition spec, or others committed since the checks."""
 
 
 class FloorMovedError(ConflictError):
-    """Rows have expired or were erased since the batch was read, which has to be held against what is left."""
+    """Rows have expired or were erased since the batch was read, so that it must be compared again."""
 
 
 @dataclass(frozen=True)
 class Applied:
     """What a commit wrote.
 
-    :param data_files: number of data files.
-    :param delete_files: number of delete files.
     :param rows: rows in the data files.
-    :param bytes: size of all these files.
+    :param bytes: size of all files.
     :param engine: see :class:`Staged`.
-    :param retries: how often the commit was made anew, because another writer came first.
-    :param files: the data files, as Iceberg has them; none where a statement has written them.
+    :param retries: how often the commit was repeated because another writer came first.
+    :param files: the Java data files; empty if a statement has written them.
     """
 
     snapshot: Snapshot
@@ -60,9 +56,9 @@ class Applied:
 
 @dataclass
 class Staged:
-    """Files that have been written and not been committed yet.
+    """Written files before their commit.
 
-    :param engine: what wrote the rows of a full load: ``native``, or ``jvm`` and why; None if there was no choice.
+    :param engine: what wrote a full load: ``native``, or ``jvm`` and why; None if there was no choice.
     """
 
     data_files: list[Any] = field(default_factory=list)
@@ -71,18 +67,18 @@ class Staged:
 
     @property
     def files(self) -> list[Any]:
-        """All of them."""
+        """Return all files."""
         return [*self.data_files, *self.delete_files]
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Options of a commit: the position to record, and the rows to remove.
+    """Options of a commit.
 
-    :param position: where the source stands after it.
-    :param fence: what it stands behind; of the commit alone.
-    :param truncate_order: rows with a lower order key are removed.
-    :param replaces: all rows are removed.
+    :param position: the source's position after it.
+    :param fence: of this commit alone.
+    :param truncate_order: removes rows with a lower order key.
+    :param replaces: removes all rows.
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
     """
@@ -95,7 +91,7 @@ class Commit:
     moment: str = ""
 
     def filter(self, table: IcebergTable) -> object | None:
-        """Return the rows that it removes, as Iceberg filters them; None if it removes none."""
+        """Return an Iceberg filter of the rows to remove; None if there are none."""
         if self.replaces:
             return every_row(table)
         return row_filter(table, ORDER_COLUMN, "lessThan", self.truncate_order) if self.truncate_order else None
@@ -104,12 +100,12 @@ class Commit:
 def publish(
     table: IcebergTable, stage: Callable[[Staged], None], commit: Commit, batch: Batch | None = None
 ) -> Applied:
-    """Stage files and commit them with a position; a batch's checks and its history come in between.
+    """Stage files, check the batch, enter its history, and commit the files with a position.
 
-    :param stage: writes the files and tells them; may write none.
-    :param batch: that the files are of: it has to pass its checks, and its history is entered, before the commit.
-    :raises AuditError: it has not; its files stay, on a branch.
-    :raises OvertakenError: a live row is beyond the equality deletes by now, or the table is not what was checked.
+    :param stage: writes the files; may write none.
+    :param batch: the batch that the files belong to, if any.
+    :raises AuditError: the batch fails its checks; its files stay, on a branch.
+    :raises OvertakenError: a live row is out of reach of the equality deletes, or the table is not what was checked.
     :raises FloorMovedError: rows have expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
@@ -133,7 +129,7 @@ def publish(
     except AuditError:
         raise
     except (InputError, ConflictError) as error:
-        # after any other error the commit may have arrived: then the files stay, for orphan removal to judge
+        # after any other error the commit may have arrived: the files stay, and orphan removal decides
         if audit is None or not audit.on_branch:
             discard(table, staged.files)
         if fence.out_of_reach or fence.head_moved:
@@ -154,27 +150,20 @@ def publish(
 
 
 def enter_history(batch: Batch | None, moment: str = "") -> None:
-    """Enter the events of a batch into its history table, once only the table's commit can still refuse it.
-
-    :param batch: None for files of none.
-    :param moment: prefix of the fail point.
-    """
+    """Enter a batch's events into its history table, once only the table's commit can still refuse the batch."""
     if batch is not None and batch.commit.enter_history is not None:
         batch.commit.enter_history()
     failpoints.reach(f"{moment}after_side_tables")
 
 
 def refuse_below_floor(table: IcebergTable, fence: PositionFence, error: InputError | ConflictError) -> None:
-    """Tell apart the commit that was refused because rows have expired or were erased meanwhile.
-
-    :raises FloorMovedError: it was.
-    """
+    """Raise FloorMovedError if the commit was refused because rows have expired or were erased meanwhile."""
     if fence.floor_moved:
         raise FloorMovedError(error.message, table=table.name, hint=error.hint) from error
 
 
 def summary(position: Position) -> dict[str, str]:
-    """Return what every snapshot of ingest says in its summary."""
+    """Return the summary entries of every snapshot of ingest."""
     through = {names.READ_THROUGH: position.read_through} if position.read_through else {}
     return {names.POSITIONS: position.encode(), names.JOB: "ingest", **through}
 
@@ -182,16 +171,13 @@ def summary(position: Position) -> dict[str, str]:
 def following(
     position: Position, before: Position | None, *orders: str | None, truncate_order: str | None = None
 ) -> Position:
-    """Return the position after a batch, with what it keeps of the one before.
+    """Return the position after a batch, with the marks of the one before.
 
-    :param before: where the table stood.
+    :param before: the table's position before the batch.
     :param orders: order keys of the batch.
     :param truncate_order: order key of the TRUNCATE that it applies.
     """
     high = (before.high_order if before else None, *orders, truncate_order)
     truncates = (before.truncate_order if before else None, truncate_order)
-    return replace(position, high_order=_highest(high), truncate_order=_highest(truncates))
-
-
-def _highest(orders: Iterable[str | None]) -> str | None:
-    return max((o for o in orders if o), default=None)
+    highest, truncated = (max(filter(None, marks), default=None) for marks in (high, truncates))
+    return replace(position, high_order=highest, truncate_order=truncated)

@@ -1,4 +1,4 @@
-"""Rows of a batch in the columns of a table, clustered as they are to be written."""
+"""Rows of a batch in the columns of a table, clustered for the write."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import columns_of
 from lakecdc.sql import quoted_column
+from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
     from typing import Any
@@ -24,28 +25,26 @@ if TYPE_CHECKING:
 _ROWS_PER_TASK = 250_000
 
 
+def row_values(batch: Batch) -> dict[str, Column]:
+    """Return what the table's columns are filled from in a folded row."""
+    values = {c.name: F.col("row")[c.name] for c in batch.columns}
+    return values | {ORDER_COLUMN: F.col("order"), TIME_COLUMN: F.col("source_time")}
+
+
 def table_columns(table: IcebergTable, batch: Batch) -> list[Column]:
-    """Return a table's columns, filled from a folded row; those that the source no longer has are null."""
-    wanted = {c.name for c in batch.columns}
-    own = {ORDER_COLUMN: F.col("order"), TIME_COLUMN: F.col("source_time")}
-    columns = []
-    for f in table.spark.table(table.sql_name).schema.fields:
-        value = own.get(f.name)
-        if value is None:
-            value = (F.col("row")[f.name] if f.name in wanted else F.lit(None)).cast(f.dataType)
-        columns.append(value.alias(f.name))
-    return columns
+    """Return a table's columns, filled from a folded row; columns that the source no longer has are null."""
+    return columns_of(table, row_values(batch))
 
 
 def stage_images(table: IcebergTable, batch: Batch, rows: DataFrame, keys: int = 0) -> list[Any]:
-    """Write the rows that are no deletes as data files, uncommitted.
+    """Write rows other than deletes as data files, uncommitted.
 
     :param rows: ``op, row, order, source_time``.
     :param keys: number of rows, to size the write; a full load keeps its parallelism instead.
     """
     data = rows.where("op != 'd'").select(*table_columns(table, batch))
     data = clustered(table, data, batch.key, definition.current_spec_id(table), keys, spread=batch.full_load)
-    return [f for f in stage_rows(table, data) if int(f.recordCount())]
+    return stage_frame(table, data)
 
 
 def clustered(
@@ -53,8 +52,7 @@ def clustered(
 ) -> DataFrame:
     """Bring each partition's rows together and sort them, so that files are few and their bounds narrow.
 
-    :param sort_by: columns, such as the key.
-    :param rows: how many there are, to size the write.
+    :param rows: number of rows, to size the write.
     :param spread: keep the parallelism of the frame instead.
     """
     by = [F.expr(e) for e in definition.partition_expressions(table, spec_id)]

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import DeleteReach, PositionFence
-from lakecdc.iceberg.staging import stage_equality_deletes
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
@@ -22,10 +21,9 @@ from lakecdc.ingest.apply.rows import clustered, stage_images
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.metadata import names
+from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Rows
@@ -37,16 +35,13 @@ log = logging.getLogger(__name__)
 _STAGINGS = 3
 
 
-def upsert(
-    table: IcebergTable,
-    batch: Batch,
-    position: Position,
-    started_from: str | None,
-) -> Applied:
-    """Commit one folded batch; staged anew if rows have moved to another partition spec meanwhile, or if others have
-    committed since the table was checked with the batch.
+def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
+    """Commit one folded batch.
 
-    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, the position alone is
+    It is staged anew if rows have moved to another partition spec meanwhile, or if others have committed since the
+    table was checked with the batch.
+
+    :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
         committed.
     :param position: where the source stands after the batch.
     :param started_from: summary text of the position the batch started from, for the fence.
@@ -55,26 +50,20 @@ def upsert(
     """
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+    def refresh(_: object) -> None:
+        log.info("%s: the table has changed meanwhile, the batch is staged anew", table.name)
+        table.refresh()
+
     attempts = Retrying(
         retry=retry_if_exception_type(OvertakenError),
         stop=stop_after_attempt(_STAGINGS),
-        before_sleep=lambda _: _refresh(table),
+        before_sleep=refresh,
         reraise=True,
     )
     return attempts(_upsert, table, batch, position, started_from)
 
 
-def _refresh(table: IcebergTable) -> None:
-    log.info("%s: the table has changed meanwhile, the batch is staged anew", table.name)
-    table.refresh()
-
-
-def _upsert(
-    table: IcebergTable,
-    batch: Batch,
-    position: Position,
-    started_from: str | None,
-) -> Applied:
+def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
     live, current = definition.live_specs(table), definition.current_spec_id(table)
     check_partitioning(table, batch.key, sorted({*live, current}))
     # with the current one, to which a rewrite may be moving rows: it can commit if the deletes reach them there
@@ -94,7 +83,7 @@ def _upsert(
 
 
 def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
-    """Rows and keys, and the deletes to be remembered, which are committed first: in the same pass if tasks write."""
+    """Stage rows and deletes; commit the deletes to remember before, written in the same pass if tasks write them."""
     packed, memory = packing.writable(table, batch, rows, spec_ids), None
     if packed is None:
         stage_changes(table, batch, rows, staged, spec_ids)
@@ -113,18 +102,12 @@ def stage_changes(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged,
     """Write folded rows as data files, and their keys as equality deletes, uncommitted.
 
     :param rows: ``key, op, row, order, source_time``, one per key.
-    :param staged: takes up the files.
+    :param staged: takes the files.
     :param spec_ids: partition specs to write the deletes for.
     """
     staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
-    staged.delete_files += _stage_deletes(table, batch, rows, spec_ids)
-
-
-def _stage_deletes(table: IcebergTable, batch: Batch, rows: Rows, spec_ids: list[int]) -> list[Any]:
-    keyed = rows.frame.select(*[F.col("key")[k].alias(k) for k in batch.key])
-    files: list[Any] = []
+    types = definition.spark_types(table)
+    keys = rows.frame.select(*[F.col("key")[k].cast(types[k]).alias(k) for k in batch.key])
     for spec_id in spec_ids:
-        files += stage_equality_deletes(
-            table, clustered(table, keyed, batch.key, spec_id, rows.keys), batch.key, spec_id
-        )
-    return files
+        ordered = clustered(table, keys, batch.key, spec_id, rows.keys)
+        staged.delete_files += stage_frame(table, ordered, batch.key, spec_id)

@@ -79,7 +79,7 @@ def assert_same_events(lake: Lake, tables: list[str], columns: str, events: int)
 
 
 def files_of(lake: Lake, table: str) -> list[tuple[str, str, int]]:
-    """What wrote a table's data files (``ingest`` and ``events`` are tasks), their partitions and numbers of rows."""
+    """Which task wrote a data file (``ingest``, ``events``, ``frame``), its partition and number of rows."""
     files = lake.pyiceberg().load_table(table).inspect.data_files().to_pylist()
     names = [re.sub("^lakecdc-[^/]+/", "", file["file_path"].rpartition("/data/")[2]) for file in files]
     writers = [name.split("-")[0] for name in names]

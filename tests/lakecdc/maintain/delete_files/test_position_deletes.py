@@ -58,8 +58,7 @@ def second_delete_file(lake: Lake, name: str) -> None:
     from lakecdc.iceberg.delete_file_objects import delete_file
     from lakecdc.iceberg.file_io import new_folder, storage_properties
     from lakecdc.iceberg.jvm import iterate
-    from lakecdc.writer.deletes import FilePositions, Target
-    from lakecdc.writer.position_deletes import write_position_deletes
+    from lakecdc.writer.deletes import FilePositions, Target, write_position_deletes
 
     table = lake.table(name)
     tasks = sorted(iterate(table.java.newScan().planFiles()), key=lambda task: int(task.file().dataSequenceNumber()))
