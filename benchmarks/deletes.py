@@ -40,9 +40,8 @@ from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
-from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.staging import WrittenFile, describe, stage_rows
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.iceberg.written_files import WrittenFile, describe
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime.run import each_table, run
 from lakecdc.runtime.session import open_session

@@ -17,8 +17,8 @@ from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import int_array, jvm
+from lakecdc.iceberg.staging import WrittenFile
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.iceberg.written_files import WrittenFile
 from lakecdc.runtime.session import open_session
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns
 

@@ -1,10 +1,12 @@
-"""Write data files and equality-delete files with Iceberg's own writers, without committing them."""
+"""Data files and equality-delete files before their commit: written by Iceberg's own writers, or described to it."""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,20 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
 _DATA_PATH = "write.data.path"
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A Parquet file with field ids.
+
+    :param bytes: its size.
+    :param partition: partition values as JSON has them, in the order of the spec's fields without those that are always
+        null.
+    """
+
+    location: str
+    bytes: int
+    partition: tuple[str | int | bool | None, ...] = ()
 
 
 def stage_rows(
@@ -77,6 +93,33 @@ def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
     finally:
         manager.removeTasks(table.java, group)
         cache.remove(group)
+
+
+def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, key: Sequence[str] = ()) -> list[Any]:
+    """Describe files, with the metrics from their footers that the table keeps.
+
+    :param key: the equality columns of delete files; empty for data files.
+    :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
+    """
+    apache = jvm(table.spark).org.apache.iceberg
+    spec, config = table.java.specs().get(spec_id), apache.MetricsConfig.forTable(table.java)
+    field_ids = [str(f.fieldId()) for f in listed(spec.fields()) if str(f.transform().toString()) != "void"]
+    equality_ids = int_array(table.spark, [table.field_id(column) for column in key])
+
+    def described(one: WrittenFile) -> Any:
+        if key:
+            builder = apache.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(equality_ids)
+        else:
+            builder = apache.DataFiles.builder(spec)
+        file = table.java.io().newInputFile(one.location, one.bytes)
+        builder = builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes)
+        builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
+        if spec.isPartitioned():
+            values = json.dumps(dict(zip(field_ids, one.partition, strict=True)))
+            builder = builder.withPartition(apache.SingleValueParser.fromJson(spec.partitionType(), values))
+        return builder.build()
+
+    return [described(one) for one in written]
 
 
 def discard(table: IcebergTable, files: Sequence[Any]) -> None:

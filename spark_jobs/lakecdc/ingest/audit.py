@@ -66,7 +66,9 @@ class Audit:
         if self._table_checks and not self._fails:
             self._aside = commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
             fence.head = KnownHead(base.id if base else None, truncated=truncate is not None)
-            self.verdicts += self._of_table(table, self._aside)
+            after = table.read(self._aside.id)
+            checks = Checks(table, after, self._table_checks, list(table.ancestors_of(self._aside)))
+            self.verdicts += checks.verdicts(show_values=self._show_values)
         if self._fails:
             if self._aside is None:
                 commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)
@@ -96,7 +98,3 @@ class Audit:
         build = TaskBuilder(table)
         with staged_tasks(table, [build.task(file) for file in changes.rows]) as group:
             return Checks(table, read_staged(table, group), self._checks).verdicts(show_values=self._show_values)
-
-    def _of_table(self, table: IcebergTable, aside: Snapshot) -> list[Verdict]:
-        checks = Checks(table, table.read(aside.id), self._table_checks, list(table.ancestors_of(aside)))
-        return checks.verdicts(show_values=self._show_values)

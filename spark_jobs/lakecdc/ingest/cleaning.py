@@ -240,14 +240,11 @@ def _kept(clean: Cleaning, renamed: list[Column], computed: list[Column], key: t
     return [c for c in there if not clean.select or c.name in clean.select or c.name in key]
 
 
-def _empty(spark: SparkSession, columns: list[Column]) -> DataFrame:
-    return spark.range(0).select(*[F.lit(None).cast(c.type).alias(c.name) for c in columns])
-
-
 def _type(spark: SparkSession, target: Target, columns: list[Column], sql: str, what: str) -> str:
     try:
         # beside a column and inside a struct, as it will be used, Spark refuses aggregates and generators
-        made = _empty(spark, columns).select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
+        empty = spark.range(0).select(*[F.lit(None).cast(c.type).alias(c.name) for c in columns])
+        made = empty.select("*", F.struct(F.expr(sql).alias("x")).alias("made"))
         kind = sql_type(made.select("made.x").schema["x"].dataType)
     except Exception as error:
         raise InputError(

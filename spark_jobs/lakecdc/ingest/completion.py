@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -104,7 +105,7 @@ def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) ->
     is_its = [F.col("key")[k] == F.col(f"stored_{i}") for i, k in enumerate(batch.key)]
     few = opened.count() <= _MOST_BROADCAST
     joined = (F.broadcast(opened) if few else opened).join(
-        stored, reduce(lambda a, b: a & b, [*is_its, F.col("held") <= F.col("order")])
+        stored, reduce(and_, [*is_its, F.col("held") <= F.col("order")])
     )
     left_out = {c: F.array_contains("open", c) for c in names}
     values = [
@@ -188,7 +189,7 @@ def _step_back(pending: DataFrame, histories: DataFrame, columns: list[str]) -> 
     found = F.struct(*[F.coalesce(F.col("found")[c], _newest("reach", c)).alias(c) for c in columns])
     joined = joined.withColumn("found", found)
     state = (
-        F.when(_all_found(columns), "complete")
+        F.when(reduce(and_, [F.col("found")[c].isNotNull() for c in columns]), "complete")
         .when(F.col("start").isNull(), "table")
         .when(F.col("start")["old_key"].isNotNull() & (F.col("start")["op"] != "d"), "events")
         .otherwise("lost")
@@ -208,10 +209,6 @@ def _newest(events: str, column: str) -> Column:
     """Return the newest real value of a column among events, in a struct, as it may be null; null without one."""
     real = F.filter(events, lambda e: ~F.coalesce(F.array_contains(e["open"], column), F.lit(False)))
     return F.when(F.size(real) > 0, F.struct(F.get(real, F.lit(0))["row"][column].alias("v")))
-
-
-def _all_found(columns: list[str]) -> Column:
-    return reduce(lambda a, b: a & b, [F.col("found")[c].isNotNull() for c in columns])
 
 
 def _from_table(

@@ -18,8 +18,6 @@ from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import held_orders
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
@@ -101,19 +99,14 @@ def _dependents(
 
 def _stored(judged: DataFrame, batch: Batch, table: IcebergTable | None) -> DataFrame | None:
     """Return order keys of the table's rows, ``place, held``; None if they cannot be looked up."""
-    names = _names(batch)
+    clean = batch.target.clean
+    names = [clean.renamed(name) if clean else name for name in batch.key]
     if table is None or table.head() is None or not {*names} <= {*table.column_names}:
         return None
     had = F.coalesce("old_key", "key")
     keys = judged.select(*[had[old].alias(new) for old, new in zip(batch.key, names, strict=True)]).distinct()
     held = held_orders(table, keys.localCheckpoint(), names)
     return held.select(row_key("key", names).alias("place"), "held")
-
-
-def _names(batch: Batch) -> Sequence[str]:
-    """Return the key columns as the table has them."""
-    clean = batch.target.clean
-    return [clean.renamed(name) if clean else name for name in batch.key]
 
 
 def _without(batch: Batch, rows: Rows, found: DataFrame) -> Batch:

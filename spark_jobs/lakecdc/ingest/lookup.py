@@ -11,10 +11,9 @@ from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.sql import quoted_column, sql_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
@@ -79,11 +78,7 @@ def _rows_at(table: IcebergTable, snapshot_id: int | None) -> DataFrame:
     if all(old == new for old, new in now.items()):
         return rows
     # but Iceberg resolves names in filters by the current schema: no filter must be pushed down
-    return rows.mapInArrow(_unchanged, rows.schema)
-
-
-def _unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    return batches
+    return rows.mapInArrow(lambda batches: batches, rows.schema)
 
 
 def held_orders(table: IcebergTable, keys: DataFrame, key: Sequence[str]) -> DataFrame:

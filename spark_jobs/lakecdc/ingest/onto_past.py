@@ -16,7 +16,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed
 from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import fold, stats, without_void
-from lakecdc.ingest.stale import Compared, drop_stale
+from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ they cannot be removed from is ``withheld``. So is the content of messages that 
 from __future__ import annotations
 
 import threading
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -27,14 +29,15 @@ from lakecdc.ingest.erased import withhold_erased
 from lakecdc.ingest.excluded import key_without, value_without
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.ingest.formats.messages import HEADERS
+from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
-from lakecdc.sql import exact_json, temporary_view
+from lakecdc.sql import exact_json, sql_types, temporary_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from lakecdc.contract.feeding import FeedingOptions
     from lakecdc.contract.target import Target
@@ -153,6 +156,54 @@ def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rej
     if batch.source.stays is not None:
         batch.source.stays(rows.select("place"))
     return Rejected(rows, lost.count())
+
+
+def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
+    """Return a batch with events rejected whose values do not fit.
+
+    :param misfits: these events, which the batch lacks.
+    :param events: number of all events of the source.
+    """
+    key = F.col("key")
+    lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
+    bad = misfits.withColumn("lacking", lacking)
+    kinds = bad.select("misfits", "lacking").distinct().collect()
+    if not kinds:
+        return batch
+    rejected = reduce(add, [_rejected(batch, bad, kind) for kind in kinds])
+    return batch.with_rejected(rejected).with_facts(rows_read=events)
+
+
+def _rejected(batch: Batch, bad: DataFrame, kind: Row) -> Rejected:
+    """Reject the events whose values do not fit in the columns of ``kind``; these columns are kept as text."""
+    misfits, lacking = kind["misfits"], kind["lacking"]
+    events = bad.where((F.col("misfits") == _array(misfits)) & (F.col("lacking") == _array(lacking)))
+    types = sql_types(events.select("row.*"))
+    keyed, op = bool(batch.key), F.col("op")
+
+    def member(name: str) -> Column:
+        if name in misfits:
+            return F.col("texts")[name]
+        if not keyed:
+            return F.col("row")[name]
+        # a delete has only its key
+        of_key = F.col("key")[name] if name in batch.key else F.lit(None).cast(types[name])
+        return F.when(op == "d", of_key).otherwise(F.col("row")[name])
+
+    def key_of(struct: str, texts: str, names: Sequence[str]) -> Column:
+        members = [(F.col(texts) if k in names else F.col(struct))[k].alias(k) for k in batch.key]
+        return F.when(F.col(struct).isNotNull(), F.struct(*members))
+
+    kept = {"row": F.struct(*[member(name).alias(name) for name in types])}
+    if keyed:
+        kept |= {"key": key_of("key", "texts", lacking), "old_key": key_of("old_key", "old_texts", misfits)}
+    events = events.withColumns(kept)
+    reason = "values do not fit their columns: " + ", ".join(f"{name} ({types[name]})" for name in misfits)
+    return of_events(batch, events.drop(*JUDGED, "lacking"), "type", F.lit(reason))
+
+
+def _array(names: Sequence[str]) -> Column:
+    return F.array(*map(F.lit, names)).cast("array<string>")
 
 
 def keep(table: IcebergTable, batch: Batch, target: IcebergTable | None, format_name: str | None = None) -> int:

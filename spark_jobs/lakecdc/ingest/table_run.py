@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.explain import explain
-from lakecdc.ingest import dependents, quarantine, tables, truncate
+from lakecdc.ingest import dependents, quarantine, tables
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.publish import FloorMovedError, following
 from lakecdc.ingest.audit import Audit, AuditError
@@ -24,15 +25,19 @@ from lakecdc.ingest.cleaning import cleaned, set_apart
 from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
-from lakecdc.ingest.misfits import with_misfits
 from lakecdc.ingest.reconciliation import Reconciliation
+from lakecdc.metadata import names
+from lakecdc.model.order import time_of
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
 from lakecdc.writer.parquet import MISSING_VALUE
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.table_feed import TableFeed
     from lakecdc.metadata.positions import Position
 
@@ -99,7 +104,7 @@ class TableRun:
         quarantine.check_share(batch, feed.options)
         batch = cleaned(self.spark, held_against(batch, feed.table))
         feed.metrics.update(batch.source.facts)
-        truncate.check(batch)
+        _check_truncate(batch)
         tables.check_source(feed.table, batch)
         if feed.table is None:
             events.check(batch)
@@ -158,7 +163,7 @@ class TableRun:
     def _keep_misfits(self, batch: Batch, misfits: DataFrame, rows: int) -> None:
         """Quarantine rows of a full load whose values do not fit, found while it was read."""
         assert self.uncleaned is not None
-        judged = with_misfits(self.uncleaned, misfits, rows)
+        judged = quarantine.with_misfits(self.uncleaned, misfits, rows)
         quarantine.check_share(judged, self.feed.options)
         self._keep_rejected(replace(batch, rejected=judged.rejected))
         self.feed.metrics.update(judged.source.facts)
@@ -186,7 +191,7 @@ class TableRun:
                 self._commit_events(kept)
                 return
             # a TRUNCATE that the table does not apply is an event of its history all the same
-            rows = truncate.marked(feed.existing, kept, feed.metrics)
+            rows = _without_marked_truncate(feed.existing, kept, feed.metrics)
             if feed.history is None:
                 self._commit_rows(rows)
                 return
@@ -307,3 +312,37 @@ def _null_key(batch: Batch, error: Exception) -> InputError | None:
         table=batch.target.table,
         hint=hint,
     )
+
+
+def _check_truncate(batch: Batch) -> None:
+    """Raise an InputError if the policy is ``stop``, or if rows of other source tables would be removed."""
+    order, policy = batch.truncate_order, batch.target.on_truncate
+    if not order:
+        return
+    if policy == "stop":
+        raise InputError(
+            f"The source table was truncated at {_moment(order)}, and on_truncate is 'stop'.",
+            table=batch.target.table,
+            hint="Set on_truncate of the target to 'apply' to empty the table as well, or to 'mark' to keep its rows.",
+        )
+    if policy == "apply" and batch.target.keyed and batch.target.source_tables:
+        raise InputError(
+            f"One of the source tables that share this table was truncated at {_moment(order)}; applied here, it would "
+            "remove the rows of the others as well.",
+            table=batch.target.table,
+            hint="Set on_truncate of the target to 'mark', then delete that source table's rows by hand.",
+        )
+
+
+def _without_marked_truncate(table: IcebergTable, batch: Batch, metrics: dict[str, Any]) -> Batch:
+    """Return the batch without its TRUNCATE if the policy is ``mark``, which only records the moment."""
+    if not batch.truncate_order or batch.target.on_truncate != "mark":
+        return batch
+    moment = _moment(batch.truncate_order)
+    metrics["truncate_marked"] = moment
+    table.update_properties({names.TRUNCATED: moment})
+    return replace(batch, truncate_order=None)
+
+
+def _moment(order: str) -> str:
+    return datetime.fromtimestamp(time_of(order) / 1000, UTC).isoformat()

@@ -84,12 +84,9 @@ def oldest_to_come(position: Position | None, before: Sequence[Position]) -> str
     if position is None:
         return None
     marks = [position.high_order] if position.source in LOADED_SOURCES else []
-    again = [_void_below(each) for each in (position, *before)]
+    epochs = [(each, int(each.offsets.get("epoch", 0))) for each in (position, *before)]
+    again = [max(each.truncate_order or "", order_key(epoch, 0)) for each, epoch in epochs]
     return max(filter(None, (*marks, min(again))), default=None)
-
-
-def _void_below(position: Position) -> str:
-    return max(position.truncate_order or "", order_key(int(position.offsets.get("epoch", 0)), 0))
 
 
 def open_remembered(target: IcebergTable) -> IcebergTable | None:
@@ -99,16 +96,11 @@ def open_remembered(target: IcebergTable) -> IcebergTable | None:
 
 def _open_or_create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
     """Return the table of remembered deletes, its key widened to the target's types."""
-    table = open_remembered(target)
-    if table is None:
-        return _create(target, key)
-    types, there = definition.spark_types(target), set(table.column_names)
-    definition.evolve(table, [(k, types[k]) for k in key if k in there])
-    return table
-
-
-def _create(target: IcebergTable, key: Sequence[str]) -> IcebergTable:
-    types = definition.spark_types(target)
+    table, types = open_remembered(target), definition.spark_types(target)
+    if table is not None:
+        there = set(table.column_names)
+        definition.evolve(table, [(k, types[k]) for k in key if k in there])
+        return table
     columns = [(k, types[k], True) for k in key] + definition.own_columns()
     metrics = {f"write.metadata.metrics.column.{c}": "full" for c in (*key, ORDER_COLUMN)}
     return definition.create_side_table(target.spark, target.catalog, target.name + SUFFIX, columns, properties=metrics)

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import current_spec_id, spark_types
 from lakecdc.iceberg.file_io import folder_of_work
-from lakecdc.iceberg.staging import stage_equality_deletes, stage_rows
-from lakecdc.iceberg.written_files import WrittenFile, describe
+from lakecdc.iceberg.staging import WrittenFile, describe, stage_equality_deletes, stage_rows
 from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
 from lakecdc.writer.files import RESULT, PartitionFiles, slices

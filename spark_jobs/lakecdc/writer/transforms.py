@@ -131,14 +131,10 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
 def _buckets(column: pa.Array, count: int) -> pa.Array:
     import pyarrow as pa
 
-    hashes = _hash_of_bytes(column) if _is_hashed_by_bytes(column.type) else _hash_of_numbers(column)
+    by_bytes = (pa.types.is_string, pa.types.is_binary, pa.types.is_decimal)
+    is_by_bytes = any(is_kind(column.type) for is_kind in by_bytes)
+    hashes = _hash_of_bytes(column) if is_by_bytes else _hash_of_numbers(column)
     return _where_valid(column, pa.array(((hashes & 0x7FFFFFFF) % count).astype("int32")))
-
-
-def _is_hashed_by_bytes(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind))
 
 
 def _hash_of_bytes(column: pa.Array) -> np.ndarray[Any, Any]:

@@ -140,7 +140,7 @@ class Beside:
 
     def remember(self, *orders: str) -> None:
         if not self.lake.spark.catalog.tableExists(f"lake.{self.name}{DELETES_SUFFIX}"):
-            tombstones._create(self.lake.table(self.name), ["id"])
+            tombstones._open_or_create(self.lake.table(self.name), ["id"])
         rows = ", ".join(f"(1, '{order}', null)" for order in orders)
         self.lake.sql(f"INSERT INTO lake.{self.name}{DELETES_SUFFIX} VALUES {rows}")
 
@@ -259,7 +259,7 @@ def test_what_nobody_can_mean_is_refused(lake: Lake) -> None:
     with pytest.raises(SpecError, match="in the future"):
         run(lake, clean_side_tables, name, dismiss=[dismissal(table=name, seen_before=future)])
     with pytest.raises(UnsupportedError, match="own tables"):
-        tombstones._create(lake.table(name), ["id"])
+        tombstones._open_or_create(lake.table(name), ["id"])
         run(lake, clean_side_tables, name + DELETES_SUFFIX)
     lake.table(name + DELETES_SUFFIX).update_properties({ALLOW: "compact_data_files"})
     refused = run(lake, clean_side_tables, name)

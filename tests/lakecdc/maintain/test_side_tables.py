@@ -35,7 +35,7 @@ BATCHES = 2
 def filled_side_tables(lake: Lake, target: str) -> list[str]:
     """The side tables of a target as ingestion makes them, with a file for each of some batches."""
     deletes, erased, files, kept, parked = side_tables(target)
-    tombstones._create(lake.table(target), ["id"])
+    tombstones._open_or_create(lake.table(target), ["id"])
     hashes._create(lake.table(target))
     file_memory._create(lake.spark, "lake", files)
     quarantine.create_quarantine(lake.spark, "lake", kept)

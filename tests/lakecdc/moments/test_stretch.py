@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.batch import Batch, CommitPlan
 from lakecdc.ingest.change import Rows
+from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.sources.kafka import progress
 from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.ingest.sources.postgres.reading import Summary
-from lakecdc.ingest.stale import Compared, drop_stale
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import Floor
 from lakecdc.metadata.positions import Position

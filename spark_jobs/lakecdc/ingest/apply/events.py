@@ -21,7 +21,8 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.ingest.apply import full_load, packed_events
+from lakecdc.ingest.apply import full_load
+from lakecdc.ingest.apply.packed import stage_events, writable_events
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
 from lakecdc.ingest.apply.rows import clustered
 from lakecdc.ingest.floor import known_floor
@@ -87,7 +88,7 @@ def append_events(
     mark = before.high_order if before else None
     # events that the table may hold already, or that come with a TRUNCATE, are not written as they are
     late = measured is None or (mark and measured.low_order and measured.low_order <= mark)
-    packed = None if late or batch.truncate_order else packed_events.writable(table, batch)
+    packed = None if late or batch.truncate_order else writable_events(table, batch)
     rows = None if packed else events_of(table, batch)
     if measured is not None and rows is not None:
         rows = _not_held(table, batch, rows, measured, mark)
@@ -97,7 +98,7 @@ def append_events(
         if batch.full_load and batch.target.mode == "append":
             full_load.stage(table, batch, staged)
         elif packed is not None:
-            packed_events.stage(table, batch, packed, staged)
+            stage_events(table, batch, packed, staged)
         elif rows is not None:
             count, spec_id = measured.total if measured else 0, definition.current_spec_id(table)
             # in the order of events, so that replays are looked up in few files
@@ -122,7 +123,9 @@ def events_of(table: IcebergTable, batch: Batch) -> DataFrame | None:
     if batch.rows is not None:
         rows = batch.rows.every_event().frame.select(*columns_of(table, _values(batch)))
     if batch.truncate_order and batch.target.mode == "history":
-        truncate = _truncate(table, batch.truncate_order)
+        order, moment = F.lit(batch.truncate_order), F.timestamp_millis(F.lit(time_of(batch.truncate_order)))
+        values = {OP_COLUMN: F.lit("t"), ORDER_COLUMN: order, TIME_COLUMN: moment}
+        truncate = table.spark.range(1).select(*columns_of(table, values))
         rows = truncate if rows is None else rows.unionByName(truncate)
     return rows
 
@@ -141,11 +144,6 @@ def _values(batch: Batch) -> dict[str, Column]:
         UNCHANGED_COLUMN: F.when(F.size("open") > 0, F.col("open")),
         OLD_KEY_COLUMN: exact_json("old_key") if batch.key else F.lit(None),
     }
-
-
-def _truncate(table: IcebergTable, order: str) -> DataFrame:
-    known = {OP_COLUMN: F.lit("t"), ORDER_COLUMN: F.lit(order), TIME_COLUMN: F.timestamp_millis(F.lit(time_of(order)))}
-    return table.spark.range(1).select(*columns_of(table, known))
 
 
 def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:

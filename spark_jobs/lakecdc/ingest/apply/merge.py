@@ -66,7 +66,10 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
     :raises FloorMovedError: rows have expired meanwhile.
     :raises ConflictError: another run has moved the positions, or other writers moved the head too often.
     """
-    _set_mode(table, batch.target.merge_mode)
+    mode = batch.target.merge_mode
+    if mode and table.properties.get(_MERGE_MODE, "copy-on-write") != mode:
+        table.update_properties({_MERGE_MODE: mode})
+        table.refresh()
     empty, rows = table.head() is None, batch.rows
     if empty or batch.full_load or (rows is None and not batch.truncate_order):
 
@@ -220,9 +223,3 @@ def _statement(table: IcebergTable, name: str, source: _Source) -> str:
         WHEN MATCHED AND {newer} THEN UPDATE SET {assignments}
         WHEN NOT MATCHED AND NOT s.{_DELETED} THEN
           INSERT ({", ".join(columns)}) VALUES ({", ".join(f"s.{c}" for c in columns)})"""
-
-
-def _set_mode(table: IcebergTable, wanted: str | None) -> None:
-    if wanted and table.properties.get(_MERGE_MODE, "copy-on-write") != wanted:
-        table.update_properties({_MERGE_MODE: wanted})
-        table.refresh()

@@ -8,7 +8,6 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg import definition, scratch
-from lakecdc.ingest import truncate
 from lakecdc.ingest.apply.merge import merge
 from lakecdc.ingest.apply.upsert import upsert
 from lakecdc.ingest.tables import columns_outside_key
@@ -66,7 +65,8 @@ def choose(table: IcebergTable, batch: Batch, max_delete_files: int, mark: str |
     :return: ``upsert`` or ``merge``, and the measured facts that decided, for the report.
     :raises InputError: only a MERGE could apply it, and it has to be audited.
     """
-    if truncate.is_late(batch, mark):
+    # the table may hold rows that are newer than the TRUNCATE
+    if batch.truncate_order and mark and batch.truncate_order <= mark:
         if batch.commit.audit is not None:
             raise InputError(
                 "A TRUNCATE came after changes that followed it: that takes a MERGE, which cannot be audited.",

@@ -1,23 +1,25 @@
-"""Write a batch that tasks hold packed: they write its files of rows and of keys themselves."""
+"""Write a batch that tasks hold packed, in these tasks: folded rows with their keys, or every event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns
 from lakecdc.ingest.engine.packed import PackedRows
-from lakecdc.runtime.worker import settle
-from lakecdc.writer.files import RESULT, PartitionFiles
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.writer.files import RESULT, PartitionFiles, slices
 from lakecdc.writer.frame import iceberg_files
 from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
-from lakecdc.writer.partitions import partitioning_of
+from lakecdc.writer.partitions import Partitioning, columns_of, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +34,13 @@ _FEW_ROWS = 20_000
 # rows one file is worth without partitions; more files only make more small ones
 _ROWS_PER_FILE = 250_000
 _OWN = {ORDER_COLUMN: "order", TIME_COLUMN: "time_us"}
+_EVENT = {**_OWN, OP_COLUMN: "op", UNCHANGED_COLUMN: "open", OLD_KEY_COLUMN: "was"}
+# those that a table may be partitioned by
+_EVENT_TYPES = {ORDER_COLUMN: "string", TIME_COLUMN: "timestamp", OP_COLUMN: "string"}
+# types of key columns whose JSON is the same from Spark and from Python
+_PLAIN_KEYS = ("int", "bigint", "smallint", "tinyint", "string")
+# Spark writes these digits in upper case; an escaped backslash begins no escape
+_ESCAPED = re.compile(r"\\\\|\\u00[01][0-9a-f]")
 
 
 def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int]) -> PackedRows | None:
@@ -114,3 +123,170 @@ class WriteTask:
                 yield from deletes.write(table.filter(pc.equal(table["op"], "d")))
         for files in filter(None, (rows, keys, deletes)):
             yield from files.close()
+
+
+def has_twins(packed: PackedRows) -> bool:
+    """Check whether events share order key, op and key, as one that came twice does; compared by hash."""
+    if not packed.has_twins:
+        return False
+    hashed = packed.cells.select("packed").mapInArrow(hashes_of_events, "packed binary")
+    row = hashed.repartition(1).mapInArrow(are_repeated, "repeated boolean").first()
+    assert row is not None
+    return bool(row["repeated"])
+
+
+def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield packed hashes of packed events; runs in a task."""
+    import pyarrow as pa
+
+    settle()
+    with duckdb_of_its_own() as connection:
+        for table in packing.all_of(batches):
+            keys = columns(table, "k")
+            connection.register("events", table.select(["order", "op", *keys]))
+            values = ", ".join(['"order"', "op", *keys])
+            hashes = connection.execute(f"SELECT hash({values}) AS hash FROM events WHERE op != 'x'").to_arrow_table()
+            for cell in packing.cells(hashes):
+                yield pa.RecordBatch.from_arrays([packing.binary(cell)], ["packed"])
+
+
+def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield whether a hash occurs twice; runs in one task."""
+    import numpy as np
+    import pyarrow as pa
+
+    settle()
+    hashes = [table["hash"].to_numpy() for table in packing.all_of(batches)]
+    count = sum(map(len, hashes))
+    repeated = bool(count) and len(np.unique(np.concatenate(hashes))) < count
+    yield pa.RecordBatch.from_arrays([pa.array([repeated])], ["repeated"])
+
+
+def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | None:
+    types = _EVENT_TYPES | {f.name: f.type for f in packed.fields}
+    return partitioning_of(table, types, {name: source for name, source in _sources(packed).items() if name in types})
+
+
+def _sources(packed: PackedRows) -> dict[str, str]:
+    """Return the columns of packed tables that the table's columns are filled from."""
+    return _EVENT | {f.name: f"c{i}" for i, f in enumerate(packed.fields)}
+
+
+def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
+    """Return the events if tasks hold each of them as the table's files need it; others are written as a frame."""
+    packed = batch.rows.every_event() if batch.rows else None
+    if not isinstance(packed, PackedRows):
+        return None
+    there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
+    same_types = all(there.get(name) == kind for name, kind in own.items())
+    plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
+    if not (same_types and plain) or _partitioning(table, packed) is None or refusal(table) is not None:
+        return None
+    return packed if batch.source.in_order or not has_twins(packed) else None
+
+
+def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged) -> None:
+    """Write the events as data files, uncommitted."""
+    by = _partitioning(table, packed)
+    assert by is not None
+    sources = _sources(packed)
+    fields = {f.name: sources[f.name] for f in packed.fields}
+    cells = packed.cells.select("packed").coalesce(packed.grouping.tasks)
+    with folder_of_work(table, "events") as folder:
+        task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, fields, batch.key)
+        staged.data_files += iceberg_files(table, cells.mapInArrow(task, RESULT).collect(), "events")
+
+
+@dataclass(frozen=True)
+class EventsTask:
+    """Packed cells in, one row per written file out.
+
+    :param columns: of the files.
+    :param fields: columns of the row, with their columns in packed tables.
+    :param key: names of the key columns.
+    """
+
+    place: FilePlace
+    columns: tuple[FileColumn, ...]
+    partitioning: Partitioning
+    fields: Mapping[str, str]
+    key: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write one slice after another, each in the order of its events."""
+        settle()
+        files, names = PartitionFiles(self.place, self.columns, "events"), columns_of(self.partitioning)
+        for piece in map(self._arranged, slices(packing.all_of(batches))):
+            yield from files.write(piece, names)
+        yield from files.close()
+
+    def _arranged(self, piece: pa.Table) -> pa.Table:
+        """Return a slice in the order of partitions and events, with all columns of the files."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        piece = self._without_untold(piece)
+        # a table may be partitioned by the moment itself
+        times = piece["time_us"].cast(pa.timestamp("us", "UTC"))
+        piece = piece.set_column(piece.column_names.index("time_us"), "time_us", times)
+        for place, column in enumerate(self.fields[name] for name in self.key):
+            # a delete has only its key
+            values = pc.coalesce(piece[column], piece[f"k{place}"])
+            piece = piece.set_column(piece.column_names.index(column), column, values)
+        piece = with_partitions(piece, self.partitioning)
+        piece = piece.sort_by([(name, "ascending") for name in (*columns_of(self.partitioning), "order")])
+        if any(column.source == "was" for column in self.columns):
+            piece = piece.append_column("was", self._old_keys(piece))
+        return piece
+
+    def _without_untold(self, piece: pa.Table) -> pa.Table:
+        """Remove tombstones, values that an event leaves out, and all of a delete but its key."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pc.any(pc.equal(piece["op"], "x")).as_py():
+            piece = piece.filter(pc.not_equal(piece["op"], "x"))
+        # without a key, only the old values identify the row
+        gone = pc.equal(piece["op"], "d" if self.key else "x")
+        left_out = _left_out(piece["open"])
+        for name, column in self.fields.items():
+            untold = pc.or_(gone, left_out[name]) if name in left_out else gone
+            values = piece[column]
+            if pc.any(pc.and_(untold, values.is_valid())).as_py():
+                values = pc.if_else(untold, pa.scalar(None, values.type), values)
+                piece = piece.set_column(piece.column_names.index(column), column, values)
+        return piece
+
+    def _old_keys(self, piece: pa.Table) -> pa.Array:
+        """Return the keys that rows had before, as JSON; null for rows that kept theirs."""
+        import numpy as np
+        import pyarrow as pa
+
+        moved = np.flatnonzero(piece["moved"].to_numpy())
+        texts: list[str | None] = [None] * piece.num_rows
+        old = [piece[f"o{place}"].take(pa.array(moved)).to_pylist() for place in range(len(self.key))]
+        for at, *values in zip(moved.tolist(), *old, strict=True):
+            texts[at] = key_json(dict(zip(self.key, values, strict=True)))
+        return pa.array(texts, pa.string())
+
+
+def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """Return which events leave a column out, by column, from their lists of such columns."""
+    import numpy as np
+    import pyarrow as pa
+
+    whole = lists.combine_chunks()
+    names = whole.flatten().dictionary_encode()
+    codes, events = names.indices.to_numpy(), whole.value_parent_indices().to_numpy()
+    left_out = {}
+    for code, name in enumerate(names.dictionary.to_pylist()):
+        of_name = np.zeros(len(whole), np.bool_)
+        of_name[events[codes == code]] = True
+        left_out[name] = pa.array(of_name)
+    return left_out
+
+
+def key_json(document: Mapping[str, object]) -> str:
+    """Return a key of integers and texts as Spark's JSON."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPED.sub(lambda match: match[0].upper().replace("U", "u"), text)

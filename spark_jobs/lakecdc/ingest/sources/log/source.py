@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.log import LogFold, LogRows
-from lakecdc.ingest.misfits import with_misfits
+from lakecdc.ingest.quarantine import with_misfits
 from lakecdc.ingest.sources.database import reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.apply.packed_events import EventsTask, key_json
+from lakecdc.ingest.apply.packed import EventsTask, key_json
 from lakecdc.ingest.engine import packing
 from lakecdc.writer import files
 from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
