@@ -45,7 +45,7 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.runtime.run import each_table, run
 from lakecdc.runtime.session import open_session
-from lakecdc.writer.parquet import ArrowFile, FilePlace, file_columns
+from lakecdc.writer.parquet import ArrowFile, FileLayout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,12 +136,11 @@ class Bench:
 
     def _delete(self, count: int, seed: int, keys: range, files: int) -> None:
         table, draw = self._table(), np.random.default_rng(seed)
-        place = FilePlace.of(table, f"{table.location}/data/commit-{seed}")
-        columns = [column for column in file_columns(table, {"id": "id"}) if column.name == "id"]
+        layout = FileLayout.of(table, f"{table.location}/data/commit-{seed}", {"id": "id"}, names=["id"])
         deletes = []
         # one Spark task per file would take longer than what is measured
         for drawn in np.array_split(draw.integers(keys.start, keys.stop, count), files):
-            file = ArrowFile(place, columns)
+            file = ArrowFile(layout)
             file.write(pa.table({"id": drawn}))
             size, location = file.close(), file.location
             assert location is not None, "keys were written"

@@ -20,7 +20,7 @@ from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import WrittenFile
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.runtime.session import open_session
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, file_columns
+from lakecdc.writer.parquet import ArrowFile, FileLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,8 +183,9 @@ class Writer:
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
-        self._place = FilePlace.of(table, f"{table.location}/data")
-        self._columns = file_columns(table, {column: column for column in COLUMNS})
+        folder, sources = f"{table.location}/data", {column: column for column in COLUMNS}
+        self._rows = FileLayout.of(table, folder, sources)
+        self._keys = FileLayout.of(table, folder, sources, names=["id"])
 
     def rows(self, ids: Ids, text: str = "customer") -> Any:
         """Write a data file.
@@ -195,25 +196,24 @@ class Writer:
         names = pc.binary_join_element_wise(text, pc.cast(pa.array(ids), pa.string()), " ")
         rows = pa.table({"id": ids, "name": names, "amount": ids / 7})
         builder = jvm(self._table.spark).org.apache.iceberg.DataFiles.builder(self._table.java.spec())
-        return self._described(builder, self._written(rows, self._columns), len(ids))
+        return self._described(builder, self._written(rows, self._rows), len(ids))
 
     def deletes(self, ids: Ids) -> Any:
         """Write a file of equality deletes.
 
         :return: Java ``DeleteFile`` for a commit.
         """
-        key = [column for column in self._columns if column.name == "id"]
         builder = jvm(self._table.spark).org.apache.iceberg.FileMetadata.deleteFileBuilder(self._table.java.spec())
         builder = builder.ofEqualityDeletes(int_array(self._table.spark, [self._table.field_id("id")]))
-        return self._described(builder, self._written(pa.table({"id": ids}), key), len(ids))
+        return self._described(builder, self._written(pa.table({"id": ids}), self._keys), len(ids))
 
     def _described(self, builder: Any, written: WrittenFile, rows: int) -> Any:
         """Without metrics of columns: to read them from footers would take longest of all."""
         builder = builder.withPath(written.location).withFormat("PARQUET").withFileSizeInBytes(written.bytes)
         return builder.withRecordCount(rows).build()
 
-    def _written(self, rows: pa.Table, columns: list[FileColumn] | tuple[FileColumn, ...]) -> WrittenFile:
-        file = ArrowFile(self._place, columns)
+    def _written(self, rows: pa.Table, layout: FileLayout) -> WrittenFile:
+        file = ArrowFile(layout)
         file.write(rows)
         size = file.close()
         assert file.location is not None, "rows were written"

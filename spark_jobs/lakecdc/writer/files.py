@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
-from lakecdc.writer.partitions import Values, by_partition
+from lakecdc.writer.parquet import ArrowFile, FileLayout
+from lakecdc.writer.partitions import Values, by_partition, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,36 +41,26 @@ class PartitionFiles:
     :param makes_room: one more finishes another; otherwise it is refused.
     """
 
-    def __init__(
-        self,
-        place: FilePlace,
-        columns: Sequence[FileColumn],
-        kind: str,
-        most: int = MOST_OPEN,
-        *,
-        makes_room: bool = True,
-    ) -> None:
-        self._place, self._columns, self._kind, self._most = place, columns, kind, most
-        self._makes_room = makes_room
+    def __init__(self, layout: FileLayout, kind: str, most: int = MOST_OPEN, *, makes_room: bool = True) -> None:
+        self._layout, self._kind, self._most, self._makes_room = layout, kind, most, makes_room
         self._open: dict[Values, ArrowFile] = {}
 
-    def write(self, table: pa.Table, names: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def write(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """Write rows, and report the files that are finished, by their size or to make room.
 
-        :param table: the rows of each partition together.
-        :param names: its columns of partition values.
+        :param table: the rows of each partition together, see :func:`~lakecdc.writer.partitions.with_partitions`.
         :raises FullError: there is no room for a partition.
         """
-        for values, rows in by_partition(table, names):
+        for values, rows in by_partition(table, columns_of(self._layout.partitioning)):
             if values not in self._open and len(self._open) == self._most:
                 if not self._makes_room:
                     raise FullError(f"the rows are of more than {self._most} partitions")
                 yield self._finish(next(iter(self._open)))
-            file = self._open.get(values) or ArrowFile(self._place, self._columns)
+            file = self._open.get(values) or ArrowFile(self._layout)
             # a file whose first rows are refused is never made
             file.write(rows)
             self._open[values] = file
-            if file.size >= self._place.file_bytes:
+            if file.size >= self._layout.file_bytes:
                 yield self._finish(values)
 
     def close(self) -> Iterator[pa.RecordBatch]:

@@ -16,8 +16,8 @@ from lakecdc.iceberg.staging import WrittenFile, describe, stage_equality_delete
 from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
-from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
-from lakecdc.writer.partitions import Partitioning, columns_of, in_order, partitioning_of, with_partitions
+from lakecdc.writer.parquet import FileLayout, refusal
+from lakecdc.writer.partitions import columns_of, in_order, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ def stage_frame(table: IcebergTable, rows: DataFrame, key: Sequence[str] = (), s
     # refusal() has checked the table's columns, and deletes are only staged for specs that derive from the key
     assert partitioning is not None
     with folder_of_work(table, _KIND) as folder:
-        task = FrameTask(FilePlace.of(table, folder), file_columns(table, sources, key), partitioning)
+        task = FrameTask(FileLayout.of(table, folder, sources, partitioning, key))
         given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])
         return iceberg_files(table, given.mapInArrow(task, RESULT).collect(), _KIND, key, spec_id)
 
@@ -77,16 +77,14 @@ def iceberg_files(
 class FrameTask:
     """Rows of a frame in, one row per written file out."""
 
-    place: FilePlace
-    columns: tuple[FileColumn, ...]
-    partitioning: Partitioning
+    layout: FileLayout
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one slice after another, each in the order of its partitions."""
         import pyarrow as pa
 
         settle()
-        files, names = PartitionFiles(self.place, self.columns, _KIND), columns_of(self.partitioning)
+        files, partitioning = PartitionFiles(self.layout, _KIND), self.layout.partitioning
         for piece in slices(pa.Table.from_batches([batch]) for batch in batches):
-            yield from files.write(in_order(with_partitions(piece, self.partitioning), names), names)
+            yield from files.write(in_order(with_partitions(piece, partitioning), columns_of(partitioning)))
         yield from files.close()

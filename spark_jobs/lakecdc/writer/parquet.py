@@ -18,7 +18,7 @@ from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
 from lakecdc.metadata.file_sizes import written_file_bytes
 from lakecdc.model.columns import arrow_type
-from lakecdc.writer.partitions import partitioning_of
+from lakecdc.writer.partitions import Partitioning, partitioning_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,8 +154,8 @@ def file_columns(table: IcebergTable, sources: Mapping[str, str], names: Sequenc
 
 
 @dataclass(frozen=True)
-class FilePlace:
-    """Where and how files are written.
+class FileLayout:
+    """Where and how the files of one kind are written.
 
     :param folder: location to write below.
     :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
@@ -166,16 +166,26 @@ class FilePlace:
 
     folder: str
     properties: Mapping[str, str] = field(repr=False)
-    codec: str
+    columns: tuple[FileColumn, ...]
+    partitioning: Partitioning = ()
+    codec: str = "zstd"
     bloom: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     file_bytes: int = written_file_bytes({})
 
     @classmethod
-    def of(cls, table: IcebergTable, folder: str) -> FilePlace:
-        """Return the settings for a table that :func:`refusal` accepts."""
-        properties = table.properties
+    def of(
+        cls,
+        table: IcebergTable,
+        folder: str,
+        sources: Mapping[str, str],
+        partitioning: Partitioning = (),
+        names: Sequence[str] = (),
+    ) -> FileLayout:
+        """Return the layout of files of a table that :func:`refusal` accepts; see :func:`file_columns`."""
+        properties, columns = table.properties, file_columns(table, sources, names)
         codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
-        return cls(folder, storage_properties(table), codec, _bloom_filters(properties), size)
+        storage = storage_properties(table)
+        return cls(folder, storage, columns, partitioning, codec, _bloom_filters(properties), size)
 
     def give_up(self) -> None:
         """Tell the other tasks that the folder will be discarded."""
@@ -209,8 +219,8 @@ def _values_for(rate: float, most_bytes: int) -> int:
 class ArrowFile:
     """One Parquet file, created by the first row, which sets ``location``."""
 
-    def __init__(self, place: FilePlace, columns: Sequence[FileColumn]) -> None:
-        self._place, self._columns = place, columns
+    def __init__(self, layout: FileLayout) -> None:
+        self._layout, self._columns = layout, layout.columns
         self.location: str | None = None
 
     def write(self, table: pa.Table) -> None:
@@ -241,12 +251,12 @@ class ArrowFile:
         """Create the file for its first row group."""
         import pyarrow.parquet as pq
 
-        self.location = f"{self._place.folder}/{uuid.uuid4()}.parquet"
-        self._stream: Any = output(self._place.properties, self.location).create()
+        self.location = f"{self._layout.folder}/{uuid.uuid4()}.parquet"
+        self._stream: Any = output(self._layout.properties, self.location).create()
         self._writer = pq.ParquetWriter(
             self._stream,
             self._schema(),
-            compression=self._place.codec,
+            compression=self._layout.codec,
             store_decimal_as_integer=True,
             use_dictionary=self._repeating(first),
             **self._filters(first.num_rows),
@@ -266,7 +276,7 @@ class ArrowFile:
         """Return Arrow's option for Bloom filters, which older versions lack; booleans have none."""
         filters = {}
         for column in self._columns:
-            rate, most = self._place.bloom.get(column.name, (0.0, 0))
+            rate, most = self._layout.bloom.get(column.name, (0.0, 0))
             if rate and column.type != "boolean" and not column.is_nested:
                 filters[column.name] = {"ndv": min(max(rows, _FEWEST_VALUES), _values_for(rate, most)), "fpp": rate}
         return {"bloom_filter_options": filters} if filters else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,16 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakecdc.writer.files import PartitionFiles
-from lakecdc.writer.parquet import FileColumn, FilePlace, UnknownTypeError, arrow_field
-from lakecdc.writer.partitions import by_partition, in_order
+from lakecdc.writer.parquet import FileColumn, FileLayout, UnknownTypeError, arrow_field
+from lakecdc.writer.partitions import PartitionColumn, by_partition, in_order
+from lakecdc.writer.transforms import Transform
 
 COLUMNS = (FileColumn(1, "id", "long", True, "c0"),)
 
 
 def told(folder: Path, tables: list[pa.Table], file_bytes: int, names: list[str]) -> list[tuple[list[int], list[int]]]:
     """Partition values and ids of each file that is written of some tables."""
-    files = PartitionFiles(replace(FilePlace(str(folder), {}, "zstd"), file_bytes=file_bytes), COLUMNS, "rows")
-    batches = [batch for table in tables for batch in files.write(table, names)]
+    by = tuple(PartitionColumn("c0", Transform("identity", "id")) for _ in names)
+    files = PartitionFiles(FileLayout(str(folder), {}, COLUMNS, by, file_bytes=file_bytes), "rows")
+    batches = [batch for table in tables for batch in files.write(table)]
     rows = [row for batch in (*batches, *files.close()) for row in batch.to_pylist()]
     return [(json.loads(row["partition"]), pq.read_table(row["location"])["id"].to_pylist()) for row in rows]
 
@@ -63,7 +64,7 @@ def test_types_that_tasks_do_not_write_are_named() -> None:
 
 def test_a_dictionary_is_written_for_columns_whose_values_repeat(tmp_path: Path) -> None:
     columns = (*COLUMNS, FileColumn(2, "status", "string", False, "c1"))
-    files = PartitionFiles(FilePlace(str(tmp_path), {}, "zstd"), columns, "rows")
+    files = PartitionFiles(FileLayout(str(tmp_path), {}, columns), "rows")
     list(files.write(pa.table({"c0": range(1000), "c1": ["new", "paid"] * 500})))
     (row,) = (row for batch in files.close() for row in batch.to_pylist())
     group = pq.ParquetFile(row["location"]).metadata.row_group(0)

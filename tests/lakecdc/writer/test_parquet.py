@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakecdc.writer import parquet
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace, refusal
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FileLayout, refusal
 
 COLUMNS = (
     FileColumn(1, "id", "long", True, "c0"),
@@ -23,7 +23,7 @@ ENABLED = "write.parquet.bloom-filter-enabled.column."
 
 def written(folder: Path, bloom: dict[str, tuple[float, int]], rows: int = 100) -> dict[str, Any]:
     """The column chunks of a file, by column."""
-    file = ArrowFile(FilePlace(str(folder), {}, "zstd", bloom), COLUMNS)
+    file = ArrowFile(FileLayout(str(folder), {}, COLUMNS, bloom=bloom))
     numbers = list(range(rows))
     file.write(pa.table({"c0": numbers, "c1": [f"{n}" for n in numbers], "c2": [n % 2 == 0 for n in numbers]}))
     file.close()

@@ -27,7 +27,7 @@ from lakecdc.row_values import without_values
 from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import MOST_OPEN, RESULT, FullError, PartitionFiles, result, slices
 from lakecdc.writer.frame import iceberg_files
-from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.parquet import FileLayout, refusal
 from lakecdc.writer.partitions import Partitioning, columns_of, count_of, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
@@ -72,15 +72,9 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     if why is not None or partitioning is None:
         return why
     with folder_of_work(table, "load") as folder:
-        task = LoadTask(
-            FilePlace.of(table, folder),
-            file_columns(table, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}),
-            load.read,
-            tuple(sources[name] for name in batch.key),
-            partitioning,
-            load.order,
-            load.time,
-        )
+        layout = FileLayout.of(table, folder, sources | {ORDER_COLUMN: "order", TIME_COLUMN: "time"}, partitioning)
+        key = tuple(sources[name] for name in batch.key)
+        task = LoadTask(layout, load.read, key, load.order, load.time)
         results = table.spark.range(0, load.tasks, 1, load.tasks).mapInArrow(task, RESULT).persist()
         try:
             why = _take(table, batch, load, results, staged)
@@ -130,16 +124,13 @@ class OddValueError(Exception):
 class LoadTask:
     """Numbers of shares in, one row per written file out, and packed cells of rows that do not fit.
 
-    :param columns: of the files.
     :param read: see :class:`lakecdc.ingest.change.Load`, as for ``order`` and ``time``.
     :param key: the key columns, as ``read`` names them.
     """
 
-    place: FilePlace
-    columns: tuple[FileColumn, ...]
+    layout: FileLayout
     read: ReadShare
     key: tuple[str, ...]
-    partitioning: Partitioning
     order: str
     time: datetime
 
@@ -148,16 +139,16 @@ class LoadTask:
         settle()
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         # each file takes row groups of a slice, which must not become too small: other partitions make no room
-        files = PartitionFiles(self.place, self.columns, "rows", makes_room=False)
+        files = PartitionFiles(self.layout, "rows", makes_room=False)
         try:
             # a slice as it was read must be gone while it is written
             for piece, misfits in map(self._parted, slices(table for number in numbers for table in self.read(number))):
-                if self.place.given_up:
+                if self.layout.given_up:
                     break
                 yield from (result(cell=cell.to_pybytes()) for cell in packing.cells(misfits))
                 yield from self._write(piece, files)
         except (FullError, OddValueError) as error:
-            self.place.give_up()
+            self.layout.give_up()
             yield result(odd=str(error))
         yield from files.close()
 
@@ -165,7 +156,7 @@ class LoadTask:
         import pyarrow as pa
 
         try:
-            yield from files.write(piece, columns_of(self.partitioning))
+            yield from files.write(piece)
         except (InputError, pa.ArrowInvalid) as error:
             raise OddValueError(without_values(str(error))) from error
 
@@ -180,8 +171,8 @@ class LoadTask:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        piece = with_partitions(piece, self.partitioning)
-        by = (*columns_of(self.partitioning), *self.key)
+        piece = with_partitions(piece, self.layout.partitioning)
+        by = (*columns_of(self.layout.partitioning), *self.key)
         indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None
         if indices is not None and not pc.all(pc.equal(pc.pairwise_diff(indices.cast(pa.int64())), 1)).as_py():
             piece = piece.take(indices)

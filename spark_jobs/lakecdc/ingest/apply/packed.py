@@ -18,7 +18,7 @@ from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
 from lakecdc.writer.frame import iceberg_files
-from lakecdc.writer.parquet import FileColumn, FilePlace, file_columns, refusal
+from lakecdc.writer.parquet import FileLayout, refusal
 from lakecdc.writer.partitions import Partitioning, columns_of, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
@@ -72,19 +72,19 @@ def stage(
     :return: its data files.
     """
     of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
-    keys = file_columns(table, of_key, batch.key) if deletes else ()
-    rows = file_columns(table, {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN)
+    of_row, by = {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN, packed.grouping.partitioning or ()
     cells = packed.cells.select("packed")
-    if not packed.grouping.partitioning:
+    if not by:
         # as many tasks as files are wanted
         cells = cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
     with ExitStack() as folders:
-        place = FilePlace.of(table, folders.enter_context(folder_of_work(table, "ingest")))
+        folder = folders.enter_context(folder_of_work(table, "ingest"))
+        rows = FileLayout.of(table, folder, of_row, by)
+        keys = FileLayout.of(table, folder, of_key, by, batch.key) if deletes else None
         remembered = None
         if memory is not None:
-            folder = folders.enter_context(folder_of_work(memory, "deletes"))
-            remembered = FilePlace.of(memory, folder), file_columns(memory, of_key | _OWN)
-        results = cells.mapInArrow(WriteTask(place, rows, keys, remembered), RESULT).collect()
+            remembered = FileLayout.of(memory, folders.enter_context(folder_of_work(memory, "deletes")), of_key | _OWN)
+        results = cells.mapInArrow(WriteTask(rows, keys, remembered), RESULT).collect()
         staged.data_files += iceberg_files(table, results, "rows")
         staged.delete_files += iceberg_files(table, results, "keys", batch.key)
         return iceberg_files(memory, results, "remembered") if memory else []
@@ -92,17 +92,11 @@ def stage(
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Packed cells in, one row per written file out.
+    """Packed cells in, one row per written file out: files of rows, of deleted keys and of remembered deletes."""
 
-    :param rows: columns of the files of rows.
-    :param keys: columns of the files of keys; empty to write none.
-    :param remembered: place and columns of the files of remembered deletes; None to write none.
-    """
-
-    place: FilePlace
-    rows: tuple[FileColumn, ...]
-    keys: tuple[FileColumn, ...]
-    remembered: tuple[FilePlace, tuple[FileColumn, ...]] | None = None
+    rows: FileLayout
+    keys: FileLayout | None
+    remembered: FileLayout | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write rows but those with placeholders, and the keys of all, in the order of partitions."""
@@ -110,15 +104,13 @@ class WriteTask:
 
         settle()
         # rows arrive in that order
-        rows = PartitionFiles(self.place, self.rows, "rows", most=1)
-        keys = PartitionFiles(self.place, self.keys, "keys", most=1) if self.keys else None
-        deletes = PartitionFiles(*self.remembered, "remembered") if self.remembered else None
+        rows = PartitionFiles(self.rows, "rows", most=1)
+        keys = PartitionFiles(self.keys, "keys", most=1) if self.keys else None
+        deletes = PartitionFiles(self.remembered, "remembered") if self.remembered else None
         for table in packing.all_of(batches):
-            names = columns(table, "p")
-            written = table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null()))
-            yield from rows.write(written, names)
+            yield from rows.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
             if keys is not None:
-                yield from keys.write(table, names)
+                yield from keys.write(table)
             if deletes is not None:
                 yield from deletes.write(table.filter(pc.equal(table["op"], "d")))
         for files in filter(None, (rows, keys, deletes)):
@@ -193,7 +185,7 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
     fields = {f.name: sources[f.name] for f in packed.fields}
     cells = packed.cells.select("packed").coalesce(packed.grouping.tasks)
     with folder_of_work(table, "events") as folder:
-        task = EventsTask(FilePlace.of(table, folder), file_columns(table, sources), by, fields, batch.key)
+        task = EventsTask(FileLayout.of(table, folder, sources, by), fields, batch.key)
         staged.data_files += iceberg_files(table, cells.mapInArrow(task, RESULT).collect(), "events")
 
 
@@ -201,23 +193,20 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
 class EventsTask:
     """Packed cells in, one row per written file out.
 
-    :param columns: of the files.
     :param fields: columns of the row, with their columns in packed tables.
     :param key: names of the key columns.
     """
 
-    place: FilePlace
-    columns: tuple[FileColumn, ...]
-    partitioning: Partitioning
+    layout: FileLayout
     fields: Mapping[str, str]
     key: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one slice after another, each in the order of its events."""
         settle()
-        files, names = PartitionFiles(self.place, self.columns, "events"), columns_of(self.partitioning)
+        files = PartitionFiles(self.layout, "events")
         for piece in map(self._arranged, slices(packing.all_of(batches))):
-            yield from files.write(piece, names)
+            yield from files.write(piece)
         yield from files.close()
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
@@ -233,9 +222,9 @@ class EventsTask:
             # a delete has only its key
             values = pc.coalesce(piece[column], piece[f"k{place}"])
             piece = piece.set_column(piece.column_names.index(column), column, values)
-        piece = with_partitions(piece, self.partitioning)
-        piece = piece.sort_by([(name, "ascending") for name in (*columns_of(self.partitioning), "order")])
-        if any(column.source == "was" for column in self.columns):
+        piece = with_partitions(piece, self.layout.partitioning)
+        piece = piece.sort_by([(name, "ascending") for name in (*columns_of(self.layout.partitioning), "order")])
+        if any(column.source == "was" for column in self.layout.columns):
             piece = piece.append_column("was", self._old_keys(piece))
         return piece
 

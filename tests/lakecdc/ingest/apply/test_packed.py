@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.apply.packed import EventsTask, key_json
 from lakecdc.ingest.engine import packing
 from lakecdc.writer import files
-from lakecdc.writer.parquet import ArrowFile, FileColumn, FilePlace
+from lakecdc.writer.parquet import ArrowFile, FileColumn, FileLayout
 from lakecdc.writer.partitions import PartitionColumn
 from lakecdc.writer.transforms import Transform
 from tests.conftest import Lake
@@ -54,7 +54,7 @@ def test_no_more_than_some_files_are_open_at_once(tmp_path: Path, monkeypatch: p
     cells = [packing.binary(cell) for cell in packing.cells(pa.table(events))]
     by = (PartitionColumn("c0", Transform("truncate", "id", 2)),)
     columns = (FileColumn(1, "id", "long", True, "c0"), FileColumn(2, "at", "string", False, "order"))
-    task = EventsTask(FilePlace(str(tmp_path), {}, "zstd"), columns, by, {"id": "c0"}, ("id",))
+    task = EventsTask(FileLayout(str(tmp_path), {}, columns, by), {"id": "c0"}, ("id",))
     batches = task(pa.RecordBatch.from_arrays([cell], ["packed"]) for cell in cells)
     told = [row for batch in batches for row in batch.to_pylist()]
     assert len(told) == 50 and most == files.MOST_OPEN and not is_open
