@@ -78,11 +78,7 @@ def stage_equality_deletes(table: IcebergTable, keys: DataFrame, key: Sequence[s
 
 @contextmanager
 def staged_tasks(table: IcebergTable, tasks: Sequence[Any]) -> Iterator[str]:
-    """Make scan tasks readable with ``spark.read.format("iceberg").load(group)`` inside the context.
-
-    :param tasks: Java ``FileScanTask`` objects of the table.
-    :return: the group id, to read with.
-    """
+    """Make Java ``FileScanTask`` objects readable with ``spark.read.format("iceberg").load``; yield what to load."""
     group = str(uuid.uuid4())
     cache = table_cache(table.spark)
     manager = jvm(table.spark).org.apache.iceberg.spark.ScanTaskSetManager.get()

@@ -31,12 +31,7 @@ class AuditError(InputError):
 
 
 class Audit:
-    """The checks of one batch, and their verdicts.
-
-    :param checks: of the batch's own rows.
-    :param table_checks: of the table after the batch.
-    :param show_values: show keys and checked values of some rows that fail.
-    """
+    """The checks of one batch: of its own rows, and of the table after the batch; and their verdicts."""
 
     def __init__(self, checks: tuple[Check, ...], table_checks: tuple[Check, ...], *, show_values: bool) -> None:
         self._checks, self._table_checks, self._show_values = checks, table_checks, show_values

@@ -185,11 +185,9 @@ def set_apart(spark: SparkSession, batch: Batch) -> tuple[Batch, DataFrame] | No
 
 
 def _parted(spread: DataFrame, expressions: Mapping[str, str], seen: Observation) -> tuple[DataFrame, DataFrame]:
-    """Return the changes for which an expression fails, and the others.
+    """Return the changes for which an expression fails, and the others; ``seen`` takes the number of all ``rows``.
 
     Spark's ``try_to_binary`` is null whatever fails within it, and ``to_json`` evaluates the value.
-
-    :param seen: takes the number of all changes, ``rows``.
     """
     fails = "try_to_binary(if(length(to_json(struct(({0}) AS x))) >= 0, '00', '01'), 'hex') IS NULL"
     failing = [F.when(F.expr(fails.format(sql)), F.lit(name)) for name, sql in expressions.items()]

@@ -68,11 +68,7 @@ def _in_gaps(found: Sequence[str], numbers: Columns, lasting: set[int | None]) -
 
 
 def places(numbers: Columns, wanted: Sequence[int]) -> tuple[int, ...]:
-    """Return the places of some columns in a description of a table that lists its columns by number.
-
-    :param numbers: of its columns, in order.
-    :return: empty if unknown: a column is missing, or the order contradicts the numbers.
-    """
+    """Return the places of columns in a description whose columns have these numbers, in order; empty if unknown."""
     order = [*numbers.values()]
     told = [number for number in order if number is not None]
     sure = all(order.count(n) == 1 and all((m < n) == (i < told.index(n)) for i, m in enumerate(told)) for n in wanted)

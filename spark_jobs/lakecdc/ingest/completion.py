@@ -272,11 +272,7 @@ def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> Dat
 
 
 def past_of(batch: Batch, rows: DataFrame) -> DataFrame:
-    """Return the events that folded rows with placeholders are made of: since the row was whole or had another key.
-
-    :param batch: before any cleaning.
-    :param rows: folded rows of it, which may be cleaned.
-    """
+    """Return the events that folded rows with placeholders are made of: since the row was whole or had another key."""
     if batch.target.clean is None and rows.where(_HAS_PAST).isEmpty():
         return rows
     names = rows.select("key.*").columns

@@ -28,11 +28,9 @@ _REASON = "a message in quarantine that came before it may have changed what it 
 
 
 def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | None) -> Batch:
-    """Return the batch with the updates rejected that depend on messages in quarantine.
+    """Return a batch, not cleaned yet, with the updates rejected that depend on messages in quarantine.
 
-    :param batch: not cleaned yet.
-    :param table: the target, if it exists.
-    :param waiting: ``row_key, order`` of the messages in its quarantine, if any.
+    :param waiting: ``row_key, order`` of the messages in the target's quarantine, if any.
     """
     if batch.rows is None or batch.full_load or not batch.target.keyed:
         return batch

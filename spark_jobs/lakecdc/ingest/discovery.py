@@ -45,11 +45,7 @@ def expanded(spark: SparkSession, spec: JobSpec) -> tuple[JobSpec, dict[str, Inp
 
 
 def check_patterns(spec: JobSpec, tables: Callable[[], Sequence[str]], named: list[JobSpec]) -> Iterator[Finding]:
-    """Check which source tables match patterns; yield nothing if every target is named.
-
-    :param tables: lists the source's tables.
-    :param named: takes the spec with every target named, unless that fails.
-    """
+    """Check which source tables match patterns; ``named`` takes the spec with every target named."""
     if _has_patterns(spec):
         yield tried("source_tables", _matched, spec, tables, named)
     else:

@@ -42,20 +42,12 @@ def in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ...]:
 
 
 def key_hash(uuid: str, text: Column) -> Column:
-    """Return the hash of a key.
-
-    :param uuid: of the table, as salt.
-    :param text: from :func:`lakecdc.ingest.formats.changes.row_key`, of columns :func:`in_field_order`.
-    """
+    """Return the hash of a key as text (``row_key``), of columns :func:`in_field_order`, salted with the UUID."""
     return F.sha2(F.concat(F.lit(uuid), text), 256)
 
 
 def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
-    """Remember keys.
-
-    :param texts: column ``text``, see :func:`key_hash`.
-    :param order: highest order key applied to the target.
-    """
+    """Remember keys, see :func:`key_hash`, and the highest order key applied to the target."""
     table = _open(target) or _create(target)
     rows = texts.select(key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
     known = table.read().where(F.col(ORDER_COLUMN) >= order).select(_HASH)
@@ -89,7 +81,6 @@ def without_erased(batch: Batch, target: IcebergTable) -> Batch:
 def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str]) -> DataFrame:
     """Drop late messages about erased keys, and remove the content of messages that may be about one.
 
-    :param messages: rows of a quarantine.
     :param key: of the target, in the order of ``row_key``.
     """
     table = _open(target)
@@ -126,11 +117,9 @@ def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
 
 
 def rows_returned(target: IcebergTable, batch: Batch, files: Sequence[Any], before: Snapshot | None) -> int:
-    """Count the erased rows that a batch has brought back.
+    """Count the erased rows that a batch has brought back to a target with the head ``before``.
 
-    :param batch: with the applied rows.
     :param files: the data files of a full load, to read instead of its source.
-    :param before: head of the target before the batch.
     """
     erased = _open(target)
     if erased is None or batch.rows is None or (batch.full_load and not files):

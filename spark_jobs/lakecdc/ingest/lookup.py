@@ -39,11 +39,7 @@ def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snaps
 
 @dataclass(frozen=True)
 class KeyBounds:
-    """The number of keys, and the lowest and highest value of each column.
-
-    :param ends: by column, from :func:`plain`; None without keys.
-    :param types: Spark SQL types of the columns.
-    """
+    """The number of keys, and the lowest and highest :func:`plain` value of each column; None without keys."""
 
     count: int
     ends: Mapping[str, tuple[Any, Any]]

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Past:
-    """A branch that shows the past of a table.
-
-    :param position: the table's position then.
-    :param until: deletes with a later source time are ignored.
-    """
+    """A branch that shows its table's past, with the position then; deletes after ``until`` are ignored."""
 
     branch: Branch
     position: Position
@@ -44,9 +40,8 @@ class Past:
 
 @contextmanager
 def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
-    """Fold a batch, drop rows older than the branch's, and complete the rest; yield None without events.
+    """Fold a cleaned batch, drop rows older than the branch's, and complete the rest; yield None without events.
 
-    :param batch: cleaned.
     :raises InputError: an omitted value is recorded nowhere.
     """
     assert batch.rows is not None
@@ -67,11 +62,7 @@ def newest_rows(past: Past, batch: Batch) -> Iterator[Rows | None]:
 
 
 def apply_rows(past: Past, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
-    """Apply :func:`newest_rows` to the branch, with a statement or as files to commit.
-
-    :param name: of the branch.
-    :param staged: takes the files.
-    """
+    """Apply :func:`newest_rows` to the named branch, with a statement or as staged files to commit."""
     branch = past.branch
     specs = sorted(live_spec_ids(branch, branch.java.snapshot(name)))
     if any(columns_outside_key(branch, batch.key, spec) for spec in {*specs, current_spec_id(branch)}):

@@ -118,11 +118,7 @@ def check_share(batch: Batch, options: FeedingOptions, events: int | None = None
 
 
 def of_lost(batch: Batch, lost: DataFrame) -> Rejected:
-    """Reject all messages of rows whose unchanged values are recorded nowhere.
-
-    :param batch: before any cleaning.
-    :param lost: such folded rows of it.
-    """
+    """Reject all messages of folded rows, of an uncleaned batch, whose unchanged values are recorded nowhere."""
     reason = F.concat(F.lit(_LOST), F.array_join("open", ", "))
     return of_events(batch, past_of(batch, lost), LOST_RULE, reason)
 
@@ -159,11 +155,7 @@ def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rej
 
 
 def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
-    """Return a batch with events rejected whose values do not fit.
-
-    :param misfits: these events, which the batch lacks.
-    :param events: number of all events of the source.
-    """
+    """Return a batch with the events rejected whose values do not fit; ``events`` counts all events of the source."""
     key = F.col("key")
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
     bad = misfits.withColumn("lacking", lacking)
@@ -273,11 +265,7 @@ def epochs(table: IcebergTable, target: str, rules: Sequence[str] = ()) -> list[
 
 
 def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch: str | None = None) -> DataFrame:
-    """Return a target's messages as a message frame, with their original place in the order of arrival.
-
-    :param rules: see :func:`epochs`.
-    :param epoch: one of the :func:`epochs`; default: all.
-    """
+    """Return a target's messages, of one of the :func:`epochs` or all, as a message frame in the order of arrival."""
     kept = _there(table, target, rules).where(~F.expr(_IS_ROW))
     if epoch is not None:
         kept = kept.where(F.expr(_EPOCH) == epoch)
@@ -290,11 +278,7 @@ def messages(table: IcebergTable, target: str, rules: Sequence[str] = (), epoch:
 
 
 def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, own: bool) -> DataFrame:
-    """Return a target's messages of an epoch as they were rejected, ``formats.changes.REJECTED``.
-
-    :param rules: see :func:`epochs`.
-    :param own: return rows that are kept themselves, or the messages.
-    """
+    """Return rejected messages of an epoch, ``formats.changes.REJECTED``; if ``own``, rows that are kept themselves."""
     kept = _there(table, target, rules).where((F.expr(_EPOCH) == epoch) & (F.expr(_IS_ROW) == own))
     there = {"order": "order_key", "key": "raw_key", "value": "raw_value"}
     return kept.select(*[F.col(there.get(name, name)).alias(name) for name in REJECTED])

@@ -143,11 +143,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows that are not stale.
-
-    :param suspects: number of rows that were compared with the table's.
-    :param dropped: number of rows that were dropped; if 0, the frame is the given one.
-    """
+    """Rows that are not stale, and the numbers of compared and dropped rows; if none is dropped, the given frame."""
 
     frame: DataFrame
     suspects: int = 0

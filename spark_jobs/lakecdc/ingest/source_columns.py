@@ -109,11 +109,7 @@ def _rename(table: IcebergTable, batch: Batch, pairs: Mapping[str, str]) -> list
 
 
 def _dropped(table: IcebergTable, batch: Batch, gone: Sequence[str], anew: Mapping[str, str]) -> list[str]:
-    """Return the columns of the table to drop.
-
-    :param gone: columns that the source has dropped.
-    :param anew: those of them whose names new columns have, with their names in the table.
-    """
+    """Return the columns to drop of those that are gone at the source; ``anew``: those whose names new columns have."""
     if batch.target.on_dropped_column == "keep":
         return []
     present = {c.name for c in batch.columns} - {*anew.values()}

@@ -50,11 +50,7 @@ _TIMES = ("date", "timestamp")
 
 @dataclass
 class TableRun:
-    """Applies batches to one table.
-
-    :param feed: the table's state, which it updates.
-    :ivar uncleaned: the current batch before any cleaning.
-    """
+    """Applies batches to one table and updates its state; ``uncleaned`` is the current batch before any cleaning."""
 
     spark: SparkSession
     feed: TableFeed

@@ -39,11 +39,7 @@ def remember(target: IcebergTable, rows: Rows, key: Sequence[str], *, some: bool
 
 
 def append_deletes(target: IcebergTable, deletes: DataFrame, key: Sequence[str], *, some: bool = False) -> None:
-    """Append deletes with Spark.
-
-    :param deletes: ``key, order, source_time``, one row per key.
-    :param some: there are some for certain.
-    """
+    """Append deletes, ``key, order, source_time``, with Spark; ``some``: there are some for certain."""
     deletes = deletes.select(
         *[F.col("key")[k].alias(k) for k in key],
         F.col("order").alias(ORDER_COLUMN),

@@ -56,11 +56,7 @@ class Target:
 
 @dataclass
 class FilePositions:
-    """The deleted positions of one data file.
-
-    :param known: those in existing position deletes.
-    :param hit: those that equality deletes match.
-    """
+    """The deleted positions of one data file: known ones, and those that equality deletes hit."""
 
     file_number: int
     known: BitMap64

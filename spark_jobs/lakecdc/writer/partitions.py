@@ -103,11 +103,7 @@ def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
-    """Yield the values and rows of each partition.
-
-    :param table: in the order of its partitions.
-    :param names: its columns of partition values.
-    """
+    """Yield the values and rows of each partition, which are together; ``names`` are columns of partition values."""
     for low, high in pairwise(_edges(table, names)):
         yield tuple(_value(table[name][low]) for name in names), table.slice(low, high - low)
 

@@ -122,11 +122,7 @@ class OddValueError(Exception):
 
 @dataclass(frozen=True)
 class LoadTask:
-    """Numbers of shares in, one row per written file out, and packed cells of rows that do not fit.
-
-    :param read: see :class:`lakecdc.ingest.change.Load`, as for ``order`` and ``time``.
-    :param key: the key columns, as ``read`` names them.
-    """
+    """Numbers of shares in, one row per written file out, and packed rows that do not fit; see ``change.Load``."""
 
     layout: FileLayout
     read: ReadShare

@@ -130,11 +130,7 @@ class HistoryTable:
 def open_history(
     spark: SparkSession, catalog: str, target: Target, table: IcebergTable | None, carrier: Carrier | None
 ) -> HistoryTable | None:
-    """Return the change log of a target, or None if it has none.
-
-    :param table: the target's table; None before ingest creates it.
-    :param carrier: of the target.
-    """
+    """Return the change log of a target, or None if it has none; the target may have no table or carrier yet."""
     if target.history_table is None:
         return None
     history = HistoryTable(spark, catalog, target.history())

@@ -138,12 +138,7 @@ def _attempt(
 
 
 class _Source:
-    """The batch as a view, and the bounds of its keys.
-
-    :param view: its name.
-    :ivar bounds: SQL conditions on the target ``t``.
-    :ivar values: their literals.
-    """
+    """The batch as a view, its key bounds as SQL conditions on the target ``t``, and their literals."""
 
     def __init__(self, view: str, key: tuple[str, ...]) -> None:
         self.view, self.key = view, key
@@ -202,11 +197,7 @@ def _few_values(frame: DataFrame, name: str, sql_type: str) -> list[Any]:
 
 
 def merge_into(table: IcebergTable, name: str, batch: Batch, rows: Rows) -> None:
-    """Run the statement by itself.
-
-    :param name: the table or one of its branches, as SQL.
-    :param rows: see :func:`merge`.
-    """
+    """Run the statement by itself on a table or one of its branches, named as SQL; see :func:`merge`."""
     with _source(table, batch, rows) as source:
         assert source is not None
         table.spark.sql(_statement(table, name, source), source.values)

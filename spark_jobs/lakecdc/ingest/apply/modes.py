@@ -115,12 +115,7 @@ def _touched(table: IcebergTable, key: tuple[str, ...], rows: Rows) -> tuple[int
 
 
 def apply_rows(mode: str, table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
-    """Commit folded rows, or a position alone, to a table of one row per key.
-
-    :param mode: ``upsert`` or ``merge``.
-    :param batch: with the rows to apply; without any for a commit of the position alone.
-    :param started_from: summary text of the position the batch started from.
-    """
+    """Commit folded rows, or a position alone, in mode ``upsert`` or ``merge``; see there."""
     applied = (upsert if mode == "upsert" else merge)(table, batch, position, started_from)
     scratch.remove_stale(table)
     return applied

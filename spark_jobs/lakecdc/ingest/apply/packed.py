@@ -191,11 +191,7 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
 
 @dataclass(frozen=True)
 class EventsTask:
-    """Packed cells in, one row per written file out.
-
-    :param fields: columns of the row, with their columns in packed tables.
-    :param key: names of the key columns.
-    """
+    """Packed cells in, one row per written file out; ``fields`` maps columns of the row to those of packed tables."""
 
     layout: FileLayout
     fields: Mapping[str, str]

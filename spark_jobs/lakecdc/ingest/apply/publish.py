@@ -171,12 +171,7 @@ def summary(position: Position) -> dict[str, str]:
 def following(
     position: Position, before: Position | None, *orders: str | None, truncate_order: str | None = None
 ) -> Position:
-    """Return the position after a batch, with the marks of the one before.
-
-    :param before: the table's position before the batch.
-    :param orders: order keys of the batch.
-    :param truncate_order: order key of the TRUNCATE that it applies.
-    """
+    """Return the position after a batch: the marks of the one before, raised by the batch's order keys and TRUNCATE."""
     high = (before.high_order if before else None, *orders, truncate_order)
     truncates = (before.truncate_order if before else None, truncate_order)
     highest, truncated = (max(filter(None, marks), default=None) for marks in (high, truncates))

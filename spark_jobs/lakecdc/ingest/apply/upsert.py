@@ -99,12 +99,7 @@ def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_i
 
 
 def stage_changes(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
-    """Write folded rows as data files, and their keys as equality deletes, uncommitted.
-
-    :param rows: ``key, op, row, order, source_time``, one per key.
-    :param staged: takes the files.
-    :param spec_ids: partition specs to write the deletes for.
-    """
+    """Write folded rows as data files, and their keys as equality deletes of some partition specs, uncommitted."""
     staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
     types = definition.spark_types(table)
     keys = rows.frame.select(*[F.col("key")[k].cast(types[k]).alias(k) for k in batch.key])
