@@ -152,23 +152,18 @@ class TableFeed:
 
 def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Exception | None) -> TableFeed:
     """Load a table's state; a table that cannot be loaded, or is refused, has failed, and the others go on."""
-    feed = TableFeed(target.table, spec, error=refused)
+    feed, catalog = TableFeed(target.table, spec, error=refused), spec.catalog.name
     try:
-        _load_state(spark, feed, target)
+        feed.table = tables.open_target(spark, catalog, feed.name)
+        if feed.table is not None:
+            head = feed.table.head()
+            feed.snapshot_before = str(head.id) if head else None
+            feed.carrier = carrier_of(feed.table.ancestors())
+            feed.position = current_position(feed.carrier, feed.table.properties)
+        feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
+        if isinstance(spec.options, IngestOptions) and spec.options.reloads(feed.name):
+            # the fence still compares with the table's position
+            feed.position, feed.reloaded = None, feed.table is not None
     except Exception as error:
         feed.error = refused or error
     return feed
-
-
-def _load_state(spark: SparkSession, feed: TableFeed, target: Target) -> None:
-    catalog, options = feed.spec.catalog.name, feed.spec.options
-    feed.table = tables.open_target(spark, catalog, feed.name)
-    if feed.table is not None:
-        head = feed.table.head()
-        feed.snapshot_before = str(head.id) if head else None
-        feed.carrier = carrier_of(feed.table.ancestors())
-        feed.position = current_position(feed.carrier, feed.table.properties)
-    feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
-    if isinstance(options, IngestOptions) and options.reloads(feed.name):
-        # the fence still compares with the table's position
-        feed.position, feed.reloaded = None, feed.table is not None

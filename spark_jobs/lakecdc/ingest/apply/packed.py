@@ -56,13 +56,7 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
 
 
 def stage(
-    table: IcebergTable,
-    batch: Batch,
-    packed: PackedRows,
-    staged: Staged,
-    *,
-    deletes: bool,
-    memory: IcebergTable | None = None,
+    table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, *, deletes: bool, memory: IcebergTable | None
 ) -> list[Any]:
     """Write the rows as data files and all keys as equality deletes, uncommitted, in one pass.
 
