@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import InputError
+from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
 from lakecdc.ingest import tables
@@ -19,13 +22,16 @@ from lakecdc.ingest.apply.events import append_events
 from lakecdc.ingest.apply.modes import apply_rows
 from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.batch import Batch, CommitPlan
-from lakecdc.ingest.change import Column
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
 from lakecdc.ingest.sources.database import LoadMark, all_fitting, load_rows, plan_load
 from lakecdc.ingest.sources.mysql.types import convert
+from lakecdc.ingest.table_feed import open_feed
+from lakecdc.ingest.table_run import TableRun
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Loads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,3 +221,19 @@ def test_what_tasks_do_not_know_is_left_to_spark(lake: Lake, target: dict[str, A
     there = {row[0].rpartition("/")[2] for row in lake.sql(f"SELECT file_path FROM lake.{name}.files").collect()}
     assert {Path(file).name for file in files_below(lake, name)} == there, "what tasks had written was left"
     assert definition.live_specs(lake.table(name))
+
+
+@pytest.mark.parametrize("properties", [{}, pytest.param(AVRO, marks=pytest.mark.soak)], ids=["tasks", "iceberg"])
+def test_a_key_without_a_value_is_named(lake: Lake, properties: dict[str, str]) -> None:
+    loads = Loads(lake)
+    loaded = loads.batch(1, {1: "a"})
+    assert loaded.rows is not None
+    row = F.struct(F.lit(None).cast("bigint").alias("id"), F.col("row.v").alias("v"))
+    target = replace(loads.target, history_table=None, properties=properties)
+    batch = replace(loaded, target=target, rows=Rows(loaded.rows.frame.withColumn("row", row)))
+    source = {"type": "files", "path": "unused", "format": "debezium-json"}
+    spec = parse_spec(lake.spec("ingest", source=source, target={"table": target.table, "key": ["id"]}))
+    run = TableRun(lake.spark, open_feed(lake.spark, spec, target, None))
+    with pytest.raises(InputError, match="The key column 'id' has no value in a row of the source"):
+        run.apply(batch)
+    assert lake.table(target.table).head() is None
