@@ -68,7 +68,7 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     # what tasks call the columns, see ``Load.read``
     sources = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
     partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, sources)
-    why = load.refusal or refusal(table) or _odd_columns(table, batch) or _odd_partitions(partitioning)
+    why = _refusal(table, batch, load) or _odd_partitions(partitioning)
     if why is not None or partitioning is None:
         return why
     with folder_of_work(table, "load") as folder:
@@ -85,11 +85,12 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     return why
 
 
-def _odd_columns(table: IcebergTable, batch: Batch) -> str | None:
-    there = definition.spark_types(table)
+def _refusal(table: IcebergTable, batch: Batch, load: Load) -> str | None:
+    """Return why the tasks cannot write the rows; None if they can."""
+    why, there = load.refusal or refusal(table), definition.spark_types(table)
     other = next((c for c in batch.columns if there.get(c.name) != c.type), None)
-    if other is None:
-        return None
+    if why is not None or other is None:
+        return why
     return f"column {other.name} is {other.type} at the source and {there.get(other.name)} in the table"
 
 
