@@ -209,7 +209,9 @@ class RemoveOrphanFilesOptions(ApprovableOptions, RemovingOptions, MaintenanceOp
                 f"options.min_age is {self.min_age}, less than {_YOUNGEST_ORPHAN:.0f} seconds, three days.",
                 hint="Use a longer age: younger files may belong to writers that have not committed yet.",
             )
-        check_least(self, "options", longest_job=0, delay=_SHORTEST_DELAY)
+        if not self.delay >= _SHORTEST_DELAY:
+            raise SpecError(f"options.delay is {self.delay}, less than {_SHORTEST_DELAY:.0f} seconds, a day.")
+        check_least(self, "options", longest_job=0)
         if self.run and self.action == "remove":
             raise SpecError("options.run is for restore and purge, but options.action is 'remove'.")
         if self.approved is not None and self.action == "restore":
