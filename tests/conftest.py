@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
+    from local_services.s3 import S3Server
 
 CATALOG = "lake"
 # what takes long on a busy machine has not failed
@@ -102,6 +103,16 @@ class Lake:
 
         table = self.pyiceberg().load_table(name)
         return duckdb_rows(table.metadata_location, columns, table.refs()[ref].snapshot_id if ref else None)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A running S3 server with an empty bucket named ``lab``."""
+    from local_services.s3 import S3Server
+
+    with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
+        server.create_bucket("lab")
+        yield server
 
 
 @pytest.fixture(scope="session")

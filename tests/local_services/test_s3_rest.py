@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -16,14 +16,6 @@ from local_services.iceberg_rest import IcebergRest
 from local_services.s3 import S3Server
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running S3 server with an empty bucket named ``lab``."""
-    with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
-        server.create_bucket("lab")
-        yield server
 
 
 def status(call: Callable[..., Any], **arguments: Any) -> int:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import jvm
+from lakecdc.metadata.file_facts import PATH_ID
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
 
-#: reserved field ids of the columns of position deletes (table specification, reserved field ids)
-FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+#: field id of ``pos`` in position-delete files (Iceberg specification, reserved field ids)
+POSITION_ID = 2147483545
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,6 @@ def _bounds(table: IcebergTable, path: str, position: int) -> Any:
     """Encode bounds in the specification's single-value serialisation: UTF-8, and 8 bytes little endian."""
     view = jvm(table.spark)
     bounds = view.java.util.HashMap()
-    bounds.put(FILE_PATH_ID, view.java.nio.ByteBuffer.wrap(bytearray(path.encode())))
+    bounds.put(PATH_ID, view.java.nio.ByteBuffer.wrap(bytearray(path.encode())))
     bounds.put(POSITION_ID, view.java.nio.ByteBuffer.wrap(bytearray(struct.pack("<q", position))))
     return bounds

@@ -21,7 +21,6 @@ from lakecdc.ingest.quarantine import (
     dismiss_quarantined,
     newest_quarantined_order,
     oldest_quarantined_orders,
-    open_quarantine,
 )
 from lakecdc.ingest.sources.file_memory import chapter_links, replaced_chapters
 from lakecdc.ingest.sources.kafka.progress import unread_partitions
@@ -60,7 +59,6 @@ __all__ = [
     "key_number",
     "oldest_order_to_come",
     "oldest_quarantined_orders",
-    "open_quarantine",
     "open_source",
     "own_columns",
     "publish",

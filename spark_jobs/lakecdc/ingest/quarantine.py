@@ -285,7 +285,7 @@ def rows(table: IcebergTable, target: str, rules: Sequence[str], epoch: str, *, 
 
 def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> None:
     """Delete the rows of a target that are kept themselves, before a full load reads them again."""
-    table = open_quarantine(spark, catalog, name)
+    table = open_if_there(spark, catalog, name)
     if table is None or _kept(table, target, ()).where(_IS_ROW).isEmpty():
         return
     spark.sql(f"DELETE FROM {table.sql_name} WHERE target = :target AND {_IS_ROW}", {"target": target})
@@ -293,7 +293,7 @@ def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> No
 
 def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFrame | None:
     """Return keys and order keys of a target's messages, ``row_key, order``; None if none has a key."""
-    table = open_quarantine(spark, catalog, name)
+    table = open_if_there(spark, catalog, name)
     if table is None or "row_key" not in table.column_names:
         return None
     keyed = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
@@ -360,15 +360,10 @@ def newest_quarantined_order(table: IcebergTable, target: str) -> str | None:
     return row["high"] if row else None
 
 
-def open_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
-    """Return the quarantine, or None if it does not exist."""
-    return open_if_there(spark, catalog, name)
-
-
 def create_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
     """Open the quarantine with all of its columns, or create it."""
     with _creating:
-        table = open_quarantine(spark, catalog, name) or definition.create_side_table(
+        table = open_if_there(spark, catalog, name) or definition.create_side_table(
             spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
         )
         # a quarantine of an earlier release lacks some

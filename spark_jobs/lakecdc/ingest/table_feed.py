@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.feeding import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.table import carrier_of
-from lakecdc.ingest import quarantine, tables
+from lakecdc.iceberg.table import carrier_of, open_if_there
+from lakecdc.ingest import quarantine
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.metadata import names
@@ -154,7 +154,7 @@ def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Excep
     """Load a table's state; a table that cannot be loaded, or is refused, has failed, and the others go on."""
     feed, catalog = TableFeed(target.table, spec, error=refused), spec.catalog.name
     try:
-        feed.table = tables.open_target(spark, catalog, feed.name)
+        feed.table = open_if_there(spark, catalog, feed.name)
         if feed.table is not None:
             head = feed.table.head()
             feed.snapshot_before = str(head.id) if head else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import alike
 from lakecdc.ingest.engine import source_tables
@@ -34,11 +34,6 @@ _METADATA = (
 )
 # what Iceberg refuses as an identifier field
 _NO_KEY = re.compile(r"float|double|array|map|struct|variant")
-
-
-def open_target(spark: SparkSession, catalog: str, name: str) -> IcebergTable | None:
-    """Return the target table, or None if ingest has to create it."""
-    return open_if_there(spark, catalog, name)
 
 
 def prepare(

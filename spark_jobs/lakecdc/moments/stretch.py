@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
-from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, count_rows
-from lakecdc.ingest.api import Parking, open_quarantine, settled_rounds, unread_partitions
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, count_rows, open_if_there
+from lakecdc.ingest.api import Parking, settled_rounds, unread_partitions
 from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
@@ -240,7 +240,7 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
 
 
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
-    messages = open_quarantine(table.spark, table.catalog, name)
+    messages = open_if_there(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
     values = {"target": table.name, "moment": _micros(moment)}
     if messages and (count := count_rows(messages, where, values)):

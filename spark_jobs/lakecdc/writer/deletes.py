@@ -17,9 +17,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.delete_file_objects import FILE_PATH_ID, POSITION_ID, WrittenDeletes
+from lakecdc.iceberg.delete_file_objects import POSITION_ID, WrittenDeletes
 from lakecdc.iceberg.file_io import output
 from lakecdc.iceberg.puffin import PuffinBuilder
+from lakecdc.metadata.file_facts import PATH_ID
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ RESULT = (
     "offset long, length long"
 )
 # columns of position-delete files (table specification, "Position Delete Files")
-_COLUMNS = [(FILE_PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long")]
+_COLUMNS = [(PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long")]
 
 
 @dataclass(frozen=True)

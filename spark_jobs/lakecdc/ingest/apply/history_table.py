@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest import tables
 from lakecdc.ingest.apply.events import append_events, measure
 from lakecdc.ingest.audit import AuditError
@@ -133,7 +133,7 @@ def open_history(
     if target.history_table is None:
         return None
     history = HistoryTable(spark, catalog, target.history())
-    history.table = tables.open_target(spark, catalog, target.history_table)
+    history.table = open_if_there(spark, catalog, target.history_table)
     if history.table is None:
         return history
     history.carrier = carrier_of(history.table.ancestors())

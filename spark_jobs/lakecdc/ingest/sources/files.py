@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.pieces import Lines, long_line
@@ -22,7 +23,6 @@ from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
 from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
 from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
-from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Files(BatchSource):
         return decode_cells(cells, target, known, row_reading(self.source))
 
     def _known(self, target: Target) -> Known:
-        return known_of(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        return known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
 
 
 def row_reading(source: FilesSource) -> RowReading:

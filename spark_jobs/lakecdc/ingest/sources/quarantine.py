@@ -15,6 +15,7 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.feeding import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
@@ -26,7 +27,6 @@ from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
-from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +86,7 @@ class Quarantine(BatchSource):
 
     def _epochs(self, target: Target) -> list[tuple[str, bool]]:
         name = quarantine.table_name(self.options, target.table)
-        table = quarantine.open_quarantine(self.spark, self.spec.catalog.name, name)
+        table = open_if_there(self.spark, self.spec.catalog.name, name)
         if table is None:
             return []
         self._tables[target.table] = table
@@ -123,14 +123,14 @@ class Quarantine(BatchSource):
         return dict(reasons.most_common(_REASONS))
 
     def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
-        table = open_target(self.spark, self.spec.catalog.name, target.table)
+        table = open_if_there(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
         infinity, known = getattr(self.spec.source, "infinity", TableNow.infinity), known_of(table, target)
         return decode_kept(rows, target, TableNow(known.types, known.key, remembered(table), infinity))
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
-        known = known_of(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        known = known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
         if isinstance(source, FilesSource) and source.has_rows:
             return decode_cells(read_cells(messages, source, known.types), target, known, row_reading(source))
         order_by = getattr(source, "order_by", None)

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakecdc.iceberg.delete_file_objects import FILE_PATH_ID, POSITION_ID
+from lakecdc.iceberg.delete_file_objects import POSITION_ID
 from lakecdc.iceberg.jvm import int_array, jvm
+from lakecdc.metadata.file_facts import PATH_ID
 from tests.conftest import Lake
 
 Values = Mapping[str, Any]
@@ -72,7 +73,7 @@ class JavaTable:
         else:
             builder = builder.ofPositionDeletes()
             columns = [
-                pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH_ID)}),
+                pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(PATH_ID)}),
                 pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
             ]
         location = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}.parquet"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from lakecdc.contract.errors import SourceUnavailableError
@@ -12,14 +10,6 @@ from local_services.s3 import S3Server
 from tests.on_demand import on_demand
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running S3 server."""
-    with S3Server(tmp_path_factory.mktemp("s3") / "buckets") as server:
-        server.create_bucket("lab")
-        yield server
 
 
 def fill(s3: S3Server, folder: str, count: int) -> set[str]:

@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.jdbc import Interval, missing_interval
+from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_of, table_batch
-from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Jdbc:
 
     def _batch(self, target: Target) -> Batch:
         assert self._database is not None
-        known = known_of(open_target(self.spark, self.spec.catalog.name, target.table), target)
+        known = known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
         table = SourceTable(self._database, target, known.types)
         position = self._positions.get(target.table)
         if position:

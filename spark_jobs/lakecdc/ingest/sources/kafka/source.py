@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.formats.avro_registry import Registry
@@ -22,7 +23,6 @@ from lakecdc.ingest.sources.kafka.cluster import Headers, Place, Range, Reader, 
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.topology import Topology
 from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
-from lakecdc.ingest.tables import open_target
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
 
@@ -112,7 +112,7 @@ class KafkaIngest(BatchSource):
         progress = kept.resume(position, target.table) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
-        table = open_target(self.spark, self.spec.catalog.name, target.table)
+        table = open_if_there(self.spark, self.spec.catalog.name, target.table)
         if position is None and self.source.start == "latest" and table is None:
             raise InputError(
                 'It does not exist, so the position of "latest" cannot be recorded.',
@@ -195,7 +195,7 @@ class KafkaIngest(BatchSource):
 
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
-        table = open_target(self.spark, self.spec.catalog.name, feed.target.table)
+        table = open_if_there(self.spark, self.spec.catalog.name, feed.target.table)
         high = position.high_order if position else None
         known = replace(known_of(table, feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
-from lakecdc.ingest.tables import open_target
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -88,7 +88,7 @@ class LogServer(ABC, Generic[F, R]):
 
     def target_table(self, target: Target) -> IcebergTable | None:
         """Open a target's table, if there is one."""
-        return open_target(self.spark, self.spec.catalog.name, target.table)
+        return open_if_there(self.spark, self.spec.catalog.name, target.table)
 
     @abstractmethod
     def open(self) -> str:
