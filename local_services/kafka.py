@@ -92,7 +92,7 @@ class Kafka(Service):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        # the client would ask a closed port until its time is over, and a broker that has ended be noticed as late
+        # on a closed port the client retries until its timeout, and a broker that has ended would be noticed that late
         if not port_answers(self.port):
             return False
         try:

@@ -75,7 +75,7 @@ class Service(Startable):
     stop_signal: signal.Signals = signal.SIGTERM
     #: whether it adds its variables to those of this process
     inherits_environment: bool = True
-    #: whether the processes that it starts are signalled with it, as it would leave them behind
+    #: whether signals go to its process group, because it would leave its children running
     signals_group: bool = False
 
     def __init__(self, log_file: Path, port: int | None = None, account: Account | None = None) -> None:
@@ -196,7 +196,7 @@ class Service(Startable):
         )
 
     def _signal(self, process: subprocess.Popen[bytes], number: int) -> bool:
-        """Send a signal, 0 to look only; tell whether something was left to take it."""
+        """Send a signal, or only probe with 0; return whether a process was left to receive it."""
         if not self.signals_group:
             process.send_signal(number)
             return process.returncode is None

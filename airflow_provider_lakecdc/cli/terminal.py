@@ -29,7 +29,7 @@ def print_lines(*lines: str) -> None:
 
 
 def print_errors(errors: Mapping[str, str], what: str) -> None:
-    """Print the error of each table, one per line; ``what`` failed, such as ``read``."""
+    """Print the error of each table, one per line; ``what`` is a participle, as in "cannot be read"."""
     print_lines(*(f"{name} cannot be {what}: {' '.join(error.split())}" for name, error in errors.items()))
 
 

@@ -1,4 +1,4 @@
-"""Check a job's source before Spark is started, which is not needed if the source is down or has nothing new.
+"""Check a job's source first: Spark is not started if the source is down or has nothing new.
 
 The source is queried by a program that may import its client (``lakecdc.probes.preflight``). What that program cannot
 judge is left to the job.

@@ -247,8 +247,8 @@ def _order(opened: OpenTable, options: SortDataFilesOptions) -> Verdict:
 def _snapshots(opened: OpenTable, options: ExpireSnapshotsOptions) -> Verdict:
     table = opened.table
     refs = table.metadata.refs
-    retained = (r for r in refs.values() if r.max_ref_age_ms or r.max_snapshot_age_ms or r.min_snapshots_to_keep)
-    if any(name.startswith(names.JOB_TAG_PREFIX) for name in refs) or any(retained):
+    retained = any(r.max_ref_age_ms or r.max_snapshot_age_ms or r.min_snapshots_to_keep for r in refs.values())
+    if retained or any(name.startswith(names.JOB_TAG_PREFIX) for name in refs):
         return Undecided("tags of jobs, or refs with retention, decide which snapshots expire")
     last = (itertools.islice(branch_snapshots(table, name), options.retain_last) for name in refs)
     kept = {snapshot.snapshot_id for snapshots in last for snapshot in snapshots}

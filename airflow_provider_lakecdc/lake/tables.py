@@ -142,7 +142,7 @@ def read_watermark(catalog: CatalogConnection, table: str) -> datetime | None:
 
 
 def record_idle_position(catalog: CatalogConnection, table: str, before: Position, after: Position) -> bool:
-    """Record how far the source of a quiet table was read, unless another run has moved its position."""
+    """Record how far the source of a quiet table was read; return False if another run has moved its position."""
 
     def change(found: Table, transaction: Transaction) -> bool:
         carrier = _carrier(found)

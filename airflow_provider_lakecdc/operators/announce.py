@@ -114,7 +114,7 @@ def last_announced(asset: Asset) -> str | None:
 
 
 def unannounced_write(catalog: CatalogConnection, table: str, announced: str | None) -> LastWrite | None:
-    """Return the newest write since the last announced snapshot, or None; one that is gone is older than all."""
+    """Return the newest write since the announced snapshot, or None; every write is newer than one that is gone."""
     with open_table(catalog, table) as loaded:
         if loaded is None:
             return None

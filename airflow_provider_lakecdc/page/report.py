@@ -52,7 +52,7 @@ def report_of_try(lake: Lake, task: Task) -> dict[str, Any]:
 
 
 def tries_of(lakes: Iterable[Lake], task: Task) -> dict[str, Any]:
-    """Return a task's tries in the audit, newest first, only from the lake of its catalog once it has pushed that."""
+    """Return a task's tries from the audit, newest first; once it has pushed its catalog, only that lake is read."""
     pushed, _ = _read(task)
     conn_id = pushed.get(JOB_RUN_KEY, {}).get("catalog_conn_id")
     lake = next((lake for lake in lakes if conn_id in (None, lake.conn_id)), None)

@@ -52,10 +52,10 @@ _SYMPTOMS: tuple[tuple[str, str], ...] = (
     (r"AccessDenied|403 Forbidden|NotAuthorizedException", "Grant the credentials the rights that the job needs."),
 )
 log = logging.getLogger(__name__)
-#: wait before the job is submitted again
-PAUSE = timedelta(minutes=1)
-#: limit after which a lease of another run is a conflict
-LONGEST = timedelta(hours=6)
+# wait before the job is submitted again
+_LEASE_PAUSE = timedelta(minutes=1)
+# limit after which a lease of another run is a conflict
+_LONGEST_LEASE_WAIT = timedelta(hours=6)
 
 
 def verdict(
@@ -137,11 +137,11 @@ def reschedule_if_leased(context: Context, report: JobReport | None, fail_on: Se
     if not holders or first_reschedule is None:
         return
     moment = datetime.now(UTC)
-    if moment - (first_reschedule(context) or moment) > LONGEST:
+    if moment - (first_reschedule(context) or moment) > _LONGEST_LEASE_WAIT:
         return
     for table, holder in holders.items():
-        log.warning("%s: %s has the lease; the task runs again in %s.", table, holder, PAUSE)
-    raise AirflowRescheduleException(moment + PAUSE)
+        log.warning("%s: %s has the lease; the task runs again in %s.", table, holder, _LEASE_PAUSE)
+    raise AirflowRescheduleException(moment + _LEASE_PAUSE)
 
 
 def _holders(report: JobReport | None, fail_on: Sequence[str]) -> dict[str, str]:

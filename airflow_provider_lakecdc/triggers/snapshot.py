@@ -12,7 +12,7 @@ from airflow_provider_lakecdc.triggers.polling import PollingTrigger
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SnapshotTrigger(PollingTrigger):
-    """Fire when a table has snapshots that a registered consumer has not read, or it cannot continue."""
+    """Fire when a table has snapshots that a registered consumer has not read, or when the consumer cannot continue."""
 
     event_key: ClassVar[str] = "snapshots"
     goal: ClassVar[str] = "snapshots of {table} that {consumer} has not read"

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import OP_COLUMN, ORDER_COLUMN, TIME_COLUMN
-from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, source_position
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import MAX_KEY_CHANGES
 from lakecdc.local_relation import local_relation
-from lakecdc.metadata.positions import Position, read_side_of
+from lakecdc.metadata.positions import Position, current_position, read_side_of
 from lakecdc.moments.events import emptying
 from lakecdc.sql import exact_value
 
@@ -155,7 +155,8 @@ class Emptied:
 
     def by_now(self, table: IcebergTable, history: IcebergTable) -> Emptied:
         """Return the state including everything that happened since."""
-        carrier, position = carrier_of(table.ancestors()), source_position(table)
+        carrier = carrier_of(table.ancestors())
+        position = current_position(carrier, table.properties)
         loads = dict(self.loads)
         following: tuple[str | None, ...] = carrier.ids if carrier else (None,)
         for snapshot in history.ancestors():

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.forwarding import OBJECT as OBJECT
-from lakecdc.iceberg.forwarding import Handles
+from lakecdc.iceberg.forwarding import OBJECT, Handles
 from lakecdc.iceberg.jvm import int_array, jvm, walk
 
 if TYPE_CHECKING:

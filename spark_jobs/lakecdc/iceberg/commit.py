@@ -75,7 +75,7 @@ def append_changes(
 def commit_aside(
     table: IcebergTable, changes: RowChanges, branch: str, base: Snapshot | None, truncate: Any | None = None
 ) -> Snapshot:
-    """Commit changes to a branch that starts from ``base`` and replaces any other; see :func:`append_changes`."""
+    """Commit changes to a branch from ``base``, replacing one of the same name; see :func:`append_changes`."""
     mark = str(uuid.uuid4())
 
     def write(transaction: Any) -> None:
@@ -280,10 +280,9 @@ def _keep_old_manifests(table: IcebergTable, transaction: Any) -> Iterator[None]
         yield
         return
     given = table.properties.get(_MERGING)
-    transaction.updateProperties().set(_MERGING, "false").commit()
+    table.update_properties({_MERGING: "false"}, transaction)
     yield
-    update = transaction.updateProperties()
-    (update.remove(_MERGING) if given is None else update.set(_MERGING, given)).commit()
+    table.update_properties({_MERGING: given}, transaction)
 
 
 def _truncate(table: IcebergTable, transaction: Any, rows: Any, job: str | None, branch: str = MAIN) -> None:

@@ -229,7 +229,7 @@ def partition_expressions(table: IcebergTable, spec_id: int) -> list[str]:
 
 
 def transformed(table: IcebergTable, source_id: int, transform: str) -> str:
-    """Return a partition value as Spark SQL over the table's columns; the transform is such as ``bucket[16]``."""
+    """Return a partition value as Spark SQL over the table's columns, by Iceberg's text such as ``bucket[16]``."""
     column = column_path(table, str(table.java.schema().findColumnName(source_id)))
     return apply_transform(table.catalog, transform, column)
 

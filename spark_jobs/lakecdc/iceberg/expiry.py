@@ -7,7 +7,6 @@ tags move with it. The action is used afterwards for what it does well: finding 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,15 @@ if TYPE_CHECKING:
 
 _OPERATIONS, _METADATA = "org.apache.iceberg.TableOperations", "org.apache.iceberg.TableMetadata"
 _BY_SNAPSHOT = ("snapshots", "statistics", "partition-statistics")
-_DELETED = ("DataFiles", "PositionDeleteFiles", "EqualityDeleteFiles", "Manifests", "ManifestLists", "StatisticsFiles")
+# metrics of the report, by the getter of the action's result
+_DELETED = {
+    "deleted_data_files": "deletedDataFilesCount",
+    "deleted_position_delete_files": "deletedPositionDeleteFilesCount",
+    "deleted_equality_delete_files": "deletedEqualityDeleteFilesCount",
+    "deleted_manifests": "deletedManifestsCount",
+    "deleted_manifest_lists": "deletedManifestListsCount",
+    "deleted_statistics_files": "deletedStatisticsFilesCount",
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
     """
     gone = before.snapshots.keys() - after.snapshots.keys()
     if not gone:
-        return dict.fromkeys(map(_metric, _DELETED), 0)
+        return dict.fromkeys(_DELETED, 0)
     both = dict(after.document)
     for key in _BY_SNAPSHOT:
         went = [entry for entry in before.document.get(key, []) if entry["snapshot-id"] in gone]
@@ -103,11 +110,7 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
     view = jvm(table.spark).org.apache.iceberg.BaseTable(operations, table.name)
     action = spark_actions(table.spark).expireSnapshots(view)
     result = action.option("stream-results", "true").execute()
-    return {_metric(kind): int(getattr(result, f"deleted{kind}Count")()) for kind in _DELETED}
-
-
-def _metric(kind: str) -> str:
-    return "deleted" + re.sub("([A-Z])", r"_\1", kind).lower()
+    return {metric: int(getattr(result, getter)()) for metric, getter in _DELETED.items()}
 
 
 def missing_files(table: IcebergTable, locations: Collection[str]) -> list[str]:

@@ -73,7 +73,7 @@ class DeleteReach:
 
 @dataclass(frozen=True)
 class KnownFloor:
-    """Properties on removed rows (None: unset) that a run relied on and that must be unchanged when it commits."""
+    """Table properties about removed rows (None if unset) that a run relied on and that may not change meanwhile."""
 
     table: IcebergTable
     known: Mapping[str, str | None]
@@ -96,7 +96,7 @@ class KnownHead:
     truncated: bool
 
     def holds(self, head: Any | None) -> bool:
-        """Check whether it is still the head, a Java ``Snapshot`` or None, before the commit."""
+        """Check whether it is still the head before the commit, given as a Java ``Snapshot`` or None."""
         if head is None:
             return self.snapshot_id is None
         return bool((head.parentId() if self.truncated else head.snapshotId()) == self.snapshot_id)
@@ -180,10 +180,11 @@ class PositionFence(CommitValidator):
             return False
         self.floor_moved = self.floor is not None and not self.floor.holds()
         self.head_moved = self.head is not None and not self.head.holds(head)
-        if self.floor_moved or self.head_moved:
+        if self.floor_moved:
             self.message = "rows have expired or were erased since the batch was read"
-            if not self.floor_moved:
-                self.message = "others have committed since the table was checked with the batch"
+            return False
+        if self.head_moved:
+            self.message = "others have committed since the table was checked with the batch"
             return False
         self.out_of_reach = head is not None and self.reach is not None and not self.reach.holds(head)
         if self.out_of_reach:

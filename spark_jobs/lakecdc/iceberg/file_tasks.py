@@ -1,4 +1,4 @@
-"""Data files with the deletes that apply to them, as paired by Iceberg's scan planning, or without some deletes."""
+"""Data files with the deletes that apply to them, as Iceberg's scan planning pairs them, or without some of these."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lakecdc.iceberg.bulk import (
     DELETE_FILE,
     FILE_SCAN_TASK,
     GUAVA,
-    OBJECT,
     PREDICATE,
     java_calls,
 )
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm
 from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, field_types
@@ -154,7 +154,7 @@ class PlannedTasks:
         return (count for (count,) in counts)
 
     def reached(self, deletes: Any, tasks: Sequence[FileTask]) -> set[int]:
-        """Return the numbers of files, all with their pairs or all without, that deletes of a Java set apply to."""
+        """Return the numbers of the data files that deletes of a Java set apply to; all tasks are paired or none is."""
         disjoint = self._calls.method("java.util.Collections", "disjoint", COLLECTION, COLLECTION)
         numbers = [task.number for task in tasks]
         stored = self._calls.chosen(self.paired if tasks[0].paired else self.bare, numbers)

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, OBJECT, PREDICATE, java_calls
+from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, PREDICATE, java_calls
 from lakecdc.iceberg.definition import unpartitioned_specs
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.metadata import names
 
@@ -58,7 +59,7 @@ class EqualityDelete:
         return self._java.get()
 
     def reaches(self, scope: int, sequence_number: int) -> bool:
-        """Check whether it applies to a data file: one that is older, and of its scope (specification)."""
+        """Check whether it applies to a data file: an older one and, unless it is global, of its scope."""
         return sequence_number < self.sequence_number and self.scope in (None, scope)
 
 

@@ -73,7 +73,7 @@ def _document(table: IcebergTable, metadata: Any) -> dict[str, Any]:
 
 
 class ManifestReader(Generic[T]):
-    """Reader of a table's manifest lists and manifests, each once; digests reduce locations, in threads."""
+    """Reads a table's manifest lists and manifests, each once; ``digest`` reduces their locations, in threads."""
 
     def __init__(self, table: IcebergTable, digest: Callable[[list[str]], T]) -> None:
         self._table, self._io, self._digest = table, table.java.io(), digest

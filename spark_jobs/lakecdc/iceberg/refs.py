@@ -95,7 +95,7 @@ def put_refs(
     owner: Any = None,
     decided_at: int | None = None,
 ) -> None:
-    """Commit tags and branches once, perhaps in a Java transaction of an owner; see :func:`change_refs`."""
+    """Commit tags and branches once, in the Java transaction ``owner`` if there is one; see :func:`change_refs`."""
     # this loads the newest metadata, so the refs to compare have to be read afterwards
     manage, now = (owner or table.java).manageSnapshots(), read_refs(table)
     if decided_at is not None and now[MAIN].snapshot_id != decided_at:

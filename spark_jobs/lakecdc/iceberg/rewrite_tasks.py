@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, OBJECT, PREDICATE, java_calls
+from lakecdc.iceberg.bulk import COLLECTION, CONTENT_FILE, FILE_SCAN_TASK, PREDICATE, java_calls
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm, listed
 from lakecdc.iceberg.scan import TaskBuilder
 

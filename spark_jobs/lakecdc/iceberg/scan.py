@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, OBJECT, java_calls
+from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, java_calls
 from lakecdc.iceberg.definition import live_spec_ids
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import java_class, java_list, jvm, listed, mapping
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class TaskBuilder:
         )
 
     def with_deletes(self, deletes: JavaFunction | None = None) -> JavaFunction:
-        """Return a function that rebuilds a scan task with deletes by a function of the task; default: none."""
+        """Return a function that rebuilds a scan task with the deletes that ``deletes`` returns for it, or none."""
         calls, view = java_calls(self._table.spark), self._view
         specs = view.java.util.HashMap()
         for spec_id in listed(self._table.java.specs().keySet()):

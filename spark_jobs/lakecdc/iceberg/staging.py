@@ -99,6 +99,7 @@ def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, 
     """
     apache = jvm(table.spark).org.apache.iceberg
     spec, config = table.java.specs().get(spec_id), apache.MetricsConfig.forTable(table.java)
+    partition_type = spec.partitionType() if spec.isPartitioned() else None
     field_ids = [str(f.fieldId()) for f in listed(spec.fields()) if str(f.transform().toString()) != "void"]
     equality_ids = int_array(table.spark, [table.field_id(column) for column in key])
 
@@ -110,9 +111,9 @@ def describe(table: IcebergTable, written: Iterable[WrittenFile], spec_id: int, 
         file = table.java.io().newInputFile(one.location, one.bytes)
         builder = builder.withPath(one.location).withFormat("PARQUET").withFileSizeInBytes(one.bytes)
         builder = builder.withMetrics(apache.parquet.ParquetUtil.fileMetrics(file, config))
-        if spec.isPartitioned():
+        if partition_type is not None:
             values = json.dumps(dict(zip(field_ids, one.partition, strict=True)))
-            builder = builder.withPartition(apache.SingleValueParser.fromJson(spec.partitionType(), values))
+            builder = builder.withPartition(apache.SingleValueParser.fromJson(partition_type, values))
         return builder.build()
 
     return [described(one) for one in written]

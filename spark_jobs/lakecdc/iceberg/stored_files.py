@@ -21,7 +21,7 @@ _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as its storage describes it, with scheme and authority, and the time in milliseconds since 1970."""
+    """A file as its storage describes it; the location has scheme and authority, the time counts from 1970 in ms."""
 
     location: str
     bytes: int

@@ -93,7 +93,7 @@ def from_summaries(summaries: Sequence[Mapping[str, str]]) -> DeleteDebt | None:
 
 
 def doubt(kind: str | None) -> Doubt | None:
-    """Return why an equality delete by a column of a type (None: not top-level) cannot surely be converted, or None."""
+    """Return why deletes by a column of a type (None: not top-level) may not be convertible; None if they are."""
     if kind is None or not _PRIMITIVE.match(kind):
         return "unreadable"
     return "floating" if kind in _FLOATING else None

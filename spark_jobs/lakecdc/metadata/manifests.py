@@ -15,7 +15,7 @@ _PROPERTY, _DEFAULT = "commit.manifest.target-size-bytes", 8 * 1024**2
 
 @dataclass(frozen=True)
 class Manifest:
-    """One manifest of a snapshot, of delete files or not, with its number of live files by the manifest list."""
+    """A manifest of a snapshot; ``deletes``: it lists delete files, ``files``: live files by the manifest list."""
 
     path: str
     spec_id: int

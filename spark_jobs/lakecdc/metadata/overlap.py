@@ -78,7 +78,7 @@ def lexicographic_ends(columns: Sequence[ColumnBounds]) -> tuple[Any, Any]:
 def lies_behind(upper: Any, lower: Any) -> bool:
     """Check whether all rows of a file come after those of another, beyond the shared ends of neighbours.
 
-    These are the end of the first file and the beginning of the second one, by :func:`lexicographic_ends`.
+    ``upper`` is the end of the other file, ``lower`` the beginning of this one, by :func:`lexicographic_ends`.
     """
     for left, right in zip(upper, lower, strict=False):
         if left == _BELOW_ALL or right == _ABOVE_ALL:

@@ -61,8 +61,8 @@ class TablePolicy:
     """Rules for the tables that a pattern matches; fields that are not set are inherited from wider patterns.
 
     :param allow: jobs allowed on tables that only a pattern matches; ``*`` means all of them.
-    :param approve: jobs whose findings need approval before anything is removed: ``expire_partitions`` and
-        ``remove_orphan_files``; those of wider patterns are added.
+    :param approve: jobs, of ``expire_partitions`` and ``remove_orphan_files``, whose findings need approval before
+        anything is removed; those of wider patterns are added.
     :param options: options by job, which override those that the configuration gives to all tables.
     :param window: time of day, in the zone of ``schedules``, in which jobs may work on the tables.
     :param reads: how often they are read, relative to 1 for other tables, at most 1000; work on frequently read tables

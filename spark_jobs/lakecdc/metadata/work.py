@@ -56,7 +56,7 @@ class Work:
 
 
 def of_delete_files(health: TableHealth, files: Iterable[FileFacts], format_version: int) -> Work:
-    """Estimate rewriting delete files: each of all data files with deletes keeps one delete file or vector."""
+    """Estimate rewriting delete files; of all ``files``, each with deletes keeps one delete file or vector."""
     touched = [file for file in files if file.equality_deletes or file.deleted]
     left = len(touched) * (VECTOR_COST if format_version >= 3 else POSITION_COST)
     count = health.equality_delete_files + health.position_delete_files + health.deletion_vectors

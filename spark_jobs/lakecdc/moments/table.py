@@ -12,11 +12,11 @@ from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.definition import TableDefinition, create_table, current_spec_id, evolve, partitioning, spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there, source_position
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.ingest.api import Commit, Staged, cluster_rows, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
-from lakecdc.metadata.positions import Position
+from lakecdc.metadata.positions import Carrier, Position, current_position
 from lakecdc.moments.restored import JOB
 from lakecdc.moments.stretch import Stretch
 from lakecdc.sql import quoted_column
@@ -29,8 +29,11 @@ class DerivedTable:
     def __init__(self, source: IcebergTable, name: str) -> None:
         self._source, self.name = source, name
         self._table = open_if_there(source.spark, source.catalog, name)
-        self._carrier = carrier_of(self._table.ancestors()) if self._table is not None else None
-        self._position = source_position(self._table) if self._table is not None else None
+        self._carrier: Carrier | None = None
+        self._position: Position | None = None
+        if self._table is not None:
+            self._carrier = carrier_of(self._table.ancestors())
+            self._position = current_position(self._carrier, self._table.properties)
 
     def prepared(self, definition: TableDefinition) -> IcebergTable:
         """Return the table: a new one, or the present one with all columns."""

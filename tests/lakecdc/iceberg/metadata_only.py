@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.bulk import OBJECT, java_calls
+from lakecdc.iceberg.bulk import java_calls
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import int_array, jvm
 
 if TYPE_CHECKING:

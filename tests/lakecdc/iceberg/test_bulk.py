@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc.iceberg.bulk import COLLECTION, OBJECT, JavaCalls, java_calls
+from lakecdc.iceberg.bulk import COLLECTION, JavaCalls, java_calls
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import gateway, jvm
 from tests.conftest import Lake
 from tests.lakecdc.iceberg.java_commands import sent_commands

@@ -16,6 +16,7 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
+from lakecdc.ingest.apply import packed
 from lakecdc.ingest.engine import pieces
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import run
@@ -88,6 +89,19 @@ def test_both_engines_leave_the_same_table(
     quarantined = lake.duckdb_rows(reports["tasks"].metrics["quarantine_table"], f"target, {KEPT}")
     kept = [sorted(row for target, *row in quarantined if target == name) for name in names.values()]
     assert kept[0] == kept[1] and len(kept[0]) == 2
+
+
+def test_lines_of_files_are_not_searched_for_repeated_events(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(_: object) -> None:
+        raise AssertionError("each line has an order key of its own")
+
+    monkeypatch.setattr(packed, "hashes_of_events", search)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(event(random.Random(2), lsn)) + "\n" for lsn in range(1, 9)))
+    name = lake.new_name("native")
+    take(lake, tmp_path, name, "tasks", key=["id"], history_table=f"{name}_log")
+    assert len(lake.duckdb_rows(f"{name}_log", "id")) == 8
 
 
 EVERY_TRANSFORM = ["code", "truncate(1, code)", "bucket(3, price)", "truncate(7, id)", "day", "years(day)"]

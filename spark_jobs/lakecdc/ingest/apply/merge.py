@@ -121,7 +121,7 @@ def _attempt(
     fence = PositionFence(started_from, floor=known_floor(table, batch))
     carrier = carrier_of(table.ancestors())
     if (carrier.text if carrier else None) != started_from:
-        raise ConflictError(fence.errorMessage(), table=table.name, hint="Nothing was published; run again.")
+        raise ConflictError(fence.message, table=table.name, hint="Nothing was published; run again.")
     with scratch.branch(table, base, lease=lease) as branch:
         name = scratch.sql_name(table, branch)
         if batch.truncate_order:

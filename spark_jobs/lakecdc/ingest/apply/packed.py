@@ -113,7 +113,7 @@ class WriteTask:
 
 def has_twins(packed: PackedRows) -> bool:
     """Check whether events share order key, op and key, as one that came twice does; compared by hash."""
-    if not packed.has_twins:
+    if not packed.may_have_twins:
         return False
     hashed = packed.cells.select("packed").mapInArrow(hashes_of_events, "packed binary")
     row = hashed.repartition(1).mapInArrow(are_repeated, "repeated boolean").first()

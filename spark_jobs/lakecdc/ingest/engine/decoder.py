@@ -18,7 +18,7 @@ from lakecdc.ingest.engine.layout import (
     rejected_column,
 )
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
-from lakecdc.ingest.formats.message_columns import last_names, partitions
+from lakecdc.ingest.formats.message_columns import cut_into_parts, last_names, partitions
 from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.tokens import MisfitError, as_token
@@ -30,22 +30,9 @@ if TYPE_CHECKING:
     from lakecdc.ingest.envelopes.json_values import Object
     from lakecdc.ingest.formats.values import Field
 
-# messages that are decoded at once, and bytes of them: they are some ten times as large meanwhile
-_ROWS, _BYTES = 16_384, 8 * 1024 * 1024
 _IS_ROW = ("r", "c", "u")
 # columns that the delete of a row under its old key shares with the update that moved it
 _OF_DELETES = (*ORDER_PARTS, "time_us", "partition", "source_table")
-
-
-def _parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut messages into parts that are small enough to be decoded at once."""
-    start = 0
-    while start < messages.num_rows:
-        rows = _ROWS
-        while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
-            rows //= 2
-        yield messages.slice(start, rows)
-        start += rows
 
 
 class Decoder:
@@ -72,7 +59,7 @@ class Decoder:
 
         An update that changes the key is two: the delete of the row under its old key, and the update.
         """
-        for part in (part for batch in batches for part in _parts(batch)):
+        for part in (part for batch in batches for part in cut_into_parts(batch)):
             # a million short-lived objects have no cycles, which take as long to look for as to decode them
             gc.disable()
             try:

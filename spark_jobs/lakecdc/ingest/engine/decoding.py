@@ -43,7 +43,7 @@ class Decoding:
     :param schema: columns of the schema that all messages have; None if they carry none.
     :param texts: records stand beside the messages as JSON, in ``payload``, ``key_text`` and ``moved_text``.
     :param rejects: reject an event that does not fit its table, since the table's columns are known.
-    :param sets_aside: set a message aside that cannot be judged alone; without it, one ends the task.
+    :param sets_aside: set aside messages that cannot be judged alone; otherwise the first one ends the task.
     :param judged: result of a survey; None if there was none.
     """
 
@@ -91,15 +91,16 @@ class Decoding:
     def with_schema(self, schema: tuple[Field, ...]) -> Decoding:
         """Return how messages that carry a schema of some columns are read.
 
-        :raises SchemaError: it has a column that the table lacks, or lacks one of the key, or one has another type or
-            is written in a way that this engine does not know.
+        :raises SchemaError: it has a column that the table lacks, lacks a key column, or has a column of another
+            type or of an unknown encoding.
         """
         target = self.target
         changed = outgrown(self.fields, schema, target.columns)
         if changed:
             raise SchemaError(f"another type of the column {changed}")
         seen = {f.name: f for f in schema}
-        new = [name for name in seen if name not in self.known_names]
+        known = self.known_names
+        new = [name for name in seen if name not in known]
         gone = [name for name in self.key if name not in seen and name != target.source_column]
         if new or gone or len(seen) < len(schema):
             raise SchemaError(f"a new column {new[0]}" if new else "a schema without the key")

@@ -1,7 +1,7 @@
-"""Frames of messages with what their envelopes tell beside them, and the tombstones among them that are deletes.
+"""Put the contents of envelopes beside their messages, and find the tombstones that are deletes.
 
-On a compacted topic a tombstone may be the only sign that a row went. It carries no position, and is placed right
-behind the last event before it in its partition, which is where the log had it or earlier than anything after it.
+On a compacted topic a tombstone may be the only sign that a row was deleted. It carries no position, and is placed
+right behind the last event before it in its partition, which is where the log had it or earlier than anything after it.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def from_json(text: str) -> Facts:
 def merged(parts: Iterable[Facts]) -> Facts:
     """Return the facts of all parts together."""
     found = list(parts)
-    facts = Facts(**{name: merge([getattr(part, name) for part in found]) for name, merge in _MERGES.items()})
+    facts = Facts(**{name: _MERGES[name]([getattr(part, name) for part in found]) for name in Facts.__struct_fields__})
     if facts.odd is None and len(facts.schemas) > 1:
         return msgspec.structs.replace(facts, odd="messages of several schemas")
     return facts

@@ -28,7 +28,7 @@ _ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in 
 
 
 class LeftOutError(Exception):
-    """What an event leaves out may be elsewhere than in earlier events of its key and the table's row."""
+    """The value that an event leaves out may be neither in earlier events of its key nor in the table's row."""
 
 
 def can_fold(target: Target) -> bool:

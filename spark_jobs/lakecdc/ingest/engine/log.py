@@ -95,7 +95,7 @@ def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class LogSize:
-    """A table's share of a round: number of events, and their bytes about."""
+    """A table's share of a round: number of events and approximate bytes."""
 
     events: int
     bytes: int

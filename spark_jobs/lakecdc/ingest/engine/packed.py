@@ -36,7 +36,7 @@ class PackedRows(Rows):
     :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
         there are none.
     :param marks: how far the table had come before; None of a log.
-    :param has_twins: two events may have one order key.
+    :param one_log: the messages come from one log, each with one event.
     :param kept: frames that Spark keeps.
     """
 
@@ -47,13 +47,18 @@ class PackedRows(Rows):
     grouping: Grouping
     marks: Marks | None = None
     completed: DataFrame | None = None
-    has_twins: bool = True
+    one_log: bool = False
     kept: tuple[DataFrame, ...] = ()
 
     def release(self) -> None:
         """Let Spark drop the rows."""
         for frame in self.kept:
             frame.unpersist()
+
+    @property
+    def may_have_twins(self) -> bool:
+        """Check whether two events may have one order key."""
+        return not self.one_log or len(self.facts.high_orders) > 1
 
     @property
     def first_late(self) -> str | None:
@@ -126,13 +131,14 @@ class PackedRows(Rows):
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Columns, key and order of the rows that tasks pack; for ``marks`` see :class:`PackedRows`."""
+    """Columns, key and order of the rows that tasks pack; for ``marks`` and ``one_log`` see :class:`PackedRows`."""
 
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     grouping: Grouping
     epoch: int
     marks: Marks | None = None
+    one_log: bool = False
 
 
 def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool, folds: bool) -> PackedRows:
@@ -141,7 +147,8 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
     :param alone: folded rows are whole already.
     :param every: the frame has every event, in the group :data:`~lakecdc.ingest.engine.tasks.EVERY`.
     :param folds: it has rows to be folded, in other groups; nothing odd is folded.
-    :return: the folded rows, which know those of every event, or else these; with the facts of the whole batch.
+    :return: the folded rows, whose ``unfolded`` returns every event, or just every event where nothing is folded; their
+        facts are those of the whole batch.
     """
     kept: list[DataFrame] = []
     parts: list[PackedRows] = []
@@ -175,6 +182,7 @@ def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows
         facts=found,
         grouping=layout.grouping,
         marks=layout.marks,
+        one_log=layout.one_log,
     )
 
 

@@ -35,7 +35,7 @@ def cells(table: pa.Table) -> Iterator[pa.Buffer]:
 
 
 def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield a table as rows of a packed frame, the first with its facts; if they are given, there is at least one."""
+    """Yield a table as rows of a packed frame, the first with the facts; given facts, an empty one yields a row."""
     first = facts
     for cell in cells(table):
         yield row(group, first, cell)

@@ -130,13 +130,12 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
     if reason:
         rows.release()
         raise SurveyNeededError(reason)
-    one_log = scan is not None and len(facts.high_orders) < 2 and decoding.format not in MANY_ROWS
     aside = _set_aside(rows.cells, scan) if facts.aside else None
     schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
     names = {f.name for f in schema or decoding.fields} | {decoding.target.source_column}
     fields = tuple(f for f in (decoding.with_schema(schema) if schema else decoding).fields if f.name in names)
     rejected = rows.rejected(*_carried(scan))
-    return EngineResult(replace(rows, has_twins=not one_log), fields, schema, aside, rejected)
+    return EngineResult(rows, fields, schema, aside, rejected)
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
@@ -184,7 +183,9 @@ class _Run:
         read, groups = scan.read if scan else None, self._groups if folds else None
         task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
-        layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks)
+        # a scan reads one log, or files whose lines count as one
+        one_log = scan is not None and decoding.format not in MANY_ROWS
+        layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
 

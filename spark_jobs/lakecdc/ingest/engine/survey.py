@@ -1,4 +1,4 @@
-"""Survey the messages of a batch in one pass: which source tables, which columns, which keys, what else is in it."""
+"""Survey the messages of a batch in one pass: source tables, columns, keys and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.layout import order_texts
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
-from lakecdc.ingest.formats.message_columns import partitions
+from lakecdc.ingest.formats.message_columns import cut_into_parts, partitions
 from lakecdc.ingest.formats.values import Field, json_type, merge_fields
 from lakecdc.model.order import highest
 
@@ -38,7 +38,7 @@ class Survey(msgspec.Struct):
     :param after: types of the members of row images without a schema.
     :param before: the same of images of rows that are gone.
     :param keys: types of the members of the messages' keys.
-    :param key_names: names of the key's columns as messages themselves tell them, each list once.
+    :param key_names: key columns as messages name them, without duplicates.
     :param schemas: columns by the text of each schema, where the format has schemas.
     :param schema_orders: highest order key with each schema.
     """
@@ -108,7 +108,8 @@ def survey(messages: DataFrame, reader: EnvelopeReader, *, keys: bool = False) -
 
 def measure(batches: Iterable[pa.RecordBatch], reader: EnvelopeReader, *, keys: bool = False) -> list[Survey]:
     """Survey messages in this process; see :func:`survey`."""
-    return _merged(part for messages in batches for part in _measured(messages, reader, keys=keys))
+    parts = (part for messages in batches for part in cut_into_parts(messages))
+    return _merged(found for part in parts for found in _measured(part, reader, keys=keys))
 
 
 def combined(surveys: Iterable[Survey]) -> Survey:
@@ -142,25 +143,30 @@ def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -
     reads: dict[str | None, list[Read]] = {}
     for read in reader.read(messages):
         reads.setdefault(read.envelope.source_table, []).append(read)
+    columns = messages.select(["topic", "arrival"]).append_column("partition", partitions(messages))
     for name, own in reads.items():
         found = Survey(name)
-        for read, order in zip(own, _note_facts(found, own, messages, reader.reading.epoch), strict=True):
+        for read, order in zip(own, _note_facts(found, own, columns, reader.reading.epoch), strict=True):
             _note_columns(found, read, order, reader)
             if keys:
                 _note_key(found, read, reader)
         yield found
 
 
-def _note_facts(found: Survey, reads: Sequence[Read], messages: pa.RecordBatch, epoch: int) -> list[str]:
-    """Note the facts of some events; return their order keys."""
+def _note_facts(found: Survey, reads: Sequence[Read], columns: pa.RecordBatch, epoch: int) -> list[str]:
+    """Note the facts of some events; return their order keys.
+
+    :param columns: ``topic, arrival, partition`` of the messages that they are among.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     at = pa.array([read.place for read in reads], pa.int64())
     ops = pa.array([read.envelope.op for read in reads], pa.string())
     places = Places.of([read.envelope.place for read in reads])
-    parts = places.order_parts(messages.column("arrival").take(at).to_numpy(zero_copy_only=False))
-    batch = pa.record_batch({"partition": partitions(messages).take(at), **parts})
+    own = columns.take(at)
+    parts = places.order_parts(own["arrival"].to_numpy(zero_copy_only=False))
+    batch = pa.record_batch({"partition": own["partition"], **parts})
     orders: list[str] = order_texts(epoch, *parts.values()).to_pylist()
     is_row = pc.is_in(ops, pa.array(ROW_OPS))
     of_rows = zip(batch["partition"].to_pylist(), orders, is_row.to_pylist(), strict=True)
@@ -171,7 +177,7 @@ def _note_facts(found: Survey, reads: Sequence[Read], messages: pa.RecordBatch, 
         rejected=sum(read.envelope.problem is not None for read in reads),
         stretches=facts.stretches(batch.filter(is_row), epoch),
     )
-    found.topics = {name for name in pc.unique(messages.column("topic").take(at)).to_pylist() if name is not None}
+    found.topics = {name for name in pc.unique(own["topic"]).to_pylist() if name is not None}
     truncates = [order for order, op in zip(orders, ops.to_pylist(), strict=True) if op == "t"]
     found.truncate_order = max(truncates, default=None)
     return orders

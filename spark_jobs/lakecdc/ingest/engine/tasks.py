@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # rows at which a task folds its buffer, and rows of different keys at which it flushes them
 _MANY_ROWS, _MANY_KEYS = 600_000, 400_000
-# bytes of rows at which it folds as well; it flushes what is left of half of them
+# bytes of rows at which it folds as well; if half of them remain, it flushes them
 _MANY_BYTES = 256 * 1024 * 1024
 
 #: group of events in a packed frame that are not folded
@@ -146,7 +146,7 @@ class Buffering:
 
 
 def row_buffers(buffering: Buffering, connection: duckdb.DuckDBPyConnection, every: bool) -> list[RowBuffer]:
-    """Return the buffers of a task, each of which takes all its rows: for every event if wanted, then for a fold.
+    """Return the buffers of a task, each of which gets all its rows: one of every event, if wanted, and one that folds.
 
     :param buffering: of the last of these; without a grouping, nothing is folded.
     """

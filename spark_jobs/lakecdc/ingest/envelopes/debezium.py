@@ -131,5 +131,5 @@ def place(source: Any, op: str | None) -> Place:
 
 
 def is_snapshot(snapshot: Any) -> bool:
-    """Check by an event's ``snapshot`` for a row of a snapshot; incremental ones are read among the changes."""
+    """Check whether ``snapshot`` marks a row of a snapshot; rows of incremental snapshots count as changes."""
     return snapshot not in _NO_SNAPSHOT and as_text(snapshot) not in _NO_SNAPSHOT

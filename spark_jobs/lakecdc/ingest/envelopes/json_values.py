@@ -97,7 +97,7 @@ class Texts:
         return len(self.texts)
 
     def members(self, place: int) -> int:
-        """Count the members of a text's objects, one that comes twice twice; -1 if it is to be parsed exactly."""
+        """Count the members of a text's objects, duplicates included; -1 if it is to be parsed exactly."""
         start = place - place % TOGETHER
         known = self._members.get(start)
         if known is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.envelopes.debezium import OLD_KEY, unwrapped
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
 
 #: column with the order key of a tombstone that deletes the row of its key; null for all other messages
 PLACED = "placed"
+# messages that are decoded at once, and bytes of them: they are some ten times as large meanwhile
+_ROWS, _BYTES = 16_384, 8 * 1024 * 1024
+
+
+def cut_into_parts(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut messages into parts that are small enough to be decoded at once."""
+    start = 0
+    while start < messages.num_rows:
+        rows = _ROWS
+        while rows > 1 and messages.slice(start, rows).nbytes > _BYTES:
+            rows //= 2
+        yield messages.slice(start, rows)
+        start += rows
 
 
 def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:

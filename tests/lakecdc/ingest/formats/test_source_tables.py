@@ -131,7 +131,6 @@ def test_rows_of_other_tables_stay_out_however_batches_are_cut(
     assert (others.rows, others.events, others.rejections) == (None, 0, 0)
     if engine == "spark" or not types:
         assert [table.removeprefix("db.") for table in others.others] == ["paimon_2"]
-    spark.catalog.clearCache()
 
 
 @both_engines
@@ -149,7 +148,6 @@ def test_a_chosen_topic_of_one_table_stands_for_it(spark: SparkSession, engine: 
     # as one of many topics is named
     assert found("pg.db.orders", routed=True, source_table="pg.db.orders") == 1
     assert found("pg.db.orders", routed=True, source_table="pg.db.lines") == 0
-    spark.catalog.clearCache()
 
 
 @pytest.mark.parametrize("source_table", [None, pytest.param("paimon_1", marks=pytest.mark.soak)])
@@ -160,4 +158,3 @@ def test_tables_of_one_name_in_two_schemas_need_a_schema(spark: SparkSession, so
         decode_lines(spark, "maxwell-json", lines, target)
     of_b = Target("lake.paimon_1", key=("id",), source_table="b.paimon_1")
     assert state(decode_lines(spark, "maxwell-json", lines, of_b), ("id",)) == [(2,)]
-    spark.catalog.clearCache()

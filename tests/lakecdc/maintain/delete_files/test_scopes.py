@@ -9,7 +9,8 @@ import pytest
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.iceberg import file_tasks
-from lakecdc.iceberg.bulk import OBJECT, JavaFunction, java_calls
+from lakecdc.iceberg.bulk import JavaFunction, java_calls
+from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.live_deletes import Scopes
 from lakecdc.maintain.delete_files import job, plan
 from tests.conftest import Lake

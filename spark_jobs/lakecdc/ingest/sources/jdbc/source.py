@@ -20,7 +20,7 @@ from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
-from lakecdc.ingest.sources.message_batches import known_of, table_batch
+from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -41,14 +41,12 @@ BEGINNING = ""
 _MOST_RANGES = 40
 
 
-class Jdbc:
+class Jdbc(BatchSource):
     """The tables of a database, as an ingest source."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec, source: JdbcSource) -> None:
-        self.spark, self.spec, self.source = spark, spec, source
-        self.refused: Mapping[str, Exception] = {}
-        self.given_up: Mapping[str, Exception] = {}
-        self.facts: Mapping[str, object] = {}
+        super().__init__(spark, spec)
+        self.source = source
         self._positions: dict[str, Position | None] = {}
         self._recorded: dict[str, Position] = {}
         self._failed: set[str] = set()
@@ -90,19 +88,13 @@ class Jdbc:
         if isinstance(error, LakecdcError):
             error.table = error.table or table
         self.failed(table, error)
-        self.refused = {**self.refused, table: error}
+        self.refused[table] = error
 
     def applied(self, table: str, position: Position) -> None:
         self._positions[table] = position
 
     def failed(self, table: str, error: Exception) -> None:
         self._failed.add(table)
-
-    def finish_round(self) -> None:
-        self.spark.catalog.clearCache()
-
-    def close(self) -> None:
-        """Spark closes its connections itself."""
 
     def _batch(self, target: Target) -> Batch:
         assert self._database is not None

@@ -1,4 +1,4 @@
-"""Administrate a Kafka cluster by librdkafka, and configure its consumers."""
+"""Query a Kafka cluster through librdkafka, and configure its consumers."""
 
 from __future__ import annotations
 

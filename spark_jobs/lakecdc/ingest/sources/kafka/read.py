@@ -43,7 +43,7 @@ _PASSING = (
 
 
 class LibrdkafkaReader(LibrdkafkaCluster):
-    """Client by librdkafka; its settings travel inside the tasks, not in Spark's configuration."""
+    """Client that uses librdkafka; its settings travel inside the tasks, not in Spark's configuration."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)

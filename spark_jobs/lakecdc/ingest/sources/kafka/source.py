@@ -112,8 +112,7 @@ class KafkaIngest(BatchSource):
         progress = kept.resume(position, target.table) if position else Progress()
         single = len(self.spec.targets) == 1
         names = topology.topics_of(target, self.source, list(self._topology.topics), single=single)
-        table = open_if_there(self.spark, self.spec.catalog.name, target.table)
-        if position is None and self.source.start == "latest" and table is None:
+        if position is None and self.source.start == "latest" and not self._exists(target):
             raise InputError(
                 'It does not exist, so the position of "latest" cannot be recorded.',
                 table=target.table,
@@ -121,6 +120,9 @@ class KafkaIngest(BatchSource):
             )
         progress = topology.checked(progress, names, self._topology, self.source, target)
         return Feed(target, names, position, progress, kept.decode(recorded) if recorded else None)
+
+    def _exists(self, target: Target) -> bool:
+        return open_if_there(self.spark, self.spec.catalog.name, target.table) is not None
 
     def _plan(self, feed: Feed) -> list[Range]:
         """Return the ranges of the table's next batch, and set its progress to their begin."""

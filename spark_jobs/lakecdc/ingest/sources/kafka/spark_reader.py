@@ -39,7 +39,7 @@ _COLUMNS = (
 
 
 class SparkReader:
-    """Client by Spark's Kafka source.
+    """Client that uses Spark's Kafka source.
 
     :param settings: client settings in Java's names with ``bootstrap.servers``, secrets resolved; they travel inside
         the tasks, not in Spark's configuration, and no plan shows them.

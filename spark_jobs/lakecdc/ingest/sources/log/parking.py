@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, delete_rows, exists
-from lakecdc.ingest.sources.log.rounds import EVENTS
+from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import parked_of
 from lakecdc.model.positions import log_position
@@ -81,13 +81,18 @@ class Parking:
                 failed |= dict.fromkeys(names, error)
                 continue
             for row in ends.select("target", "summary").orderBy("through").collect():
-                found.setdefault(row["target"], []).append(Parked.from_json(json.loads(row["summary"])))
+                try:
+                    parked = Parked.from_json(json.loads(row["summary"]))
+                except (KeyError, TypeError):
+                    failed[row["target"]] = _unreadable(row["target"])
+                    continue
+                found.setdefault(row["target"], []).append(parked)
         return found, failed
 
     def park(self, target: str, parked: Parked, events: DataFrame | None) -> None:
         """Store a part of a round in one commit.
 
-        :param events: rows of :data:`rounds.EVENTS`; None if nothing happened in it.
+        :param events: rows of :data:`log.summary.EVENTS`; None if nothing happened in it.
         """
         name = parked_of(target)
         if not exists(self._spark, self._catalog, name):
@@ -99,7 +104,7 @@ class Parking:
         rows.coalesce(1).writeTo(self._table(name).sql_name).append()
 
     def events(self, target: str, parked: Parked) -> DataFrame:
-        """Return the events of a parked round, rows of :data:`rounds.EVENTS`."""
+        """Return the events of a parked round, rows of :data:`log.summary.EVENTS`."""
         its = (F.col("target") == target) & (F.col("through") == parked.through)
         rows = self._rows(parked_of(target)).where(its & (F.col("relation") == parked.relation))
         return rows.where(F.col("kind") != "end").select(*[column for column, _ in _DECODED])
@@ -130,6 +135,15 @@ class Parking:
         definition.create_side_table(
             self._spark, self._catalog, name, columns, partition_by=("target",), properties=more
         )
+
+
+def _unreadable(target: str) -> InputError:
+    return InputError(
+        "Its log was parked by an earlier build, in a form that cannot be read.",
+        table=target,
+        hint=f"Delete its rows from {parked_of(target)}, then run once with "
+        f'"reload": ["{target}"] in options to load it anew.',
+    )
 
 
 def settled_rounds(parked: Sequence[Parked], position: Position | None) -> list[Parked]:

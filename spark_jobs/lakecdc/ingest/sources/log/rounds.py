@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
@@ -19,6 +18,7 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packing import cells_of_rows, rows_of_cells
+from lakecdc.ingest.sources.log.summary import Summary
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -35,63 +35,8 @@ if TYPE_CHECKING:
 
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
 SCHEMA = "relation bigint, cell int, summary string, packed binary"
-#: Spark SQL schema of the decoded events of Postgres, and of those that are parked
-EVENTS = (
-    "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
-    "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
-)
 # set while a round is read for the first time
 _FIRST = "lakecdc.first-read"
-
-
-class Relation(Protocol):
-    """A table's description at one moment of the log."""
-
-    @property
-    def table(self) -> int: ...
-
-
-L = TypeVar("L", bound=Relation)
-
-
-@dataclass(kw_only=True)
-class Summary(ABC, Generic[L]):
-    """What the task of a round has seen, by the number of the source table.
-
-    :param events: number of events by kind.
-    :param truncates: place, ordinal and time of each table's last TRUNCATE, and what else its server tells.
-    :param relations: descriptions of the tables in the log, oldest first.
-    """
-
-    events: dict[int, dict[str, int]] = field(default_factory=dict)
-    truncates: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    relations: list[L] = field(default_factory=list)
-
-    @property
-    @abstractmethod
-    def event_bytes(self) -> int:
-        """Mean size of an event; 0 if there was none."""
-
-    def count(self, table: int, kind: str, number: int) -> None:
-        kinds = self.events.setdefault(table, {})
-        kinds[kind] = kinds.get(kind, 0) + number
-
-    def relations_of(self, table: int) -> list[L]:
-        """Return the descriptions of one table, oldest first."""
-        return [relation for relation in self.relations if relation.table == table]
-
-    def of_table(self, table: int) -> Self:
-        """Return the part that concerns one table."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        own = {n: {t: v for t, v in by.items() if t == table} for n, by in values.items() if isinstance(by, dict)}
-        return replace(self, **own, relations=self.relations_of(table))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        return msgspec.convert(document, cls, str_keys=True)
 
 
 S = TypeVar("S", bound=Summary[Any])
@@ -149,7 +94,7 @@ class Round(ABC, Generic[S]):
         return self.cells.where(self.cells["relation"] == relation)
 
     def parkable(self, relation: int) -> DataFrame | None:
-        """Return the events of a table as :data:`EVENTS`; None if there are none.
+        """Return the events of a table as :data:`~lakecdc.ingest.sources.log.summary.EVENTS`; None if there are none.
 
         :raises UnsupportedError: a later run could not go on from the end of the round.
         """

@@ -99,7 +99,7 @@ class LogServer(ABC, Generic[F, R]):
 
     @abstractmethod
     def asking(self) -> AbstractContextManager[None]:
-        """Explain the server's errors as ours."""
+        """Convert the server's errors to lakecdc's."""
 
     @abstractmethod
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:

@@ -280,7 +280,7 @@ class LogSource(Generic[F, R]):
             self._backlog.held[table] = feed.at
 
     def finish_round(self) -> None:
-        """Let the source remove the log that every table has, and the cluster the round."""
+        """Let the source remove log that all tables have, and free what the round cached."""
         server, backlog = self.server, self._backlog
         if (read := self._read) is not None:
             end = read.end

@@ -19,13 +19,14 @@ _BY_ARROW = {
     "float": ("float", "double"),
     **{name: (name,) for name in ("double", "date", "timestamp", "timestamp_ntz")},
 }
-_EXACT_NUMBERS = ("int", "bigint", "decimal", "bit")
+# a numeric prints the zeros of its fraction, which Arrow refuses in integers
+_EXACT_NUMBERS = ("int", "bigint", "decimal", "numeric", "bit")
 
 
 def is_read_by_arrow(own: str, kind: str) -> bool:
     """Check whether Arrow reads each text exactly or refuses it.
 
-    :param own: Spark SQL type of the values at the source, ``decimal`` without its size, ``bit`` for a bit field.
+    :param own: Spark SQL type of the values at the source, ``decimal`` without its size, ``numeric``, or ``bit``.
     :param kind: Spark SQL type of the column.
     """
     return kind in _BY_ARROW.get(own, ()) or (own in _EXACT_NUMBERS and bool(DECIMAL.fullmatch(kind)))

@@ -56,7 +56,7 @@ def ascii_of_latin1(raws: Sequence[bytes]) -> pa.Array:
 
 
 def members(size: int, texts: Sequence[str]) -> Many:
-    """Return what reads an ENUM, whose texts are identified by their places."""
+    """Return a reader of ENUM values, which are positions in ``texts``."""
 
     def many(raws: Sequence[bytes]) -> pa.Array:
         import pyarrow as pa

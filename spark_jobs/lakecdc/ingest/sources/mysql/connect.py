@@ -160,7 +160,7 @@ def _met_lock(error: BaseException) -> bool:
 
 @contextmanager
 def asking(where: Address, doing: str) -> Iterator[None]:
-    """Explain the server's errors as ours.
+    """Convert the server's errors to lakecdc's.
 
     :param doing: see :func:`explain`.
     """

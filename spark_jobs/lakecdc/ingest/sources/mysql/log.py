@@ -11,7 +11,7 @@ from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableE
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.log.rounds import EVENTS
+from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
@@ -135,7 +135,7 @@ class Round(rounds.Round[Summary]):
     def from_parked(cls, parked: Parked, events: DataFrame) -> Round:
         """Return a parked round, as if it had just been read from the log.
 
-        :param events: rows of ``rounds.EVENTS``.
+        :param events: rows of ``log.summary.EVENTS``.
         """
         old = {"relation": "int(relation)", "position": "commit_lsn", "seconds": "commit_micros div 1000000"}
         columns = [column.split(" ")[0] for column in cls.schema.split(", ")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.log import summary
 from lakecdc.ingest.sources.mysql.table_map import Named
 from lakecdc.model.positions import Place
 
@@ -79,7 +79,7 @@ class Relation:
 
 
 @dataclass
-class Summary(rounds.Summary[Relation]):
+class Summary(summary.Summary[Relation]):
     """What one read has seen.
 
     :param file: file and byte of the boundary where it ended.

@@ -122,7 +122,7 @@ def length(data: bytes, at: int) -> tuple[int, int]:
 
 
 class _Cursor:
-    """Reads what is length-encoded, one after the other."""
+    """Reads length-encoded values one after the other."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self.at = data, at

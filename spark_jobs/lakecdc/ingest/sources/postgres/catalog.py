@@ -229,6 +229,8 @@ def target_columns(
     """
     described, unreadable = [], {}
     for column in columns:
+        if column.name in target.exclude_columns:
+            continue
         kind = types.spark_type(column.type_oid, column.type_modifier)
         described.append((column.name, kind, types.name(column.type_oid)))
         if getattr(column, "generated", False):

@@ -112,7 +112,7 @@ def one(session: Session, statement: str, *parameters: object) -> tuple[Any, ...
 
 @contextmanager
 def asking(where: Address) -> Iterator[None]:
-    """Explain the server's errors as ours.
+    """Convert the server's errors to lakecdc's.
 
     :raises LakecdcError: the server refuses something.
     """

@@ -79,7 +79,7 @@ def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
 
 
 def settle_quiet_names(feed: Feed, to: int) -> bool:
-    """Take the catalog's names for a table without events if a new column has a dropped one's name; return whether.
+    """Take the catalog's names for a table without events if a new column has a dropped one's name.
 
     :param to: LSN up to which the log was read.
     """
@@ -128,7 +128,7 @@ def with_fill(session: Session, feed: Feed, types: TypeCatalog) -> tuple[Column,
 
 
 def _guess(relation: Relation, numbers: dict[str, int | None], last: Relation, known: Mapping[str, int | None]) -> None:
-    """Give columns that neither the table nor the catalog knows the number of the same place and type at the end.
+    """Give columns unknown to table and catalog the number of the last column at the same place, of the same type.
 
     They have the name of a step between two renamings.
     """

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.sources.log.rounds import EVENTS
+from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
     UNCHANGED,
     ProtocolError,
@@ -76,7 +76,7 @@ class Decoder:
         self._commit_lsn = self._commit_micros = self._ordinal = self._xid = 0
 
     def batches(self, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-        """Decode messages in the order of the log to batches of ``rounds.EVENTS`` of bounded size.
+        """Decode messages in the order of the log to batches of ``log.summary.EVENTS`` of bounded size.
 
         :raises ProtocolError: a message of another protocol version.
         """

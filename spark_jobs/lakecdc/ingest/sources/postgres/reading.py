@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lakecdc.ingest.column_numbers import Columns, identified, places
-from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.log import summary
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Bounds:
 
 
 @dataclass
-class Summary(rounds.Summary[Relation]):
+class Summary(summary.Summary[Relation]):
     """What one read has seen.
 
     Truncates are commit LSN, ordinal, commit time in microseconds and transaction.

@@ -173,7 +173,7 @@ def chunks(session: Session, table: SourceTable, chunk_bytes: int) -> list[Chunk
         size, page, hidden = one(session, _SIZE, leaf.oid, leaf.oid)
         if hidden:
             raise InputError(
-                f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login that the log has.",
+                f"Row-level security of {leaf.schema}.{leaf.name} hides rows from the login, but the log has them.",
                 table=table.target.table,
                 hint="Run ALTER ROLE … BYPASSRLS at the source, or let the table's owner log in.",
             )

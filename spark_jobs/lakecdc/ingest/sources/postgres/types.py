@@ -128,7 +128,7 @@ class TypeCatalog:
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
     def type_rows(self, table: SourceTable, columns: Iterable[Column]) -> TypeRows:
-        """Return what types the rows of a table.
+        """Return the converter of a table's rows.
 
         :param columns: the target's.
         """
@@ -163,7 +163,7 @@ def is_parsed_by_arrow(base: str, kind: str) -> bool:
 
 
 def _own(base: str) -> str:
-    return "decimal" if base == "numeric" else _SIMPLE.get(base, "")
+    return "numeric" if base == "numeric" else _SIMPLE.get(base, "")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakecdc.contract.spec import parse_spec
-from lakecdc.ingest.sources.log.parking import Parking
+from lakecdc.ingest.sources.log.parking import Parked, Parking
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.names import PARKED
 from lakecdc.runtime import failpoints
@@ -107,6 +107,17 @@ def test_where_nothing_can_be_parked_the_slot_waits(shop: Shop, monkeypatch: pyt
     assert confirmed(shop) == stood and ids(shop, good) == [0, 1]
     shop.run()
     assert ids(shop, bad) == [0, 1] and confirmed(shop) > stood
+
+
+def test_a_form_that_cannot_be_read_refuses_its_table_alone(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad, _ = with_news(shop)
+    with monkeypatch.context() as patch:
+        patch.setattr(Parked, "to_json", lambda _: {"through": 1, "oid": 1})
+        shop.run(failing=bad)
+    insert(shop, "good", 2)
+    refused = shop.run().refused
+    assert set(refused) == {bad} and "parked by an earlier build" in str(refused[bad])
+    assert ids(shop, good) == [0, 1, 2] and ids(shop, bad) == [0]
 
 
 @pytest.mark.soak
