@@ -14,7 +14,7 @@ _HAND = "_hand"
 
 
 def local_relation(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
-    """Convert a list of rows in the driver to a DataFrame; a few ten thousand at most.
+    """Convert a list of rows in the driver to a DataFrame; at most some tens of thousands.
 
     Spark knows the size of an Arrow table, but turns a list into an RDD that Python workers have to unpack, half a
     second each time.

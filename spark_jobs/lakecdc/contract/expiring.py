@@ -1,4 +1,4 @@
-"""Options of the jobs that tag, expire, remove and roll back."""
+"""Options of the jobs that tag, expire or roll back snapshots, and of those that remove files."""
 
 from __future__ import annotations
 

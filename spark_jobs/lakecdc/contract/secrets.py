@@ -99,7 +99,7 @@ def resolve(value: Any, where: str) -> Any:
 def mask(text: str, most: int | None = None) -> str:
     """Hide secrets in a text for messages and logs: logins in URIs, named values, headers and bearer tokens.
 
-    :param most: maximum of characters, after which the text is cut unread.
+    :param most: maximum number of characters; the rest is cut off unread.
     """
     if most is not None and len(text) > most:
         # the @ stands for one behind the cut, which would tell that a password is before it

@@ -52,7 +52,7 @@ class JobSpec:
 
     :param job: name of the job, the script's name without ``.py``.
     :param tables: ``namespace.name`` of each table to work on; for ``govern`` those of all steps.
-    :param source: for ``SOURCE_JOBS``, as ``targets``.
+    :param source: only for ``SOURCE_JOBS``, like ``targets``.
     :param steps: for ``govern``, each as the spec of its own job.
     :param documents: URI of the report's folder; not a key of the document.
     """
@@ -72,7 +72,7 @@ class JobSpec:
         return getattr(self.options, "side_tables", ())
 
     def changes(self, job: str | None, table: str) -> bool:
-        """Whether a table's report, of a step if there are steps, is about changes instead of a dry run's plan."""
+        """Whether a table's report, of one step if there are steps, describes changes, not the plan of a dry run."""
         if job is None or not self.steps:
             return not self.options.dry_run
         doing = [step for step in self.steps if step.job == job and table in (*step.tables, *step.side_tables)]
@@ -213,7 +213,7 @@ def _check_reload(reload: tuple[str, ...], source: Any, targets: tuple[Target, .
 
 
 def parse_catalog(document: Any) -> Catalog:
-    """Parse the ``catalog`` object; raise a :class:`SpecError` for a literal secret or a name that is not for SQL."""
+    """Parse the ``catalog`` object; raise a :class:`SpecError` for a literal secret or a name to quote in SQL."""
     refuse_literals(document, "catalog")
     catalog = fields.parse(Catalog, document, "catalog")
     if not _CATALOG_NAME.match(catalog.name):

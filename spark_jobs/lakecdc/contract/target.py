@@ -236,14 +236,14 @@ def _check_name(name: str, place: str) -> None:
 
 
 def _check(target: Target) -> None:
-    for mistakes in (_source_mistakes, _audit_mistakes, _mode_mistakes):
+    for mistakes in (_source_mistakes, _audit_mistakes, _setting_mistakes):
         for message, hint in mistakes(target):
             raise SpecError(message, table=target.table, hint=hint)
     check_transforms(target.partition_by, "partition_by", target.table)
     check_transforms(target.history_partition_by, "history_partition_by", target.table)
 
 
-def _mode_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
+def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
     for column in sorted(set(target.key) & set(target.exclude_columns)):
         yield f"The key column {column!r} is also excluded.", None
     if target.fold_case and target.exclude_columns:

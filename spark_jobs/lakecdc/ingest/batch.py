@@ -50,7 +50,7 @@ class SourceFacts:
     :param origin: finds the messages of events again: turns a frame with their ``order``, ``rule`` and ``reason`` into
         rejected messages, ``formats.changes.REJECTED``, with the order key as ``asked``; None for a source without
         messages.
-    :param stays: takes the places of messages that are rejected again; None unless the batch replays rejected messages.
+    :param stays: called with the places of messages that are rejected again; None unless the batch replays some.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 

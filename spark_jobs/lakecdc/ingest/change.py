@@ -60,8 +60,8 @@ def alike(names: Sequence[str]) -> list[str]:
 class ColumnsTold:
     """Columns of a source whose log records every change of them, so that even swapped names can be followed.
 
-    :param before: the columns at the begin of the batch; ``SourceFacts.columns`` has those at its end.
-    :param begin: begin of the batch, as a number that grows with the log.
+    :param before: the columns at the beginning of the batch; ``SourceFacts.columns`` has those at its end.
+    :param begin: beginning of the batch, as a number that grows with the log.
     """
 
     before: Mapping[str, int | None]
@@ -103,7 +103,7 @@ class Rows:
     :param keys: number of keys, to size a write; 0 if unknown.
     :param filled_keys: keys whose last event left columns out that the fold has filled from earlier ones.
     :param unfolded: returns the rows of every event, if ``frame`` is folded.
-    :param void_below: folded rows leave out the events below this order key, of a TRUNCATE.
+    :param void_below: order key of a TRUNCATE; folded rows leave out the events below it.
     :param load: the full load of these rows, whose reading shows which values fit; None if that is known.
     """
 

@@ -99,7 +99,7 @@ def _above_floor(clean: Cleaning, batch: Batch) -> Cleaning:
 
 
 def outside(spark: SparkSession, rows: DataFrame, batch: Batch) -> DataFrame:
-    """Turn rows into deletes that leave values out and are outside the filter, whatever those values are.
+    """Turn rows that leave values out into deletes if they are outside the filter whatever those values are.
 
     They cannot be completed, because the table does not have rows outside the filter.
 
@@ -276,7 +276,7 @@ def _with_key(changes: DataFrame, key: tuple[str, ...]) -> DataFrame:
 
 
 def _reopened(changes: DataFrame, clean: Cleaning, inputs: Mapping[str, set[str]], kept: list[str]) -> DataFrame:
-    """Name open columns by their new names, and open computed ones if an input is."""
+    """Rename open columns, and mark computed columns as open if one of their inputs is."""
     names = F.col("open")
     if clean.rename:
         renames = F.create_map(*[F.lit(x) for pair in clean.rename.items() for x in pair])

@@ -28,7 +28,7 @@ _REASON = "a message in quarantine that came before it may have changed what it 
 
 
 def set_apart(batch: Batch, table: IcebergTable | None, waiting: DataFrame | None) -> Batch:
-    """Return a batch, not cleaned yet, with the updates rejected that depend on messages in quarantine.
+    """Reject the updates of an uncleaned batch that depend on messages in quarantine, and return the batch.
 
     :param waiting: ``row_key, order`` of the messages in the target's quarantine, if any.
     """

@@ -42,12 +42,12 @@ def key_in_field_order(table: IcebergTable, key: Sequence[str]) -> tuple[str, ..
 
 
 def erased_key_hash(uuid: str, text: Column) -> Column:
-    """Return the hash of a key as text (``row_key``), of columns :func:`key_in_field_order`, salted with the UUID."""
+    """Return the hash, salted with the UUID, of a key's text: ``row_key`` of :func:`key_in_field_order`."""
     return F.sha2(F.concat(F.lit(uuid), text), 256)
 
 
 def remember_erased(target: IcebergTable, texts: DataFrame, order: str) -> None:
-    """Remember keys, see :func:`key_hash`, and the highest order key applied to the target."""
+    """Remember keys, see :func:`erased_key_hash`, and the highest order key applied to the target."""
     table = _open(target) or _create(target)
     rows = texts.select(erased_key_hash(target.uuid, F.col("text")).alias(_HASH), F.lit(order).alias(ORDER_COLUMN))
     known = table.read().where(F.col(ORDER_COLUMN) >= order).select(_HASH)
@@ -105,7 +105,7 @@ def withhold_erased(messages: DataFrame, target: IcebergTable, key: Sequence[str
 
 
 def _in_field_order(target: IcebergTable, key: Sequence[str]) -> Column:
-    """Return ``row_key`` with its columns :func:`key_in_field_order`; null if unknown."""
+    """Return ``row_key`` with its columns in :func:`key_in_field_order`; null if unknown."""
     order = key_in_field_order(target, key)
     if order == tuple(key):
         return F.col("row_key")

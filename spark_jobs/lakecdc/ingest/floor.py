@@ -69,7 +69,7 @@ class BelowFloor:
 
 
 def held_against(batch: Batch, table: IcebergTable | None) -> Batch:
-    """Return the batch with the floor of its table, if it exists; see :func:`floor_of`."""
+    """Return the batch with the floor of its table, if it exists; see :func:`table_floor`."""
     if table is None:
         return batch
     floor = table_floor(table) or batch.commit.floor

@@ -39,7 +39,7 @@ def read_between(table: IcebergTable, keys: DataFrame, key: Sequence[str], snaps
 
 @dataclass(frozen=True)
 class KeyBounds:
-    """The number of keys, and the lowest and highest :func:`plain` value of each column; None without keys."""
+    """The number of keys; of each column the lowest and highest :func:`plain` value, which are None without keys."""
 
     count: int
     ends: Mapping[str, tuple[Any, Any]]

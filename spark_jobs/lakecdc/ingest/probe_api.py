@@ -13,7 +13,7 @@ from lakecdc.contract.spec import RECONCILE
 from lakecdc.metadata.source_state import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Set
+    from collections.abc import Iterable, Iterator, Mapping, Set
 
     from lakecdc.contract.findings import Finding
     from lakecdc.contract.sources import Source
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakecdc.contract.target import Target
     from lakecdc.metadata.positions import Position
 
-__all__ = ["check_start", "has_read_files", "jdbc_table_name", "measure_lag", "start_findings"]
+__all__ = ["check_start", "have_read_files", "jdbc_table_name", "measure_lag", "start_findings"]
 
 
 def check_start(spec: JobSpec, positions: Mapping[str, Position] | None) -> SourceState:
@@ -86,7 +86,9 @@ def measure_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, 
     :raises SourceUnavailableError: the source is unreachable.
     """
     if isinstance(source, PostgresSource):
-        return _bytes_of_log(source, positions)
+        from lakecdc.ingest.sources.postgres import checks as postgres
+
+        return postgres.lag(source, positions)
     if isinstance(source, KafkaSource):
         from lakecdc.ingest.sources.kafka import checks
 
@@ -97,27 +99,12 @@ def measure_lag(source: Source, positions: Mapping[str, Position]) -> dict[str, 
     )
 
 
-def _bytes_of_log(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, int]:
-    from lakecdc.ingest.sources.database import check_identity
-    from lakecdc.ingest.sources.postgres.connect import address, connect
-    from lakecdc.ingest.sources.postgres.slots import identity
-    from lakecdc.model.positions import LsnPosition, lsn
-
-    server = address(source)
-    with connect(server) as session:
-        cluster = identity(session)
-        for table, position in positions.items():
-            check_identity(table, position, source.type, cluster, server.place)
-        (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
-    # on a quiet source a table's position may be past the flushed end
-    return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}
-
-
-def has_read_files(position: Position, names: Set[str]) -> bool:
-    """Whether a position itself records all of these files, URIs as Spark writes them, as read."""
+def have_read_files(positions: Iterable[Position], names: Set[str]) -> bool:
+    """Check whether each position itself records all of these files, URIs as Spark writes them, as read."""
     from lakecdc.ingest.sources.file_memory import fingerprint, recent
 
-    return position.source == "files" and set(map(fingerprint, names)) <= recent(position)
+    files = set(map(fingerprint, names))
+    return all(position.source == "files" and files <= recent(position) for position in positions)
 
 
 def jdbc_table_name(target: Target, dialect: str) -> str:

@@ -154,7 +154,7 @@ def of_events(batch: Batch, events: DataFrame, rule: str, reason: Column) -> Rej
 
 
 def with_misfits(batch: Batch, misfits: DataFrame, events: int) -> Batch:
-    """Return a batch with the events rejected whose values do not fit; ``events`` counts all events of the source."""
+    """Reject events whose values do not fit, and return the batch; ``events`` counts all events of the source."""
     key = F.col("key")
     lacking = F.array_compact(F.array(*[F.when(key[k].isNull(), F.lit(k)) for k in batch.key]).cast("array<string>"))
     bad = misfits.withColumn("lacking", lacking)

@@ -292,7 +292,9 @@ def _null_key(batch: Batch, error: Exception) -> InputError | None:
     """Name the key column whose missing value made a batch fail; None if it failed for another reason."""
     cause = explain(error)
     is_null = cause is not None and any(refusal in cause.text for refusal in _NULL_REFUSALS)
-    if not is_null or batch.rows is None or not batch.key:
+    if cause is None or not is_null or batch.rows is None or not batch.key:
+        return None
+    if MISSING_VALUE in cause.text and not any(f"column {name!r} " in cause.text for name in batch.key):
         return None
     rows = batch.rows.frame.where("op != 'd' AND row IS NOT NULL")
     missing = rows.select(*[F.col("row")[name].isNull().alias(name) for name in batch.key])

@@ -55,7 +55,7 @@ def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTa
     if rows.fold_stats is None or not rows.fold_stats.deletes:
         return None
     table = _open_or_create(target, key)
-    return table if refusal(table) is None else None
+    return table if refusal(table, ()) is None else None
 
 
 def append_remembered(table: IcebergTable, files: list[Any]) -> None:
@@ -80,9 +80,11 @@ def oldest_order_to_come(position: Position | None, before: Sequence[Position]) 
     if position is None:
         return None
     marks = [position.high_order] if position.source in LOADED_SOURCES else []
-    epochs = [(each, int(each.offsets.get("epoch", 0))) for each in (position, *before)]
-    again = [max(each.truncate_order or "", order_key(epoch, 0)) for each, epoch in epochs]
-    return max(filter(None, (*marks, min(again))), default=None)
+    return max(filter(None, (*marks, min(map(_void_below, (position, *before))))), default=None)
+
+
+def _void_below(position: Position) -> str:
+    return max(position.truncate_order or "", order_key(int(position.offsets.get("epoch", 0)), 0))
 
 
 def open_remembered(target: IcebergTable) -> IcebergTable | None:

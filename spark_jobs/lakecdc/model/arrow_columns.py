@@ -156,7 +156,7 @@ def _decimals(arrow: pa.DataType, precision: int, scale: int) -> Quick:
 
 
 def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
-    """Return the conversion of unscaled base64 numbers; the column has ``more`` decimal places than they."""
+    """Return the conversion of unscaled base64 numbers; the column has ``more`` decimal places than the numbers."""
     factor, limit = 10 ** max(more, 0), 10**precision
 
     def quick(values: Sequence[Any]) -> pa.Array | None:

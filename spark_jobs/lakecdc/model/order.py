@@ -24,7 +24,7 @@ Stretch = Sequence[str]
 
 RANK_READ, RANK_CHANGE = 0, 8
 ARRIVAL_DIGITS = 16
-#: digits before the place of arrival, in which an event sent again is the same
+#: digits before the place of arrival; an event that is sent again has the same ones
 EVENT_DIGITS = 4 + 16 + 16 + 1 + 12
 WIDTH = EVENT_DIGITS + ARRIVAL_DIGITS
 # where the time begins
@@ -89,7 +89,7 @@ def lowest(orders: Iterable[tuple[_Place, str]]) -> dict[_Place, str]:
 def rises(order: str) -> bool:
     """Whether the position is that of the commit, and so rises from change to change.
 
-    A record's own position, which else takes its place, may fall where transactions overlap.
+    A record's own position, which otherwise takes its place, may fall where transactions overlap.
     """
     return order[4:20] != order[20:36]
 
@@ -106,7 +106,7 @@ class Marks:
     high: str | None = None
 
     def first_late(self, lowest: Mapping[str, str]) -> str | None:
-        """Return the lowest order key, of the lowest by ``topic/partition``, not above the mark there, or None."""
+        """Return the lowest of the keys by ``topic/partition`` that are not above the mark there, or None."""
         marks = self.partitions or {}
         return min((low for place, low in lowest.items() if place not in marks or low <= marks[place]), default=None)
 

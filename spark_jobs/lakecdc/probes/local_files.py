@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.probe_api import has_read_files
+from lakecdc.ingest.probe_api import have_read_files
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _compare_files(source: FilesSource, positions: Mapping[str, Position]) -> So
     """Prove that every target has read every file, as far as its position itself names them."""
     files = {name for path in source.paths for name in _files(path)}
     # an empty folder may be another one than Spark's
-    is_idle = bool(files) and all(has_read_files(position, files) for position in positions.values())
+    is_idle = bool(files) and have_read_files(positions.values(), files)
     return SourceState(idle=positions if is_idle else None)
 
 

@@ -2,7 +2,7 @@
 
 The question is that of :mod:`lakecdc.probes.preflight`, the output a JSON list of
 :class:`lakecdc.contract.findings.Finding`. The checks are the functions that a job runs when it starts; nothing is
-    created, moved or locked.
+created, moved or locked.
 """
 
 from __future__ import annotations

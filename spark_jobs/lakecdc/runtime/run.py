@@ -135,7 +135,7 @@ def _log_pages(spark: SparkSession) -> None:
 
 
 def each_table(do: TableWork) -> Work:
-    """Return work on the spec's tables one after another by a function; a failed table does not stop the others.
+    """Return work that applies a function to one table after another; a failed table does not stop the others.
 
     Each table's current policy applies (``lakecdc.maintain.protected``). Side tables come last, and missing ones have
     no report. Each report has the numbers of its table before and after (``lakecdc.maintain.numbers``).

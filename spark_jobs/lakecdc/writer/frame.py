@@ -40,15 +40,14 @@ def stage_frame(table: IcebergTable, rows: DataFrame, key: Sequence[str] = (), s
     :return: Java ``DataFile`` or ``DeleteFile`` objects for a commit of this session.
     """
     spec_id = current_spec_id(table) if spec_id is None else spec_id
-    if why := refusal(table, spec_id):
-        log.info("%s: Iceberg's own writer writes the rows, because %s", table.name, why)
-        staged = stage_equality_deletes(table, rows, key, spec_id) if key else stage_rows(table, rows)
-        return [file for file in staged if int(file.recordCount())]
     types = spark_types(table)
     sources = {name: f"c{place}" for place, name in enumerate(key or types)}
     partitioning = partitioning_of(table, types, sources, spec_id)
-    # refusal() has checked the table's columns, and deletes are only staged for specs that derive from the key
-    assert partitioning is not None
+    why = refusal(table, partitioning)
+    if why or partitioning is None:
+        log.info("%s: Iceberg's own writer writes the rows, because %s", table.name, why)
+        staged = stage_equality_deletes(table, rows, key, spec_id) if key else stage_rows(table, rows)
+        return [file for file in staged if int(file.recordCount())]
     with folder_of_work(table, _KIND) as folder:
         task = FrameTask(FileLayout.of(table, folder, sources, partitioning, key))
         given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])

@@ -1,4 +1,4 @@
-"""Write Parquet files with Arrow inside Python tasks, as Iceberg's own writer does by the table's properties."""
+"""Write Parquet files with Arrow inside Python tasks, by the table's properties as Iceberg's own writer does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.bloom_columns import ENABLED
-from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
 from lakecdc.metadata.file_sizes import written_file_bytes
 from lakecdc.model.columns import arrow_type
-from lakecdc.writer.partitions import Partitioning, partitioning_of
+from lakecdc.writer.partitions import Partitioning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,8 +45,11 @@ _FIELD_ID = "PARQUET:field_id"
 MISSING_VALUE = "is non-nullable, and a row has no value for it"
 
 
-def refusal(table: IcebergTable, spec_id: int | None = None) -> str | None:
-    """Return why Iceberg's own writer has to write files of a partition spec, by default the current; else None."""
+def refusal(table: IcebergTable, partitioning: Partitioning | None) -> str | None:
+    """Return why Iceberg's own writer has to write files of a table; None if tasks can.
+
+    :param partitioning: of the files; None if tasks cannot evaluate it.
+    """
     properties = table.properties
     if importlib.util.find_spec("pyiceberg") is None:
         return "pyiceberg is not installed"
@@ -63,8 +65,7 @@ def refusal(table: IcebergTable, spec_id: int | None = None) -> str | None:
     place = marked_location(table)
     if urlsplit(place).scheme not in _SCHEMES or not reaches(place):
         return f"the table's files are at {place}"
-    types = spark_types(table)
-    if partitioning_of(table, types, {name: name for name in types}, spec_id) is None:
+    if partitioning is None:
         return "the table is partitioned by transforms that tasks cannot evaluate"
     return _odd_column(table, filtered)
 

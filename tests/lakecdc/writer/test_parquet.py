@@ -64,5 +64,5 @@ def test_an_arrow_without_filters_writes_all_tables_but_those(tmp_path: Path, mo
     monkeypatch.setattr(pq, "ParquetWriter", older)
     assert "id" in written(tmp_path, {}) and "bloom_filter_options" not in made[0]
     monkeypatch.setattr(parquet, "_knows_bloom_filters", lambda: False)
-    told = refusal(SimpleNamespace(properties={f"{ENABLED}id": "true"}))  # type: ignore[arg-type]
+    told = refusal(SimpleNamespace(properties={f"{ENABLED}id": "true"}), ())  # type: ignore[arg-type]
     assert told == f"the table has {ENABLED}…, and this pyarrow writes no Bloom filters"

@@ -39,7 +39,7 @@ def parse_source(document: Any, targets: tuple[Target, ...], types: Sequence[str
         raise SpecError(f"source.type is {document.get('type')!r}.", hint=f"It must be one of {', '.join(types)}.")
     source: Source = fields.coerce(Source, document, "source")
     # a database tells the keys of its tables
-    if isinstance(source, FilesSource | IcebergSource | KafkaSource):
+    if not isinstance(source, JdbcSource | MysqlSource | PostgresSource):
         source.check_targets(targets)
     _check_messages(source, targets)
     return source

@@ -130,7 +130,7 @@ class KafkaSource:
         return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:
-        """Return the topics, of those that exist and are read, that feed a target; ``single`` if it is the only one."""
+        """Return which topics, of those that exist and are read, feed a target; ``single``: it is the only one."""
         if target.table in self.routes:
             return [topic for topic in topics if re.fullmatch(self.routes[target.table], topic)]
         if target.source_tables:

@@ -57,6 +57,6 @@ class MysqlSource:
     allow_cascades: bool = False
 
     def __post_init__(self) -> None:
-        at_least_one = dict.fromkeys(("full_load_parallelism", "chunk_rows", "max_batch_events", "port"), 1)
-        limits = dict.fromkeys(("max_batch_bytes", "max_batch_seconds", "max_transaction_events"), 0)
-        check_least(self, "source", full_load_commit_rows=0, server_id=0, **at_least_one, **limits)
+        check_least(self, "source", full_load_parallelism=1, chunk_rows=1, max_batch_events=1, port=1)
+        check_least(self, "source", max_batch_bytes=0, max_batch_seconds=0, max_transaction_events=0)
+        check_least(self, "source", full_load_commit_rows=0, server_id=0)

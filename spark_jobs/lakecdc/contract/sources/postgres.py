@@ -51,6 +51,6 @@ class PostgresSource:
         return self.publication or self.slot
 
     def __post_init__(self) -> None:
-        at_least_one = dict.fromkeys(("full_load_parallelism", "chunk_bytes", "max_batch_events"), 1)
-        bounds = ("full_load_commit_bytes", "max_batch_bytes", "max_batch_seconds", "max_slot_lag_bytes")
-        check_least(self, "source", **at_least_one, **dict.fromkeys(bounds, 0))
+        check_least(self, "source", full_load_parallelism=1, chunk_bytes=1, max_batch_events=1)
+        check_least(self, "source", full_load_commit_bytes=0, max_batch_bytes=0, max_batch_seconds=0)
+        check_least(self, "source", max_slot_lag_bytes=0)

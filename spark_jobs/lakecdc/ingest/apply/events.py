@@ -158,7 +158,7 @@ def _refuse_changes(batch: Batch, measured: EventStats | None) -> None:
 
 
 def _not_held(table: IcebergTable, batch: Batch, rows: DataFrame, measured: EventStats, mark: str | None) -> DataFrame:
-    """Leave out events that are twice in the batch, or in the table already."""
+    """Leave out events that occur twice in the batch or are in the table already."""
     compared = _compared(table, batch)
     if not batch.source.in_order:
         rows = rows.dropDuplicates(compared)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import InputError
 from lakecdc.contract.secrets import without_values
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
@@ -68,7 +67,7 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     # what tasks call the columns, see ``Load.read``
     sources = {c.name: f"c{i}" for i, c in enumerate(batch.columns)}
     partitioning = partitioning_of(table, {c.name: c.type for c in batch.columns}, sources)
-    why = _refusal(table, batch, load) or _odd_partitions(partitioning)
+    why = _refusal(table, batch, load, partitioning)
     if why is not None or partitioning is None:
         return why
     with folder_of_work(table, "load") as folder:
@@ -85,20 +84,16 @@ def _write(table: IcebergTable, batch: Batch, load: Load, staged: Staged) -> str
     return why
 
 
-def _refusal(table: IcebergTable, batch: Batch, load: Load) -> str | None:
-    """Return why the tasks cannot write the rows; None if they can."""
-    why, there = load.refusal or refusal(table), definition.spark_types(table)
+def _refusal(table: IcebergTable, batch: Batch, load: Load, partitioning: Partitioning | None) -> str | None:
+    """Return why the tasks cannot write the rows, as far as it shows before they are read; None if they can."""
+    why, there = load.refusal or refusal(table, partitioning), definition.spark_types(table)
     other = next((c for c in batch.columns if there.get(c.name) != c.type), None)
-    if why is not None or other is None:
+    if why is not None:
         return why
-    return f"column {other.name} is {other.type} at the source and {there.get(other.name)} in the table"
+    if other is not None:
+        return f"column {other.name} is {other.type} at the source and {there.get(other.name)} in the table"
 
-
-def _odd_partitions(partitioning: Partitioning | None) -> str | None:
-    """Return why tasks cannot write the table's partitions, as far as it shows before the rows are read."""
-    if partitioning is None:
-        return "the table is partitioned by transforms that tasks cannot evaluate"
-    count = count_of(partitioning)
+    count = count_of(partitioning or ())
     return None if count is None or count <= MOST_OPEN else f"the table has {count} partitions"
 
 
@@ -154,7 +149,7 @@ class LoadTask:
 
         try:
             yield from files.write(piece)
-        except (InputError, pa.ArrowInvalid) as error:
+        except pa.ArrowInvalid as error:
             raise OddValueError(without_values(str(error))) from error
 
     def _parted(self, piece: pa.Table) -> tuple[pa.Table, pa.Table]:

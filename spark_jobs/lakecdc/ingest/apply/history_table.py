@@ -98,7 +98,7 @@ class HistoryTable:
             self.table.refresh()
 
     def tell_if_ahead(self, error: AuditError) -> None:
-        """Raise an AuditError of its own if the log already holds a batch that the checks now refuse."""
+        """Raise a more specific AuditError if the log already holds a batch that the checks now refuse."""
         if self.recorded is None and self._appended is None:
             return
         raise AuditError(

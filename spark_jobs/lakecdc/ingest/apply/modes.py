@@ -33,7 +33,7 @@ _MOST_DELETE_FILES = 200
 def check_debt(table: IcebergTable, batch: Batch, limit: int) -> None:
     """Refuse a batch for a table that may take no more equality deletes, before anything of it is written.
 
-    Equality deletes make every read dearer until ``rewrite_delete_files`` has replaced them.
+    Equality deletes make every read more expensive until ``rewrite_delete_files`` has replaced them.
 
     :param limit: number of equality-delete files; 0 for no limit.
     :raises ConflictError: naming the job that helps.

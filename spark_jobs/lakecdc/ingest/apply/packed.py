@@ -49,7 +49,7 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
         return None
     types, sources = {f.name: f.type for f in rows.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
     partitioning = partitioning_of(table, types, sources)
-    if partitioning is None or partitioning != rows.grouping.partitioning or refusal(table) is not None:
+    if partitioning != rows.grouping.partitioning or refusal(table, partitioning) is not None:
         return None
     few = rows.completed is not None and 0 < rows.facts.whole <= _FEW_ROWS
     return None if few else rows
@@ -166,7 +166,7 @@ def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
     there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
     same_types = all(there.get(name) == kind for name, kind in own.items())
     plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
-    if not (same_types and plain) or _partitioning(table, packed) is None or refusal(table) is not None:
+    if not (same_types and plain) or refusal(table, _partitioning(table, packed)) is not None:
         return None
     return packed if batch.source.in_order or not has_twins(packed) else None
 
@@ -204,7 +204,7 @@ class EventsTask:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        piece = self._without_untold(piece)
+        piece = self._without_left_out(piece)
         # a table may be partitioned by the moment itself
         times = piece["time_us"].cast(pa.timestamp("us", "UTC"))
         piece = piece.set_column(piece.column_names.index("time_us"), "time_us", times)
@@ -218,7 +218,7 @@ class EventsTask:
             piece = piece.append_column("was", self._old_keys(piece))
         return piece
 
-    def _without_untold(self, piece: pa.Table) -> pa.Table:
+    def _without_left_out(self, piece: pa.Table) -> pa.Table:
         """Remove tombstones, values that an event leaves out, and all of a delete but its key."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -229,10 +229,10 @@ class EventsTask:
         gone = pc.equal(piece["op"], "d" if self.key else "x")
         left_out = _left_out(piece["open"])
         for name, column in self.fields.items():
-            untold = pc.or_(gone, left_out[name]) if name in left_out else gone
+            missing = pc.or_(gone, left_out[name]) if name in left_out else gone
             values = piece[column]
-            if pc.any(pc.and_(untold, values.is_valid())).as_py():
-                values = pc.if_else(untold, pa.scalar(None, values.type), values)
+            if pc.any(pc.and_(missing, values.is_valid())).as_py():
+                values = pc.if_else(missing, pa.scalar(None, values.type), values)
                 piece = piece.set_column(piece.column_names.index(column), column, values)
         return piece
 

@@ -83,7 +83,7 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
 
 
 def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
-    """Stage rows and deletes; commit the deletes to remember before, written in the same pass if tasks write them."""
+    """Stage rows and deletes, after a commit of the deletes to remember, which tasks write in the same pass."""
     packed, memory = packing.writable(table, batch, rows, spec_ids), None
     if packed is None:
         stage_changes(table, batch, rows, staged, spec_ids)

@@ -118,7 +118,7 @@ class Table:
             return snapshot.chunks(self.database.session, self.table, self.database.source.chunk_bytes)
         from psycopg import sql
 
-        column = sql.Identifier(key_condition.column).as_string(None)
+        column = sql.Identifier(key_condition.column).as_string(self.database.session)
         conditions = key_condition.conditions(column, lambda number: f"'{key_condition.text(number)}'")
         return [
             Chunk(leaf.schema, leaf.name, leaf=leaf.oid, keys=condition)

@@ -20,7 +20,7 @@ from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.storage import is_unchanged
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
-from lakecdc.model.positions import LsnPosition, lsn_text
+from lakecdc.model.positions import LsnPosition, lsn, lsn_text
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.postgres import PostgresSource
@@ -338,3 +338,15 @@ def _table(
         )
     publication.check_filters(table)
     return table.label
+
+
+def lag(source: PostgresSource, positions: Mapping[str, Position]) -> dict[str, int]:
+    """Return how many bytes the log is ahead of each table's position; see ``probe_api.measure_lag``."""
+    server = address(source)
+    with connect(server) as session:
+        cluster = slots.identity(session)
+        for table, position in positions.items():
+            check_identity(table, position, source.type, cluster, server.place)
+        (end,) = session.execute("SELECT pg_current_wal_flush_lsn()").fetchone() or ("0/0",)
+    # on a quiet source a table's position may be past the flushed end
+    return {table: max(0, lsn(end) - LsnPosition.of(position.offsets).lsn) for table, position in positions.items()}
