@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.tables import partition_of
-from lakecdc.metadata.file_facts import PATH_ID, Content, LiveFile
+from lakecdc.metadata.file_facts import Content, LiveFile
+from lakecdc.metadata.names import PATH_ID
 from lakecdc.metadata.overlap import ColumnBounds
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ def cursor_may_be_key(table: IcebergTable, key: Sequence[str]) -> bool:
 
 
 def position_without(position: Position, values: Set[int]) -> Position:
-    """Return the position without key values, the keys' integers."""
+    """Return the position without ``values``, the integers of keys."""
     offsets = {name: _orders_without(value, values) for name, value in position.offsets.items()}
     through = offsets.get("through")
     if isinstance(through, int) and values & {through, *(offsets.get("last") or ())}:

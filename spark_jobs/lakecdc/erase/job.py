@@ -19,7 +19,7 @@ from lakecdc.erase.proof import Examined, delete_former, drop_statistics, examin
 from lakecdc.erase.rewrite import erase, expire_all, refuse_unsupported
 from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
 from lakecdc.ingest.api import newest_quarantined_order, remember_erased
-from lakecdc.maintain.findings import Findings, approved_entry
+from lakecdc.maintain.findings import NOT_APPROVED, Findings, approved_entry
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback_history import named_history
 from lakecdc.metadata import names
@@ -161,7 +161,7 @@ def _refuse_unapproved(
         raise InputError(
             f"Dropping {', '.join(further)} has not been approved.",
             table=table.name,
-            hint="Nothing was erased. Make another dry run and have its list approved.",
+            hint=NOT_APPROVED,
         )
 
 

@@ -32,7 +32,7 @@ _MATCHED = "_lakecdc_held"
 
 @dataclass(frozen=True)
 class Keys:
-    """Distinct keys of one table, by field id; the digest of their hashes identifies them in a certificate."""
+    """Distinct keys of one table, columns by field id; the digest of their hashes identifies them in a certificate."""
 
     frame: DataFrame
     columns: tuple[str, ...]

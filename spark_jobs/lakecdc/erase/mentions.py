@@ -38,7 +38,7 @@ class _Number(str):
 
 
 class Mentions:
-    """Key values to search texts about some tables for; with ``by_cursor`` also cursors in ingestion reports."""
+    """Key values to search for in texts about some tables; with ``by_cursor`` also in cursors of ingestion reports."""
 
     def __init__(
         self, columns: Sequence[str], keys: Iterable[Sequence[str]], tables: Collection[str], *, by_cursor: bool = False

@@ -19,7 +19,7 @@ from lakecdc.metadata.consumers import read_consumers
 
 @dataclass(frozen=True)
 class Pins:
-    """References that keep snapshots of a table: in words those that stay, and refs and properties to drop."""
+    """What keeps snapshots of a table: in words what no option drops, and the refs and properties to drop."""
 
     blocking: list[str] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)

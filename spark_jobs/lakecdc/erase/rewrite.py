@@ -16,6 +16,7 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import cursor_entries, position_without, side_of_without
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.live_deletes import equality_deletes
@@ -26,7 +27,6 @@ from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.expire import expire_snapshots
-from lakecdc.maintain.failed_files import discarded_on_conflict
 from lakecdc.maintain.protected import refuse_lost_partitions, refuse_shared_files
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import ErasedAfter, erased_after

@@ -101,7 +101,7 @@ class _Steps:
             raise self._refusal(f"Its events from before {floor.below.isoformat()} have been removed.")
 
     def _events(self, added: DataFrame) -> DataFrame:
-        """Return a change frame with ``is_new``: new events, the rows before them, and earlier events of late keys."""
+        """Return a change frame with ``is_new``: new events, rows before, earlier events of keys with late ones."""
         new = self._changes(added).localCheckpoint()
         truncates = self._truncates(added)
         start = self._start(new, everything=not truncates.isEmpty()).localCheckpoint()

@@ -12,33 +12,29 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.report import now
 from lakecdc.export.destination import JOB, envelopes
+from lakecdc.export.write_task import RESULT, write_file
+from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.file_io import output, storage_properties
+from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile, delete_folder, read_bytes, write_bytes
 from lakecdc.maintain.start_tag import MAX_AGE_SECONDS, numbered_tag
 from lakecdc.metadata.expiry import iso
 from lakecdc.metadata.exports import of_another
 from lakecdc.runtime import failpoints
-from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.export.destination import Export
     from lakecdc.iceberg.table import IcebergTable
 
 MARKER = "_SUCCESS"
 _NAME = re.compile(r"(\d{8})-(?:begin|\d+)-\d+")
-_RESULT = "name string, rows long, bytes long"
 
 
 class FolderDestination:
@@ -71,11 +67,8 @@ class FolderDestination:
             self._refuse_if_overtaken(number, {})
             files = self._write_files(export, f"{self._folder}/{name}")
             failpoints.reach("before_marker")
-            try:
+            with discarded_on_conflict(partial(delete_folder, self._source, f"{self._folder}/{name}")):
                 self._refuse_if_overtaken(number, {file.name: file.bytes for file in files})
-            except ConflictError:
-                delete_folder(self._source, f"{self._folder}/{name}")
-                raise
             self._mark(export, name, files)
         failpoints.reach("after_marker")
         return {
@@ -88,8 +81,8 @@ class FolderDestination:
     def _write_files(self, export: Export, folder: str) -> list[Any]:
         """Write one file per non-empty partition, and return ``name``, ``rows`` and ``bytes`` of each."""
         rows, suffix = (export.changes, "parquet") if self._format == "parquet" else (envelopes(export), "jsonl")
-        task = partial(_write, properties=storage_properties(self._source), folder=folder, suffix=suffix)
-        written = rows.mapInArrow(counted(self._source.spark, task), _RESULT).collect()
+        task = partial(write_file, properties=storage_properties(self._source), folder=folder, suffix=suffix)
+        written = rows.mapInArrow(counted(self._source.spark, task), RESULT).collect()
         return sorted(written, key=lambda file: file.name)
 
     def _mark(self, export: Export, name: str, files: Sequence[Any]) -> None:
@@ -143,35 +136,3 @@ def _newest(exports: Mapping[str, Mapping[str, StoredFile]]) -> str | None:
 
 def _number(name: str) -> int:
     return int(name.partition("-")[0])
-
-
-def _write(
-    batches: Iterator[pa.RecordBatch], *, properties: Mapping[str, str], folder: str, suffix: str
-) -> Iterator[pa.RecordBatch]:
-    """Write a file in a task through the table's FileIO, whose credentials Spark's own writers do not know."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from pyspark import TaskContext
-
-    settle()
-    given = (batch for batch in batches if batch.num_rows)
-    first = next(given, None)
-    context = TaskContext.get()
-    if first is None or context is None:
-        return
-    # the same name in each attempt, so that retries overwrite it
-    name = f"part-{context.partitionId():05d}.{suffix}"
-    with output(properties, f"{folder}/{name}").create(overwrite=True) as stream, ExitStack() as stack:
-        rows, write = 0, partial(_write_lines, stream)
-        if suffix == "parquet":
-            write = stack.enter_context(pq.ParquetWriter(stream, first.schema, compression="zstd")).write_batch
-        for batch in chain([first], given):
-            write(batch)
-            rows += batch.num_rows
-        stack.close()
-        size = stream.tell()
-    yield pa.RecordBatch.from_pylist([{"name": name, "rows": rows, "bytes": size}])
-
-
-def _write_lines(stream: Any, batch: pa.RecordBatch) -> None:
-    stream.write("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())

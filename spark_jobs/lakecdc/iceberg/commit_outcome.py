@@ -130,3 +130,13 @@ def _is_overtaken(error: BaseException) -> bool:
 
 def _refresh(table: IcebergTable) -> None:
     table.refresh()
+
+
+@contextmanager
+def discarded_on_conflict(discard: Callable[[], object]) -> Iterator[None]:
+    """Discard staged files if their commit is refused; after any other error it may have arrived."""
+    try:
+        yield
+    except ConflictError:
+        discard()
+        raise

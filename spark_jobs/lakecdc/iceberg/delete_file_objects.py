@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import jvm
-from lakecdc.metadata.file_facts import PATH_ID
+from lakecdc.metadata.names import PATH_ID, POSITION_ID
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
-
-#: field id of ``pos`` in position-delete files (Iceberg specification, reserved field ids)
-POSITION_ID = 2147483545
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,17 @@ It is written before the target. A replay may write a delete twice; only the hig
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import ConflictError
 from lakecdc.contract.spec import LOADED_SOURCES
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, open_if_there
@@ -60,12 +61,8 @@ def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTa
 
 def append_remembered(table: IcebergTable, files: list[Any]) -> None:
     """Commit files of remembered deletes."""
-    try:
+    with discarded_on_conflict(partial(discard, table, files)):
         append_changes(table, RowChanges(files), PositionFence(None))
-    except ConflictError:
-        # after any other error the commit may have arrived
-        discard(table, files)
-        raise
 
 
 def oldest_order_to_come(position: Position | None, before: Sequence[Position]) -> str | None:

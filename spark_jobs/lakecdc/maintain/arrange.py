@@ -66,7 +66,7 @@ def arrange(
 
 
 def _with_units(rows: DataFrame, units: Sequence[Unit]) -> DataFrame:
-    """Add facts of its unit to each row, matched by file name: in format v3 staged reads lack ``_file``."""
+    """Add to each row the facts of its unit, found by file name because in format v3 staged reads lack ``_file``."""
     firsts = itertools.accumulate((unit.outputs for unit in units), initial=0)
     numbers = itertools.accumulate((unit.pieces for unit in units), initial=0)
     pieces = list(dict.fromkeys(unit.piece for unit in units if unit.piece))

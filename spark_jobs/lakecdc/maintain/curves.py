@@ -74,7 +74,7 @@ class Ranks:
 
     @classmethod
     def of(cls, sample: Array, bits: int) -> Ranks:
-        """Build ranks with about equally many sampled values, none null; a frequent value gets its first rank."""
+        """Build ranks of about as many sampled values each, none null; a value that fills several gets the first."""
         ranked, count = np.sort(sample), 1 << bits
         picks = np.arange(1, count) * len(ranked) // count
         starts, first = np.unique(ranked[picks], return_index=True) if len(ranked) else (ranked, np.arange(0))

@@ -65,7 +65,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
 
 
 def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan:
-    """Decide what expires; ``requested_ms`` moves back for snapshots that must stay."""
+    """Decide what expires; the cutoff moves back from ``requested_ms`` where snapshots must stay."""
     history = read_history(table)
     keep_last = max(retain_last, int(history.properties.get(MIN_SNAPSHOTS, 1)), 1)
     ancestors = history.ancestors()
@@ -200,7 +200,7 @@ def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:
-    """Count the files to delete *at most*: refs may still need files of expired snapshots and the oldest other."""
+    """Count the files to delete *at most*: what expired snapshots and the oldest other removed; refs may need some."""
     ancestors = planned.history.ancestors()
     remaining = [s for s in ancestors if s.id not in planned.expired]
     last = remaining[-1:] if len(remaining) < len(ancestors) else []

@@ -118,10 +118,12 @@ def _plan(
     cutoff = cutoff if approved_below is None else min(cutoff, approved_below)
     files = file_times(table, column, head.id, cutoff)
     cut = (through_files if options.allow_row_deletes else between_files)(files, cutoff, unit, options.max_partitions)
-    new_floor = Floor(column.id, column.name, moment_of(cut.below)) if cut.below is not None else floor
-    if floor is not None and new_floor is not None and new_floor.below <= floor.below:
-        # a floor never moves back
-        new_floor = replace(floor, column=new_floor.column)
+    new_floor = floor
+    if cut.below is not None:
+        new_floor = Floor(column.id, column.name, moment_of(cut.below))
+        if floor is not None and new_floor.below <= floor.below:
+            # a floor never moves back
+            new_floor = replace(floor, column=column.name)
     times = [file.lower for file in (*cut.whole, *cut.mixed) if file.lower is not None]
     counts = {
         "cutoff": _iso(cutoff),

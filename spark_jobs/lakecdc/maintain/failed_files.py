@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from lakecdc.contract.errors import ConflictError, VerificationError
+from lakecdc.contract.errors import VerificationError
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +33,6 @@ def discarded_on_failure(places: Sequence[str], discard: Callable[[], object], *
         error.attributes["failed_files"] = list(places)
         for place in places:
             log.warning("Kept after a failed proof: %s", place)
-        raise
-
-
-@contextmanager
-def discarded_on_conflict(discard: Callable[[], object]) -> Iterator[None]:
-    """Discard staged files if their commit is refused; after any other error it may have arrived."""
-    try:
-        yield
-    except ConflictError:
-        discard()
         raise
 
 

@@ -18,6 +18,8 @@ from lakecdc.contract.protection import Approved
 from lakecdc.contract.spec import JobSpec
 from lakecdc.runtime import documents
 
+#: hint for what a list does not approve
+NOT_APPROVED = "Nothing was removed. Make another dry run and have its list approved."
 _IN_MEMORY = 32 * 1024**2
 
 
@@ -52,7 +54,7 @@ class Findings:
 
 
 def approved_entry(approved: Approved, table: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the only entry of an approved list; raise InputError if its facts are others, or it was changed."""
+    """Return the only entry of an approved list; raise InputError if its facts differ, or it was changed."""
     (line,) = approved_lines(approved, table)
     listed: dict[str, Any] = json.loads(line)
     for name, value in facts.items():
@@ -60,7 +62,7 @@ def approved_entry(approved: Approved, table: str, facts: Mapping[str, Any]) -> 
             raise InputError(
                 f"Its {name} is {value!r}, but the approved list has {listed[name]!r}.",
                 table=table,
-                hint="Nothing was removed. Make another dry run and have its list approved.",
+                hint=NOT_APPROVED,
             )
     return listed
 
@@ -71,7 +73,7 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
 
 
 def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
-    """Yield the lines of an approved list; raise InputError before if it cannot be read or was changed."""
+    """Yield the lines of an approved list; raise InputError before the first if it cannot be read or was changed."""
     with _spool() as lines:
         documents.read_into(lines, approved.uri)
         lines.seek(0)
@@ -80,7 +82,7 @@ def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
             raise InputError(
                 f"The list {approved.uri} is not the approved one: its digest is {digest}.",
                 table=table,
-                hint="Nothing was removed. Make another dry run and have its list approved.",
+                hint=NOT_APPROVED,
             )
         lines.seek(0)
         yield from lines

@@ -17,11 +17,12 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteManifestsOptions
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg import manifests as iceberg
+from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.manifests import StagedManifests, staged_entries
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
 from lakecdc.maintain.verify_rows import Proof, read_back
 from lakecdc.metadata import names

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.sort_order import SortField, SortOrder
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.metadata.file_facts import PATH_ID, Content, LiveFile, Partitions, by_partition
+from lakecdc.metadata.file_facts import Content, LiveFile, Partitions, by_partition
+from lakecdc.metadata.names import PATH_ID
 from lakecdc.metadata.overlap import ColumnBounds
 from lakecdc.sql import quoted_column
 
@@ -92,7 +93,7 @@ def _fields(schema: Any, column: str) -> list[str]:
 
 
 def referenced_file(schema: Any) -> str:
-    """Return SQL of the one data file that a position-delete file references; older writers do so by equal bounds."""
+    """Return SQL of the one data file that a position-delete file references, if need be by equal bounds of paths."""
     lower, upper = (f"data_file.{side}_bounds[{PATH_ID}]" for side in ("lower", "upper"))
     from_bounds = f"if({lower} = {upper}, cast({lower} as string), null)"
     if "referenced_data_file" in _fields(schema, "data_file"):

@@ -43,7 +43,7 @@ class BySpec:
 
 
 def by_spec(table: IcebergTable, start: Snapshot, partitions: Partitions) -> BySpec:
-    """Group partitions by whether their rows may move: not where others add equality deletes to one partition."""
+    """Group partitions by whether their rows may move; not where others add equality deletes to one partition."""
     current, older = apart(partitions, {spec_id for spec_id, _ in partitions} - {current_spec_id(table)})
     movable, fixed = apart(older, {spec_id for spec_id, _ in older} - unpartitioned_specs(table))
     writer = foreign_deletes(table, start) if fixed else None

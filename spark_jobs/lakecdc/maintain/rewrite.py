@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewritingOptions
 from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_properties
 from lakecdc.iceberg.commit import RowChanges, replace_data_files
+from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import current_spec_id
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
@@ -33,7 +35,7 @@ from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
-from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.reports import dry_run, empty, ends, joined, nothing, seconds_since
 from lakecdc.maintain.selection import Unit, batches
 from lakecdc.maintain.start_tag import start_tag
@@ -49,8 +51,13 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 3
 # numbers of what was published
 _PUBLISHED = (
-    *("commits", "data_files_removed", "data_files_added", "delete_files_removed"),
-    *("bytes_read", "bytes_written", "rows"),
+    "commits",
+    "data_files_removed",
+    "data_files_added",
+    "delete_files_removed",
+    "bytes_read",
+    "bytes_written",
+    "rows",
 )
 #: report numbers that are summed over several plans of one run
 SUMMED = (*_PUBLISHED, "groups", "seconds")
@@ -166,7 +173,7 @@ class Rewrite:
 
     def __init__(self, table: IcebergTable, plan: RewritePlan, proof: Proof, bloom_filters: Sequence[str]) -> None:
         self.table, self.plan, self.proof, self.bloom_filters = table, plan, proof, bloom_filters
-        self.head, self.counts = plan.start, dict.fromkeys(_PUBLISHED, 0)
+        self.head, self.counts = plan.start, Counter(dict.fromkeys(_PUBLISHED, 0))
         self.session: SparkSession = rewrite_session(table.spark)
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
@@ -256,12 +263,18 @@ class Rewrite:
         )
         summary = {names.JOB: self.plan.job, **self.plan.summary}
         changes = RowChanges(files, removed_rows=removed, removed_deletes=deletes, summary=summary)
-        self.head = replace_data_files(self.table, changes, self.plan.start, branch=self.plan.branch, guard=guard)
         written = [staged_file(file) for file in files]
         read = sum(int(file.fileSizeInBytes()) for file in removed)
-        bytes_written, rows = sum(file.bytes for file in written), sum(file.rows for file in written)
-        numbers = (1, len(removed), len(files), len(deletes), read, bytes_written, rows)
-        self.counts = {name: self.counts[name] + n for name, n in zip(_PUBLISHED, numbers, strict=True)}
+        self.head = replace_data_files(self.table, changes, self.plan.start, branch=self.plan.branch, guard=guard)
+        self.counts.update(
+            commits=1,
+            data_files_removed=len(removed),
+            data_files_added=len(files),
+            delete_files_removed=len(deletes),
+            bytes_read=read,
+            bytes_written=sum(file.bytes for file in written),
+            rows=sum(file.rows for file in written),
+        )
 
     def _stop_if_doomed(self, locations: Sequence[str]) -> None:
         why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch)

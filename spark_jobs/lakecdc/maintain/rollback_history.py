@@ -44,7 +44,7 @@ def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[S
 def _state(
     history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]
 ) -> tuple[int, Snapshot] | None:
-    """Return the snapshot with exactly the table's batches, after the number of table snapshots since the last one."""
+    """Return the number of table snapshots since the last batch, and the newest snapshot with exactly its batches."""
     numbers, last = places
     candidate = history.head(ref)
     for snapshot, after in _batches(history, table, ref):

@@ -30,7 +30,7 @@ _OF_PARTITION = {
 
 @dataclass(frozen=True)
 class FileTimes:
-    """Time range of a data file in microseconds since 1970, UTC; rows with ``nulls`` may have no time."""
+    """Time range of a data file in microseconds since 1970, UTC; with ``nulls`` some rows may have no time."""
 
     rows: int
     bytes: int

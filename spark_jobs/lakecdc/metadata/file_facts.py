@@ -17,8 +17,6 @@ UNSORTED = (
     "the table has neither a sort order nor identifier fields; "
     "set options.columns, or set an order with ALTER TABLE … WRITE ORDERED BY"
 )
-#: field id of ``file_path`` in position-delete files (Iceberg specification, reserved field ids)
-PATH_ID = 2147483546
 
 
 @dataclass(frozen=True)

@@ -130,3 +130,7 @@ def side_tables(table: str) -> tuple[str, ...]:
     """
     own = (f"{table}{suffix}" for suffix in (DELETES_SUFFIX, ERASED_SUFFIX, FILES_SUFFIX))
     return *own, quarantine_of(table), parked_of(table)
+
+
+#: field ids of ``file_path`` and ``pos`` in position-delete files (Iceberg specification, reserved field ids)
+PATH_ID, POSITION_ID = 2147483546, 2147483545

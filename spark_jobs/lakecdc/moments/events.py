@@ -73,7 +73,7 @@ def struct_of(rows: DataFrame, columns: Sequence[Column]) -> Expression:
 
 
 def emptying(events: DataFrame, last: str | None) -> DataFrame:
-    """Select the TRUNCATEs that emptied a history's table; those whose rows were kept lie above the last."""
+    """Select a history's TRUNCATEs that emptied its table, up to ``last``; those whose rows were kept lie above it."""
     return events.where(F.col(OP_COLUMN) == "t").where(F.col(ORDER_COLUMN) <= (last or ""))
 
 

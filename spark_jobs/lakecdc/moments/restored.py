@@ -30,7 +30,6 @@ from lakecdc.ingest.api import (
     table_columns,
 )
 from lakecdc.metadata import names
-from lakecdc.metadata.names import quarantine_of
 from lakecdc.moments.events import batch_of
 from lakecdc.moments.stretch import Stretch, micros, stretch_to
 from lakecdc.runtime.failpoints import reach
@@ -176,7 +175,7 @@ def read(
         )
     text = moment.isoformat() if isinstance(moment, datetime) else moment
     at = parse_moment(text, "moment").astimezone(UTC)
-    stretch = stretch_to(IcebergTable(spark, catalog, name), history, at, quarantine_of(name, quarantine_table))
+    stretch = stretch_to(IcebergTable(spark, catalog, name), history, at, names.quarantine_of(name, quarantine_table))
     batch, _ = batch_of(stretch)
     with rows_of(stretch, batch) as rows:
         return rows.localCheckpoint()

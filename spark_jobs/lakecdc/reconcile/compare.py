@@ -128,7 +128,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Result of comparing rows, by the hash of their key; empty if they are too many, and only counted."""
+    """Result of comparing rows: those that differ, by the hash of their key, or just counts if they are too many."""
 
     rows: Mapping[int, Difference] = field(default_factory=dict)
     counts: Mapping[Kind, int] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Comparison:
         return {place: (digest(place, _SOURCE), digest(place, _TABLE)) for place in places}, unreadable
 
     def differences_in(self, snapshot: int | None, places: Collection[int], most: int) -> Differences:
-        """Return the rows that differ in some ranges, without their columns; only count more than ``most``."""
+        """Return the rows that differ in some ranges, without their columns; only count them if more than ``most``."""
         condition = self.ranges.some(sorted(places))
         with self.pair.source_rows(condition) as (source, _unreadable):
             rows = self._within(self._both(source, self.pair.table_rows(snapshot, condition)), places)

@@ -61,13 +61,13 @@ class Pair:
         return replace(condition, column=self._at_source(condition.column)) if condition else None
 
     def table_rows(self, snapshot: int | None, condition: KeyCondition | None = None) -> DataFrame:
-        """Read the table's rows; a condition may be exceeded."""
+        """Read the table's rows, perhaps more than a condition asks for."""
         rows = self.table.read(snapshot, where=condition.in_spark() if condition else "true")
         return rows.select(*[F.col(quoted_column(name)).cast(kind).alias(name) for name, kind in self.types.items()])
 
     @contextmanager
     def source_rows(self, condition: KeyCondition | None = None) -> Iterator[tuple[DataFrame, int]]:
-        """Read the source's rows as ingestion would write them, and count those it could not; valid inside."""
+        """Read the source's rows as ingestion would write them, and count others; valid inside the context."""
         with self.source.rows(self.at_source(condition)) as read:
             batch = replace(_batch(self.target, self.source), rows=Rows(read.changes))
             rows = clean_for_table(self.table, batch).rows

@@ -17,10 +17,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.delete_file_objects import POSITION_ID, WrittenDeletes
+from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import output
 from lakecdc.iceberg.puffin import PuffinBuilder
-from lakecdc.metadata.file_facts import PATH_ID
+from lakecdc.metadata.names import PATH_ID, POSITION_ID
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:

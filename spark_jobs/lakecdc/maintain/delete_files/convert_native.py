@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.core_time import counted
-from lakecdc.iceberg.file_io import reaches, source, storage_properties
+from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.delete_files import match_join
-from lakecdc.maintain.delete_files.key_lookup import KeyColumn, Lookup, UnreadError, packed, read_keys, unpacked
-from lakecdc.runtime.worker import settle
-from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, collect_results, described, without_unchanged
+from lakecdc.maintain.delete_files.key_lookup import KeyColumn, Lookup, packed, unpacked
+from lakecdc.maintain.delete_files.native_tasks import KEYS, ConvertTask, KeysTask
+from lakecdc.writer.deletes import RESULT, collect_results
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyroaring import BitMap64
 
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.file_tasks import FileTask
@@ -40,7 +38,6 @@ _DATA_FILE = (
     "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 )
 _DELETE_FILE = "number int, location string, reach int, deleted_at long"
-_KEYS = "keys binary, unread array<int>"
 _FORMATS, _DELETES = ("PUFFIN", "PARQUET"), ("location", "format", "offset", "length")
 #: maximum number of pairs of data file and delete file, each opened by a task
 MAX_PAIRS = 20_000
@@ -92,38 +89,6 @@ def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], d
     return Lookup(columns, sent)
 
 
-@dataclass(frozen=True)
-class ConvertTask:
-    """A task that reads data files and returns one row per written delete file or unreadable data file."""
-
-    lookups: tuple[Lookup, ...]
-    target: Target
-    writer: Writer
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
-        unread: list[int] = []
-        files = (
-            positions for batch in batches for row in batch.to_pylist() for positions in self._positions(row, unread)
-        )
-        written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
-        yield described(written, unread)
-
-    def _positions(self, row: Mapping[str, Any], unread: list[int]) -> Iterator[FilePositions]:
-        from pyroaring import BitMap64
-
-        number, hit = row["number"], BitMap64()
-        try:
-            for lookup in self.lookups:
-                for positions in lookup.hits(row, self.target.properties):
-                    hit |= bitmap(positions.to_numpy())
-        except UnreadError:
-            unread.append(number)
-            return
-        if hit or number in self.target.merge:
-            yield FilePositions(number, _known_positions(row["known"], row["location"], self.target.properties), hit)
-
-
 def deleted_keys(
     table: IcebergTable, columns: tuple[KeyColumn, ...], deletes: Sequence[EqualityDelete]
 ) -> tuple[list[pa.Table], list[EqualityDelete]]:
@@ -138,36 +103,10 @@ def deleted_keys(
     keys = []
     if near:
         task = KeysTask(columns, storage_properties(table))
-        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), _KEYS).collect():
+        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
             keys.append(unpacked(row["keys"]))
             left.update(row["unread"])
     return keys, [delete for number, delete in numbered if number in left]
-
-
-@dataclass(frozen=True)
-class KeysTask:
-    """A task that reads delete files and returns all their keys.
-
-    :param properties: pyiceberg settings of the table's FileIO; not shown, because they may contain credentials.
-    """
-
-    columns: tuple[KeyColumn, ...]
-    properties: Mapping[str, str] = field(repr=False)
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        settle()
-        tables, unread = [], []
-        for file in (row for batch in batches for row in batch.to_pylist()):
-            try:
-                tables.append(read_keys(file["location"], self.columns, self.properties, file))
-            except UnreadError:
-                unread.append(file["number"])
-        keys = packed(tables, self.columns)
-        yield pa.RecordBatch.from_pydict(
-            {"keys": pa.array([keys], pa.binary()), "unread": pa.array([unread], pa.list_(pa.int32()))}
-        )
 
 
 def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
@@ -184,27 +123,3 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
         if all(other.format in _FORMATS and reaches(other.location) for other in others):
             by_number[number] = [{name: getattr(other, name) for name in _DELETES} for other in others]
     return by_number
-
-
-def _known_positions(
-    delete_files: Iterable[Mapping[str, Any]], data_file: str, properties: Mapping[str, str]
-) -> BitMap64:
-    """Read a data file's positions in vectors and delete files of possibly many data files (specification)."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-    from pyroaring import BitMap64
-
-    from lakecdc.iceberg.puffin import decode_vector
-
-    positions = BitMap64()
-    for deletes in delete_files:
-        with source(properties, deletes["location"]).open() as stream:
-            if deletes["format"] == "PUFFIN":
-                stream.seek(deletes["offset"])
-                positions |= decode_vector(stream.read(deletes["length"]))
-                continue
-            file = pq.ParquetFile(stream)
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, columns=["file_path", "pos"], use_threads=False)
-                positions |= bitmap(rows.filter(pc.equal(rows["file_path"], data_file))["pos"].to_numpy())
-    return positions

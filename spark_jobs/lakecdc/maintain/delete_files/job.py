@@ -16,6 +16,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.commit import RowChanges, replace_deletes
+from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import has_several_specs
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
@@ -28,7 +29,7 @@ from lakecdc.maintain.delete_files.leftovers import refusal
 from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_no_equality_deletes, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.verify import Proof, Proving
-from lakecdc.maintain.failed_files import discarded_on_conflict, discarded_on_failure
+from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.reports import ends, nothing, seconds_since
 from lakecdc.maintain.rewrite import head_of
 from lakecdc.maintain.start_tag import start_tag

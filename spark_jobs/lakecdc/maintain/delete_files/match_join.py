@@ -63,8 +63,8 @@ def hits_of(
     keys = keys_of_files(table, stack, columns, deletes)
     keys = keys.groupBy(*deleted, "reach").agg(F.max("deleted_at").alias("deleted_at"))
     same, files = _same(table, columns), F.broadcast(file_numbers(table, tasks))
-    reached = F.col("reach").isNull() | (F.col("reach") == F.col("scope"))
-    applies = reached & (F.col("sequence_number") < F.col("deleted_at"))
+    in_reach = F.col("reach").isNull() | (F.col("reach") == F.col("scope"))
+    applies = in_reach & (F.col("sequence_number") < F.col("deleted_at"))
     records = sum(delete.records for delete in deletes)
     if records <= BROADCAST_DELETE_RECORDS:
         # join the keys first, so that only the few matching rows need their file and scope

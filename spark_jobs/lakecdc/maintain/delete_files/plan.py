@@ -155,7 +155,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """The work at one snapshot: groups with most deletes per row to read first, and what stays."""
+    """The work at one snapshot: groups, those with most deletes per row to read first, and what stays."""
 
     start: Snapshot
     positions: PositionSurvey = PositionSurvey()

@@ -43,7 +43,7 @@ _PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
 
 @dataclass(frozen=True)
 class Proof:
-    """Scope of a proof: how many data files it read ``of`` those that the deletes apply to."""
+    """Scope of a proof: the number of data files read, ``of`` all that the deletes apply to."""
 
     mode: Verify
     files: int
@@ -83,8 +83,8 @@ class Proving:
     def finish(self, changed: Mapping[int, Sequence[Any]]) -> Proof:
         """Prove that no row appears or disappears.
 
-        :param changed: Java ``DeleteFile`` objects that will apply to each data file that loses more than equality
-            deletes, by its number.
+        :param changed: by number of each data file whose position deletes change, the Java ``DeleteFile`` objects that
+            will apply to it.
         :raises VerificationError: names the first file that differs.
         """
         if self._chosen:

@@ -1,4 +1,4 @@
-"""Removal of files to the trash, their restoration and final deletion, and the record of it, written before.
+"""Moves files to the trash, restores them, or deletes them for good; each is recorded before it is touched.
 
 On a file system they are moved; in an object store, which cannot move, they stay and are only marked for deletion.
 """
@@ -60,7 +60,7 @@ class Batch:
 
 
 class Ledger:
-    """The batches of a table, one small document each below its location, and its separate folders."""
+    """The batches of a table, one small document each below its location, and its folders, none inside another."""
 
     def __init__(self, table: IcebergTable, storage: TableStorage) -> None:
         self._table, self._storage = table, storage
@@ -137,7 +137,7 @@ class Ledger:
             ) from error
 
     def _checked(self, document: str, content: Any) -> Batch:
-        """Parse a document; raise ValueError, TypeError or KeyError unless the run can have taken these files."""
+        """Parse a document; raise ValueError, TypeError or KeyError if the run cannot have taken these files."""
         run = relative(document, self._folder).rpartition("/")[0]
         if not _RUN.fullmatch(run) or content["run"] != run:
             raise ValueError(f"its run is {content['run']!r}.")

@@ -18,13 +18,15 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 # Iceberg refuses metadata whose branches and tags name missing snapshots
 _NO_REFS: dict[str, Any] = {"refs": {}, "current-snapshot-id": -1}
-
-
+# by the first byte
 _BUCKETS = 256
 
 
 class HashSet:
-    """A set of hashes; a collision, one in four billion billions, makes an orphan look live, never the reverse."""
+    """A set of eight-byte hashes, for tables with many million files.
+
+    It may contain a value by a collision, one in four billion billions.
+    """
 
     def __init__(self, hashes: Iterable[int] = ()) -> None:
         self._sorted = [array("Q") for _ in range(_BUCKETS)]

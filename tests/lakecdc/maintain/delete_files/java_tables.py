@@ -15,9 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakecdc.iceberg.delete_file_objects import POSITION_ID
 from lakecdc.iceberg.jvm import int_array, jvm
-from lakecdc.metadata.file_facts import PATH_ID
+from lakecdc.metadata.names import PATH_ID, POSITION_ID
 from tests.conftest import Lake
 
 Values = Mapping[str, Any]
