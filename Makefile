@@ -99,7 +99,6 @@ lint: setup  ## check style, types and the import rules of the house
 
 generate: setup  ## write what the code determines: operators, tables of docs, the schema, the map
 	$(BIN)/python .ci/generate.py
-	$(BIN)/python -m demo.settings_page
 
 format: setup  ## rewrite the files in the house style
 	$(BIN)/ruff check --fix .

@@ -23,12 +23,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_lakecdc.get_provider_info import get_provider_info
+from airflow_provider_lakecdc.governance.discovery import QueryLog
 from airflow_provider_lakecdc.operators.base import LakecdcJobOperator
+from airflow_provider_lakecdc.templates.config import LakeConfig, Retention, SparkConfig
+from airflow_provider_lakecdc.templates.schedules import Schedules
 from airflow_provider_lakecdc.templates.schema import config_schema
 from lakecdc.contract.job_options import JobOptions, Outcome
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.rewriting import Curve, Verify
 from lakecdc.contract.spec import SOURCE_JOBS
+from lakecdc.metadata.debt import DebtLimits
+from lakecdc.metadata.hurts import Alerts
+from lakecdc.metadata.policy import TablePolicy, Window
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
@@ -45,6 +52,9 @@ from typing import Any, ClassVar, Literal
 from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.rewriting import Curve, Verify
 """
+#: classes of settings that docs/settings.md has a table of
+SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
+_SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
 _ALIASES = {Curve: "Curve", Outcome: "Outcome", Verify: "Verify"}
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
@@ -103,6 +113,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for page, generated in pages.items():
         path = ROOT / "docs" / page
         yield path, between_marks(path.read_text(), generated)
+    settings = ROOT / "docs" / "settings.md"
+    yield settings, _SETTING_TABLE.sub(lambda place: f"{place[1]}\n{setting_table(place[2])}\n", settings.read_text())
     yield ROOT / "docs" / "lakecdc.schema.json", json.dumps(config_schema(), indent=1) + "\n"
 
 
@@ -280,6 +292,39 @@ def option_row(job: str, option: Option) -> str:
     """Return one row of the table of options."""
     meaning = option.meaning.replace("``", "`").replace("|", "\\|")
     return f"| {job} | `{option.name}` | `{json.dumps(option.default)}` | {meaning} |"
+
+
+def setting_table(name: str) -> str:
+    """Return the table of a class of settings, or of a section of Airflow's configuration."""
+    classes: dict[str, type[Any]] = {each.__name__: each for each in SETTINGS}
+    rows = settings_of(classes[name]) if name in classes else airflow_options(name)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (("setting", "meaning", "default"), ("---",) * 3, *rows))
+
+
+def settings_of(described: type[Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of a class of settings, with the meanings in its docstring."""
+    meanings = dict(_PARAMETER.findall(described.__doc__ or ""))
+    for field in dataclasses.fields(described):
+        meaning = " ".join(meanings[field.name].split()).rstrip(".").replace("``", "`").replace("|", "\\|")
+        yield f"`{field.name}`", meaning, setting_default(field)
+
+
+def setting_default(field: dataclasses.Field[Any]) -> str:
+    """Return the default of a setting, as a cell of a table."""
+    if field.default_factory is not dataclasses.MISSING:
+        # nested settings have a table of their own
+        return "`{}`" if isinstance(field.default_factory(), dict) else "see below"
+    if field.default is dataclasses.MISSING:
+        return "required"
+    value = list(field.default) if isinstance(field.default, tuple) else field.default
+    return "" if value is None else f"`{json.dumps(value)}`"
+
+
+def airflow_options(section: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of a section of Airflow's configuration, as the provider declares it."""
+    for option, described in get_provider_info()["config"][section]["options"].items():
+        default = described["default"]
+        yield f"`{option}`", described["description"].rstrip("."), f"`{default}`" if default else ""
 
 
 # --- the map of the house -----------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from airflow_provider_lakecdc.cli.definition import get_lakecdc_commands
 from demo.readme import with_sample
 from demo.run import Demo
 from demo.settings import Settings
-from demo.settings_page import PAGE, with_tables
 from lakecdc.contract.report import parse_report
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.jdbc import JdbcSource
@@ -179,10 +178,6 @@ def test_configurations_make_dags(text: str, in_airflow: dict[str, Any]) -> None
 @pytest.mark.parametrize("text", blocks("json connection"))
 def test_connections_name_a_catalog(text: str, in_airflow: dict[str, Any]) -> None:
     assert in_airflow[text] == "lake"
-
-
-def test_the_tables_of_settings_are_made_from_the_code() -> None:
-    assert PAGE.read_text() == with_tables(PAGE.read_text()), "run: python -m demo.settings_page"
 
 
 def test_what_options_determine_is_generated() -> None:
