@@ -131,7 +131,8 @@ def _source(files: str, format_name: str) -> dict[str, Any]:
 
 
 def _target(table: str, partition_by: str) -> dict[str, Any]:
-    return {"table": table, "key": ["id"], "columns": events.COLUMNS, "partition_by": [partition_by]}
+    target: dict[str, Any] = {"table": table, "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
+    return {**target, "partition_by": [partition_by]}
 
 
 def _race(lake: Lake, contender: str) -> Taken:
