@@ -110,6 +110,7 @@ def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
         return _decimals(arrow, int(decimal[1]), int(decimal[2]))
     if column.sql_type in ("float", "double"):
         return _floats(arrow)
+    # no number is written like a date, so that texts alone match
     zone = "Z$" if column.sql_type == "timestamp" else "$"
     return _matching(rf"^{_DATE}$" if column.sql_type == "date" else _MOMENT + zone, arrow)
 
@@ -137,9 +138,7 @@ def _integers(arrow: pa.DataType) -> Quick:
 def _matching(pattern: str, arrow: pa.DataType) -> Quick:
     def quick(values: Sequence[Any]) -> pa.Array | None:
         texts = pa.array(values, pa.string())
-        if not _all(pc.match_substring_regex(texts, pattern)) or any(type(value) is Number for value in values):
-            return None
-        return texts.cast(arrow)
+        return texts.cast(arrow) if _all(pc.match_substring_regex(texts, pattern)) else None
 
     return quick
 
