@@ -24,7 +24,7 @@ from benchmarks.ingest import Lake
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 
-_TABLE = "native"
+_TABLE = "lakecdc"
 _ROWS = (
     "id, concat('customer ', id % 5000) AS customer, concat('user', id, '@example.com') AS email, 'new' AS status, "
     "CAST(id % 100000 AS decimal(12,2)) AS amount, -1L AS version, TIMESTAMP_NTZ '2025-01-01 00:00:00' AS updated_at, "

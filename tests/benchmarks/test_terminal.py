@@ -27,7 +27,7 @@ with only_own_lines(Path(sys.argv[1])):
 SMALL = {
     "deletes": ["--rows", "20000", "--deletes", "200", "--commits", "2", "--versions", "3"],
     "idle": ["--tables", "2", "--files", "2", "--large", "10"],
-    "ingest": ["--events", "2000", "--keys", "500", "--contenders", "native,merge_into"],
+    "ingest": ["--events", "2000", "--keys", "500", "--contenders", "lakecdc,merge_into"],
     "ingest_growth": ["--rows", "1000,2000", "--events", "500", "--batches", "1"],
     "lookup": ["--rows", "20000", "--commits", "5", "--target", "65536", "--keys", "20", "--timed", "2"],
     "page": ["--tables", "3", "--days", "2"],

@@ -302,7 +302,7 @@ def test_a_backlog_of_files_drains_in_flat_memory(tmp_path: Path) -> None:
     source = {"type": "files", "path": files, "format": "debezium-json", "max_batch_bytes": int(1.5 * max(sizes))}
     target = {"table": "shop.orders", "key": ["id"], "columns": events.COLUMNS, "source_table": "orders"}
     report, memory = run(tmp_path, lake.spec("ingest", source=source, target=target))
-    assert (report["metrics"]["commits"], report["metrics"]["decoded_by"]) == (BATCHES, "native")
+    assert (report["metrics"]["commits"], report["metrics"]["decoding"]) == (BATCHES, "one pass")
     assert current_rows(lake, "shop.orders", ["id"], "count(*), sum(version)") == [events.final_state(files)]
     assert_flat(memory, commit_times(lake, "shop.orders"))
 
@@ -320,7 +320,7 @@ def test_a_backlog_of_kafka_drains_in_flat_memory(tmp_path: Path, monkeypatch: p
         source |= {"bootstrap_servers": kafka.bootstrap_servers, "reader": reader, "max_offsets_per_batch": size}
         report, memory = run(tmp_path, lake.spec("ingest", source=source, target=target))
     assert report["metrics"]["commits"] >= BATCHES
-    assert report["metrics"]["decoded_by"] == "native"
+    assert report["metrics"]["decoding"] == "one pass"
     assert current_rows(lake, "shop.orders", ["id"], "count(*), sum(version)") == [events.final_state(files)]
     assert_flat(memory, commit_times(lake, "shop.orders")[-BATCHES:])
 

@@ -119,7 +119,7 @@ def test_killed_in_the_full_load_and_run_again(lake: Lake, shop: Shop, tmp_path:
     shop.change()
     report = run(parse_spec(spec), ingest)
     assert [t.outcome for t in report.tables] == ["done"], report
-    assert report.tables[0].metrics["full_load_engine"] == "native"
+    assert report.tables[0].metrics["full_load_written_by"] == "tasks"
     expected = shop.session.execute(f"SELECT {COLUMNS} FROM orders ORDER BY id").fetchall()
     assert sorted(lake.duckdb_rows(other["table"], COLUMNS)) == expected
 

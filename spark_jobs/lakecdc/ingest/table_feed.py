@@ -105,8 +105,8 @@ class TableFeed:
             bytes_written=applied.bytes,
             retries=applied.retries,
         )
-        if applied.engine:
-            self.metrics["full_load_engine"] = applied.engine
+        if applied.written_by:
+            self.metrics["full_load_written_by"] = applied.written_by
 
     def note_quiet(self, position: Position) -> None:
         """Record how far the source was read for a table without changes, without a snapshot."""

@@ -14,7 +14,7 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import decode, decode_messages
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.log import LogFold, LogRows
-from lakecdc.ingest.engine.run import EngineResult, FoldPlan, SurveyNeededError, judge_events
+from lakecdc.ingest.engine.run import EngineResult, FoldPlan, SecondPassError, judge_events
 from lakecdc.ingest.sources.log import source
 from tests.on_demand import on_demand
 
@@ -46,7 +46,7 @@ class _LogUnfolded(LogFold):
 
 
 def _refuse(*_arguments: Any) -> None:
-    raise SurveyNeededError("asked for")
+    raise SecondPassError("asked for")
 
 
 def _unfolded(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:

@@ -104,9 +104,9 @@ class Ways:
                 reports[way] = feed.run()
         assert [r.outcome for r in reports.values()] == ["done", "done"], [r.reason for r in reports.values()]
         told = {way: {fact: report.metrics.get(fact) for fact in _COUNTED} for way, report in reports.items()}
-        assert told["by_tasks"] == told["by_jvm"]
-        decoded_by = {way: report.metrics["decoded_by"] for way, report in reports.items()}
-        assert decoded_by == {"by_tasks": "native", "by_jvm": "after a survey: asked for"}
+        assert told["by_tasks"] == told["by_spark"]
+        decoded_by = {way: report.metrics["decoding"] for way, report in reports.items()}
+        assert decoded_by == {"by_tasks": "one pass", "by_spark": "two passes: asked for"}
         return reports
 
     def rows(self, suffix: str = "", columns: str = COLUMNS) -> list[str]:
@@ -160,7 +160,9 @@ def test_updates_that_leave_values_out_are_folded_by_tasks(
     if "partition_by" in target:
         written = {way: [writer for writer, *_ in files_of(lake, ways.of(way))] for way in WAYS}
         # of each bucket and batch; what the table has told is written as a frame
-        assert written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_jvm"]
+        assert (
+            written["by_tasks"].count("ingest") == 6 < len(written["by_tasks"]) and "ingest" not in written["by_spark"]
+        )
 
 
 @pytest.mark.soak
@@ -196,4 +198,4 @@ def test_events_that_are_only_added_are_written_by_tasks(lake: Lake, tmp_path: P
     by_tasks = "bucket" not in str(target)
     assert [set(found) == {"events"} for found in written] == [by_tasks, by_tasks, False, False]
     assert written[3].count("events") == written[1].count("events")
-    assert "events" not in {writer for writer, *_ in files_of(lake, ways.of("by_jvm"))}
+    assert "events" not in {writer for writer, *_ in files_of(lake, ways.of("by_spark"))}

@@ -49,7 +49,7 @@ def stage(table: IcebergTable, batch: Batch, staged: Staged) -> None:
         staged.data_files += stage_images(table, batch, rows.frame)
         keep_misfits(batch)
     if rows.load:
-        staged.engine = f"jvm: {why}" if why else "native"
+        staged.written_by = f"Spark: {why}" if why else "tasks"
 
 
 def keep_misfits(batch: Batch) -> None:

@@ -49,7 +49,7 @@ class Applied:
     delete_files: int
     rows: int
     bytes: int
-    engine: str | None = None
+    written_by: str | None = None
     retries: int = 0
     files: tuple[Any, ...] = ()
 
@@ -58,12 +58,12 @@ class Applied:
 class Staged:
     """Written files before their commit.
 
-    :param engine: what wrote a full load: ``native``, or ``jvm`` and why; None if there was no choice.
+    :param written_by: what wrote a full load: ``tasks``, or ``Spark`` and why; None if there was no choice.
     """
 
     data_files: list[Any] = field(default_factory=list)
     delete_files: list[Any] = field(default_factory=list)
-    engine: str | None = None
+    written_by: str | None = None
 
     @property
     def files(self) -> list[Any]:
@@ -143,7 +143,7 @@ def publish(
         len(staged.delete_files),
         sum(int(f.recordCount()) for f in staged.data_files),
         sum(int(f.fileSizeInBytes()) for f in staged.files),
-        staged.engine,
+        staged.written_by,
         fence.attempts - 1,
         tuple(staged.data_files),
     )

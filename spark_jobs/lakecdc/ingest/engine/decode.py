@@ -1,4 +1,4 @@
-"""From messages to the changes of one table: at once where they are what the table expects, else after a survey."""
+"""From messages to the changes of one table: in one pass where they are what the table expects, else in two."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.engine.decode_messages import decode_messages, look_through
+from lakecdc.ingest.engine.decode_messages import decode_messages, find_table_messages
 from lakecdc.ingest.engine.decoded import Decoded, Request
 from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.message_facts import collect_message_facts, message_facts
 from lakecdc.ingest.engine.pieces import OddTextError
-from lakecdc.ingest.engine.run import EngineResult, Scan, SurveyNeededError, decode_at_once
+from lakecdc.ingest.engine.run import EngineResult, Scan, SecondPassError, decode_at_once
 from lakecdc.ingest.engine.schemas import SchemaError
 from lakecdc.ingest.engine.source_tables import feeds, only_source
-from lakecdc.ingest.engine.survey import measure, survey
 from lakecdc.ingest.engine.table_fields import typed_field, wanted_fields
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
 from lakecdc.ingest.formats import find_format
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.target import Target
     from lakecdc.ingest.change import Rows
-    from lakecdc.ingest.engine.decode_messages import Surveyed
+    from lakecdc.ingest.engine.decode_messages import TableMessages
     from lakecdc.ingest.engine.decoded import Known
     from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
 
 # formats whose schemas have all columns
 _WITH_SCHEMAS = ("debezium-json", "debezium-avro")
-# first messages that are surveyed for the columns of a new table
+# first messages that are looked at for the columns of a new table
 _SAMPLE = 5_000
 
 
@@ -48,7 +48,7 @@ def decode(
 ) -> Decoded:
     """Decode a batch for one table.
 
-    :param messages: returns the message frame; not called if the native engine's tasks read them by themselves.
+    :param messages: returns the message frame; not called if tasks read them by themselves.
     :param adopt: whether messages of no known source table (such as text that is not JSON) are this table's to reject.
     :return: the changes; the caller clears Spark's cache when the batch is done.
     :raises InputError: if the events do not tell which table or columns are meant; nothing has been written then.
@@ -85,11 +85,11 @@ def _origin(messages: Messages, format_name: str, reading: Reading) -> Callable[
 def check_fields(fields: Sequence[Field]) -> None:
     """Make sure that events of such columns can be decoded at once.
 
-    :raises SurveyNeededError: they cannot.
+    :raises SecondPassError: they cannot.
     """
     for one in fields:
         if not one.column_type.has_parser:
-            raise SurveyNeededError(f"column {one.name} ({one.type}, {one.encoding})")
+            raise SecondPassError(f"column {one.name} ({one.type}, {one.encoding})")
 
 
 class _BatchDecoder:
@@ -101,18 +101,18 @@ class _BatchDecoder:
         self._prepared: InJson | None = None
 
     def decode(self) -> Decoded:
-        """Decode the batch, after a survey of it where one is needed."""
+        """Decode the batch, in a second pass where one is needed."""
         try:
             return self._decode_at_once()
-        except SurveyNeededError as needed:
+        except SecondPassError as needed:
             messages = self._prepared.messages if self._prepared else self._messages()
-            found = decode_messages(look_through(messages, self._request), self._request)
-            return replace(found, engine=f"after a survey: {needed}")
+            found = decode_messages(find_table_messages(messages, self._request), self._request)
+            return replace(found, passes=f"two passes: {needed}")
 
     def _decode_at_once(self) -> Decoded:
         """Decode messages that are what the table expects.
 
-        :raises SurveyNeededError: some are not.
+        :raises SecondPassError: some are not.
         """
         fields = self._expected_fields()
         made, found, aside = self._attempt(fields)
@@ -128,53 +128,53 @@ class _BatchDecoder:
         if aside.total.events or (leaves_out and aside.total.facts.rejected):
             # one may be newer than the last event of its key, complete it, or have to come before it
             made.rows.release()
-            raise SurveyNeededError(str(facts.why))
+            raise SecondPassError(str(facts.why))
         odd = decode_messages(aside, self._request)
         rejected = [one for one in (found.rejected, odd.rejected) if one is not None]
         return replace(
             found,
             rejected=reduce(add, rejected) if rejected else None,
             newest=max((n for n in (found.newest, odd.newest) if n is not None), default=None),
-            engine=f"native, but for {facts.aside} messages: {facts.why}",
+            passes=f"one pass, then another over {facts.aside} of the messages: {facts.why}",
         )
 
-    def _attempt(self, fields: tuple[Field, ...]) -> tuple[EngineResult, Decoded, Surveyed | None]:
-        """Decode the batch in tasks, and survey the messages that they set aside; None if there are none."""
+    def _attempt(self, fields: tuple[Field, ...]) -> tuple[EngineResult, Decoded, TableMessages | None]:
+        """Decode the batch in tasks, and look at the messages that they set aside; None if there are none."""
         prepared = self._prepared
         scan = None if prepared else self._known.scan
         plan = self._request.fold_plan(folds=self._request.folds)
         messages = self._messages if prepared is None else lambda: prepared.messages
         made = decode_at_once(messages, self._decoding(fields, scan), plan, scan)
-        aside = None if made.aside is None else look_through(made.aside, self._request, made)
+        aside = None if made.aside is None else find_table_messages(made.aside, self._request, made)
         return made, self._plain(made), aside
 
     def _expected_fields(self) -> tuple[Field, ...]:
         """Return the columns that the table's messages should have.
 
-        :raises SurveyNeededError: they are not known before a survey.
+        :raises SecondPassError: they are not known before a first pass.
         """
         target = self._target
         to_json = find_format(self._format).in_json
         if to_json is not None:
             self._prepared = to_json(self._messages(), self._request.reading)
         if target.fold_case:
-            raise SurveyNeededError("fold_case")
+            raise SecondPassError("fold_case")
         if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):
-            raise SurveyNeededError("on_dropped_column")
+            raise SecondPassError("on_dropped_column")
         if self._prepared and self._prepared.schema is None:
-            raise SurveyNeededError("records that are not of one schema of a registry")
+            raise SecondPassError("records that are not of one schema of a registry")
         fields = self._fields_before()
         check_fields(fields)
         if target.keyed and not self._request.key:
-            raise SurveyNeededError("the messages tell the key")
+            raise SecondPassError("the messages tell the key")
         if not fields or not {*self._request.key} <= {f.name for f in fields}:
-            raise SurveyNeededError("the key columns are not known yet")
+            raise SecondPassError("the key columns are not known yet")
         return fields
 
     def _decoding(self, fields: tuple[Field, ...], scan: Scan | None) -> Decoding:
-        """Return how messages are read before a survey.
+        """Return how messages are read in one pass.
 
-        :raises SurveyNeededError: their schema is another one.
+        :raises SecondPassError: their schema is another one.
         """
         request = self._request
         decoding = Decoding(
@@ -195,7 +195,7 @@ class _BatchDecoder:
         try:
             return replace(decoding.with_schema(schema), texts=True)
         except SchemaError as error:
-            raise SurveyNeededError(str(error)) from None
+            raise SecondPassError(str(error)) from None
 
     def _plain(self, made: EngineResult) -> Decoded:
         facts, excluded = made.rows.facts, self._target.exclude_columns
@@ -230,12 +230,12 @@ class _BatchDecoder:
         target, scan, reading = self._target, self._known.scan, self._request.reading
         reader = EnvelopeReader(self._format, reading, target.columns)
         try:
-            found = None if scan is None or scan.keyed else measure(scan.first_values(_SAMPLE), reader)
+            found = None if scan is None or scan.keyed else message_facts(scan.first_values(_SAMPLE), reader)
         except OddTextError:
             # Spark cuts these lines in another way
             found = None
         if found is None:
-            found = survey(self._messages().limit(_SAMPLE), reader)
+            found = collect_message_facts(self._messages().limit(_SAMPLE), reader)
         mine = [
             s
             for s in found

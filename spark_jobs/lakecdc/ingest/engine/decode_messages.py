@@ -1,4 +1,4 @@
-"""Survey the messages of a batch before they are decoded: which tables, which columns, which of them are odd."""
+"""Decode messages in two passes: find out which tables and columns they have, then decode those of one table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.decoding import Decoding, Judged
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json, lone_tombstones
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
-from lakecdc.ingest.engine.run import SurveyNeededError, judge_events
+from lakecdc.ingest.engine.message_facts import MessageFacts, collect_message_facts, combined
+from lakecdc.ingest.engine.run import SecondPassError, judge_events
 from lakecdc.ingest.engine.schemas import PAYLOAD
 from lakecdc.ingest.engine.source_tables import choose, feeds, is_mine, only_source, topics_of
-from lakecdc.ingest.engine.survey import Survey, combined, survey
 from lakecdc.ingest.engine.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.message_columns import PLACED
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Surveyed:
-    """Result of a survey of messages for one table.
+class TableMessages:
+    """Messages for one table, and what they hold.
 
     :param messages: the messages, in JSON.
     :param target: with its key.
-    :param found: one survey for each source table.
-    :param mine: surveys of the source tables whose events feed the table.
-    :param chosen: ``mine``, and surveys of other messages that belong to the table.
+    :param found: facts of the messages of each source table.
+    :param mine: those of the source tables whose events feed the table.
+    :param chosen: ``mine``, and those of other messages that belong to the table.
     :param total: ``chosen`` in one.
     :param topics: topics of the table's events.
     :param fields: the table's columns; only its key columns if ``has_columns`` is false.
@@ -49,10 +49,10 @@ class Surveyed:
     messages: DataFrame
     reader: EnvelopeReader
     target: Target
-    found: Sequence[Survey]
-    mine: Sequence[Survey]
-    chosen: Sequence[Survey]
-    total: Survey
+    found: Sequence[MessageFacts]
+    mine: Sequence[MessageFacts]
+    chosen: Sequence[MessageFacts]
+    total: MessageFacts
     topics: frozenset[str]
     fields: tuple[Field, ...] = ()
     encoded: Mapping[str, Mapping[str, Field]] = field(default_factory=dict)
@@ -65,17 +65,17 @@ class Surveyed:
         return bool(self.total.events or self.total.facts.rejected or has_tombstones)
 
 
-def look_through(messages: DataFrame, request: Request, besides: EngineResult | None = None) -> Surveyed:
-    """Survey messages: find out which of them belong to a table, and which columns it has.
+def find_table_messages(messages: DataFrame, request: Request, besides: EngineResult | None = None) -> TableMessages:
+    """Find out which messages belong to a table, and which columns it has.
 
     :param besides: what is known of the batch's other messages; None if these are all.
-    :raises SurveyNeededError: they cannot be judged without the others.
+    :raises SecondPassError: they cannot be judged without the others.
     :raises InputError: if the events do not tell which table or columns are meant.
     """
     target, reading, known = request.target, request.reading, request.known
     reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
     messages = in_json(messages, request.format, reading)
-    found = survey(messages, reader, keys=not target.key)
+    found = collect_message_facts(messages, reader, keys=not target.key)
     if besides is not None:
         _refuse_apart(found, target, besides, routed=reading.routed)
     mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
@@ -83,54 +83,56 @@ def look_through(messages: DataFrame, request: Request, besides: EngineResult | 
     topics = (besides.topics if besides else frozenset()).union(*(s.topics for s in mine))
     rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
     chosen = [*mine, *rest]
-    surveyed = Surveyed(messages, reader, target, found, mine, chosen, combined(chosen), topics)
-    if not surveyed.has_messages:
-        return replace(surveyed, target=replace(target, key=target.key or known.key))
-    types = followed(known.types, [f for fields in surveyed.total.schemas.values() for f in fields], target)
+    own = TableMessages(messages, reader, target, found, mine, chosen, combined(chosen), topics)
+    if not own.has_messages:
+        return replace(own, target=replace(target, key=target.key or known.key))
+    types = followed(known.types, [f for fields in own.total.schemas.values() for f in fields], target)
     seen = merge_fields(s.fields for s in chosen)
-    are_rows = bool(surveyed.total.facts.high_orders)
+    are_rows = bool(own.total.facts.high_orders)
     if are_rows and not (seen or types):
         # deletes that have nothing but the keys of their messages
         names = {s.source_table for s in chosen}
-        seen = merge_fields(s.key for s in survey(messages, reader, keys=True) if s.source_table in names)
+        seen = merge_fields(
+            s.key for s in collect_message_facts(messages, reader, keys=True) if s.source_table in names
+        )
     # without a row, nothing tells what a new table looks like, and there is none that could be emptied
     if not (types or (are_rows and seen)):
-        return replace(surveyed, fields=tuple(Field(c.name, c.type) for c in key_columns(target)))
+        return replace(own, fields=tuple(Field(c.name, c.type) for c in key_columns(target)))
     target = replace(target, key=target.key or message_key(target, mine, known.key))
     there = besides.fields if besides else ()
     names = {f.name for f in there}
     fields = fields_of(target, (*there, *(f for f in seen if f.name not in names)), types)
     _refuse_types(fields, target)
-    encoded = encodings_of(fields, surveyed.total.schemas, target, types)
-    return replace(surveyed, target=target, fields=fields, encoded=encoded, has_columns=True)
+    encoded = encodings_of(fields, own.total.schemas, target, types)
+    return replace(own, target=target, fields=fields, encoded=encoded, has_columns=True)
 
 
-def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
-    """Decode messages of any kind into changes of one table, by their survey."""
-    target, total, mine, reading = surveyed.target, surveyed.total, surveyed.mine, request.reading
-    if not surveyed.has_messages:
-        others = {str(s.source_table) for s in surveyed.found if s.source_table and s.events and s not in mine}
+def decode_messages(own: TableMessages, request: Request) -> Decoded:
+    """Decode messages of any kind into changes of one table."""
+    target, total, mine, reading = own.target, own.total, own.mine, request.reading
+    if not own.has_messages:
+        others = {str(s.source_table) for s in own.found if s.source_table and s.events and s not in mine}
         return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
-    source_tables = frozenset(s.source_table for s in surveyed.chosen)
+    source_tables = frozenset(s.source_table for s in own.chosen)
     decoding = Decoding(
-        surveyed.fields,
+        own.fields,
         target.key,
         request.format,
         target,
         reading,
-        texts=PAYLOAD in surveyed.messages.columns,
+        texts=PAYLOAD in own.messages.columns,
         rejects=True,
-        judged=Judged(surveyed.reader.read, source_tables, surveyed.encoded),
+        judged=Judged(own.reader.read, source_tables, own.encoded),
     )
-    plan = request.fold_plan(folds=request.folds and bool(target.key) and surveyed.has_columns)
+    plan = request.fold_plan(folds=request.folds and bool(target.key) and own.has_columns)
     if target.on_truncate == "apply":
         plan = replace(plan, void_below=total.truncate_order)
     last = mine[0].last_schema if len(mine) == 1 else ()
-    made = judge_events(_with_placed(surveyed, reading, request.known), decoding, plan)
+    made = judge_events(_with_placed(own, reading, request.known), decoding, plan)
     return Decoded(
-        tuple(f.column for f in surveyed.fields),
+        tuple(f.column for f in own.fields),
         target.key,
-        made.rows if surveyed.has_columns else None,
+        made.rows if own.has_columns else None,
         replace(made.rejected, unreadable=total.facts.rejected) if made.rejected else None,
         total.truncate_order,
         total.facts.newest_moment,
@@ -138,29 +140,29 @@ def decode_messages(surveyed: Surveyed, request: Request) -> Decoded:
         total.facts.high_orders,
         source_columns=tuple(f.name for f in last if f.name not in target.exclude_columns),
         stretches=total.facts.stretches,
-        source_table=only_source(target, [str(s.source_table) for s in mine], surveyed.topics),
+        source_table=only_source(target, [str(s.source_table) for s in mine], own.topics),
     )
 
 
-def _with_placed(surveyed: Surveyed, reading: Reading, known: Known) -> DataFrame:
+def _with_placed(own: TableMessages, reading: Reading, known: Known) -> DataFrame:
     """Return the messages, and once more the tombstones that are deletes, each with its order key."""
-    of_tombstones = topics_of(surveyed.target, surveyed.chosen, surveyed.found)
-    has_tombstones = find_format(surveyed.reader.format).tombstones and any(s.tombstones for s in surveyed.found)
-    if not (surveyed.has_columns and has_tombstones and surveyed.target.key and of_tombstones):
-        return surveyed.messages
-    of_mine = envelope_frame(surveyed.messages, surveyed.reader).where(F.col("topic").isin(of_tombstones))
+    of_tombstones = topics_of(own.target, own.chosen, own.found)
+    has_tombstones = find_format(own.reader.format).tombstones and any(s.tombstones for s in own.found)
+    if not (own.has_columns and has_tombstones and own.target.key and of_tombstones):
+        return own.messages
+    of_mine = envelope_frame(own.messages, own.reader).where(F.col("topic").isin(of_tombstones))
     lone = lone_tombstones(of_mine, known.marks, known.high_order, reading)
     if lone is None:
-        return surveyed.messages
-    return surveyed.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
+        return own.messages
+    return own.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
 
 
-def _refuse_apart(found: Sequence[Survey], target: Target, besides: EngineResult, *, routed: bool) -> None:
+def _refuse_apart(found: Sequence[MessageFacts], target: Target, besides: EngineResult, *, routed: bool) -> None:
     """Make sure that odd messages are judged as they would be among all messages of the batch.
 
     :param found: the odd messages.
     :param routed: the source has chosen their topics for the target.
-    :raises SurveyNeededError: they may not be: they are of another table where none is named, have other schemas,
+    :raises SecondPassError: they may not be: they are of another table where none is named, have other schemas,
         delete by tombstones, or come unreadable from topics that may be another table's by the other messages.
     """
     named = [s for s in found if s.source_table and s.events]
@@ -173,7 +175,7 @@ def _refuse_apart(found: Sequence[Survey], target: Target, besides: EngineResult
         or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
         or any(s.facts.rejected and not s.events and not s.topics <= topics for s in found)
     ):
-        raise SurveyNeededError(str(besides.rows.facts.why))
+        raise SecondPassError(str(besides.rows.facts.why))
 
 
 def _refuse_types(fields: Sequence[Field], target: Target) -> None:

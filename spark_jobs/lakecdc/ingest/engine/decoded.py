@@ -87,7 +87,7 @@ class Decoded:
     :param events: row events and TRUNCATEs.
     :param high_orders: highest order key of the batch by ``topic/partition``.
     :param stretches: of its changes, by ``topic/partition``.
-    :param engine: how the batch was decoded, for the report.
+    :param passes: how often the messages were read, and why more than once.
     :param source_columns: all columns that the source has by the last schema; empty without one.
     :param origin: finds the messages of events again; see :class:`lakecdc.ingest.batch.SourceFacts`.
     :param source_table: full name of the one source table of the events; None without one, and for shards.
@@ -102,7 +102,7 @@ class Decoded:
     newest: datetime | None = None
     events: int = 0
     high_orders: Mapping[str, str] | None = None
-    engine: str = "native"
+    passes: str = "one pass"
     origin: Callable[[DataFrame], DataFrame] | None = None
     source_columns: tuple[str, ...] = ()
     stretches: Mapping[str, Sequence[Stretch]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ MANY_ROWS = frozenset(("canal-json",))
 
 @dataclass(frozen=True)
 class Judged:
-    """Result of a survey of all messages, by which each of them is applied, rejected or another table's.
+    """Result of a first pass over all messages, by which each of them is applied, rejected or another table's.
 
     :param read: reads the envelopes of messages.
     :param source_tables: those that feed the table; None among them for messages that tell no table.
@@ -44,7 +44,7 @@ class Decoding:
     :param texts: records stand beside the messages as JSON, in ``payload``, ``key_text`` and ``moved_text``.
     :param rejects: reject an event that does not fit its table, since the table's columns are known.
     :param sets_aside: set aside messages that cannot be judged alone; otherwise the first one ends the task.
-    :param judged: result of a survey; None if there was none.
+    :param judged: result of a first pass; None if this is the first.
     """
 
     fields: tuple[Field, ...]

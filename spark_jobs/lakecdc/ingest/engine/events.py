@@ -1,7 +1,7 @@
 """Read the events of one table from messages, before any column is typed.
 
 The first attempt at a batch knows only the table. It sets aside messages that a task cannot judge, such as one with a
-new column (:class:`QuickReader`). After a survey of all messages, each one is an event of the table, a rejected
+new column (:class:`QuickReader`). After a first pass over all messages, each one is an event of the table, a rejected
 message, or a message of another table (:class:`JudgedReader`).
 """
 
@@ -275,7 +275,7 @@ class QuickReader:
 
 
 class JudgedReader:
-    """Reads messages after a survey of all of them; none is set aside."""
+    """Reads messages after a first pass over all of them; none is set aside."""
 
     def __init__(self, judged: Judged) -> None:
         self._of = judged

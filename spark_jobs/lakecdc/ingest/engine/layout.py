@@ -1,4 +1,4 @@
-"""Columns of the tables that the native engine works with, inside its tasks and between them.
+"""Columns of the tables that tasks work with, inside its tasks and between them.
 
 ==================  ====================================================================================
 ``op``              ``r``, ``c``, ``u``, ``d``, or ``x`` for a tombstone

@@ -1,4 +1,4 @@
-"""The driver's side of the native engine: tasks planned, facts gathered."""
+"""Plan the tasks that decode a batch, and gather their facts."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class EngineResult:
         return frozenset(place.rpartition("/")[0] for place in self.rows.facts.read_orders)
 
 
-class SurveyNeededError(Exception):
-    """Raised if a batch needs a survey of all its messages before it can be decoded; the message says why."""
+class SecondPassError(Exception):
+    """Raised if one pass cannot decode a batch; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
 
     :param messages: returns the message frame; not called if there is a scan.
     :param scan: the same messages, for tasks that read them by themselves.
-    :raises SurveyNeededError: the batch holds what a task cannot judge.
+    :raises SecondPassError: the batch holds what a task cannot judge.
     """
     rows = _Run(messages, decoding, plan, scan).rows()
     facts = rows.facts
     reason = _reason(rows, shards=bool(decoding.target.source_tables))
     if reason:
         rows.release()
-        raise SurveyNeededError(reason)
+        raise SecondPassError(reason)
     aside = _set_aside(rows.cells, scan) if facts.aside else None
     schema = schemas.from_json(facts.schemas[0]) if facts.schemas and facts.schemas[0] else None
     names = {f.name for f in schema or decoding.fields} | {decoding.target.source_column}
@@ -139,13 +139,13 @@ def decode_at_once(messages: Messages, decoding: Decoding, plan: FoldPlan, scan:
 
 
 def judge_events(messages: DataFrame, decoding: Decoding, plan: FoldPlan) -> EngineResult:
-    """Apply or reject every event of messages after their survey.
+    """Apply or reject every event of messages after a first pass over them.
 
     :param messages: a message frame; a tombstone that is a delete has an order key in the column ``placed``.
     """
     rows = _Run(lambda: messages, decoding, plan, None).rows()
     if rows.facts.odd:
-        raise ValueError(f"a task cannot decode messages after their survey: {rows.facts.odd}")
+        raise ValueError(f"a task cannot decode messages in a second pass: {rows.facts.odd}")
     return EngineResult(rows, decoding.fields, rejected=rows.rejected(*_carried(None)))
 
 
@@ -208,7 +208,7 @@ def _carried(scan: Scan | None) -> tuple[str, Callable[..., DataFrame]]:
 
 
 def _reason(rows: PackedRows, *, shards: bool) -> str | None:
-    """Return why the batch needs a survey; None if it does not."""
+    """Return why the batch needs a second pass; None if it does not."""
     facts = rows.facts
     if facts.odd:
         return facts.odd

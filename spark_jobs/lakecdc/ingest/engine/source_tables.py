@@ -9,7 +9,7 @@ from lakecdc.contract.errors import InputError
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.survey import Survey
+    from lakecdc.ingest.engine.message_facts import MessageFacts
 
 
 def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool:
@@ -58,13 +58,13 @@ def shards_mix(target: Target) -> bool:
     return bool(target.source_tables) and target.source_column not in target.key
 
 
-def choose(target: Target, surveys: Sequence[Survey], *, routed: bool = False) -> list[Survey]:
+def choose(target: Target, messages: Sequence[MessageFacts], *, routed: bool = False) -> list[MessageFacts]:
     """Return the source tables that feed a target.
 
     :param routed: the source has chosen their topics for the target.
     :raises InputError: if they are several and the target does not say so.
     """
-    mine = [s for s in surveys if feeds(target, str(s.source_table), s.topics if routed else ())]
+    mine = [s for s in messages if feeds(target, str(s.source_table), s.topics if routed else ())]
     if len(mine) > 1 and not target.source_tables:
         raise InputError(
             f"The events are of several source tables: {', '.join(sorted(str(s.source_table) for s in mine))}.",
@@ -75,7 +75,9 @@ def choose(target: Target, surveys: Sequence[Survey], *, routed: bool = False) -
     return mine
 
 
-def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequence[Survey], *, adopt: bool) -> bool:
+def is_mine(
+    one: MessageFacts, target: Target, topics: frozenset[str], others: Sequence[MessageFacts], *, adopt: bool
+) -> bool:
     """Check whether messages without a row event are this table's: in a topic of its own, or in no other table's.
 
     :param topics: of the table's events.
@@ -88,7 +90,7 @@ def is_mine(one: Survey, target: Target, topics: frozenset[str], others: Sequenc
     return bool(one.topics & topics) or (named or adopt) and not elsewhere
 
 
-def topics_of(target: Target, chosen: Sequence[Survey], found: Sequence[Survey]) -> list[str]:
+def topics_of(target: Target, chosen: Sequence[MessageFacts], found: Sequence[MessageFacts]) -> list[str]:
     """Return the topics whose tombstones are this table's: those of its events, or named like it and not another's."""
     mine = {t for s in chosen for t in s.topics if s.source_table or s.events}
     others = {t for s in found if s not in chosen and s.source_table for t in s.topics}

@@ -14,7 +14,7 @@ from lakecdc.sql import canonical
 
 if TYPE_CHECKING:
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.survey import Survey
+    from lakecdc.ingest.engine.message_facts import MessageFacts
 
 
 def fields_of(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -> tuple[Field, ...]:
@@ -92,7 +92,7 @@ def encodings_of(
     return found
 
 
-def message_key(target: Target, mine: Sequence[Survey], known: tuple[str, ...]) -> tuple[str, ...]:
+def message_key(target: Target, mine: Sequence[MessageFacts], known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the key columns as the messages, or their keys, tell them.
 
     :param known: those of the table, which serve where no message tells a key.

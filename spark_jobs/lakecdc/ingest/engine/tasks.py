@@ -1,4 +1,4 @@
-"""What runs in the Python tasks of the native engine.
+"""What runs in the Python tasks that decode a batch.
 
 ``DecodeTask`` decodes messages and, if it may, reduces them to the last event of each key; ``FoldTask`` does so with
 what several tasks have made of one group of keys.

@@ -95,7 +95,7 @@ def table_batch(target: Target, decoded: Decoded, after: Position, facts: Mappin
             facts={
                 **facts,
                 "events": decoded.events,
-                "decoded_by": decoded.engine,
+                "decoding": decoded.passes,
                 "source_lag_seconds": round(lag, 3) if lag is not None else None,
                 **({"other_tables": decoded.others[:_MOST_NAMED]} if decoded.others else {}),
             },

@@ -12,8 +12,8 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.layout import ORDER_PARTS
+from lakecdc.ingest.engine.message_facts import message_facts
 from lakecdc.ingest.engine.run import Scan
-from lakecdc.ingest.engine.survey import measure
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
 from tests.lakecdc.ingest.engine.decodings import decoding_of
@@ -254,7 +254,7 @@ def test_the_columns_of_a_new_table(name: str) -> None:
     lines = [json.dumps(EACH[name](row)) for row in (PLAIN, {**PLAIN, "n": 2, "z": True, "empty": None})]
     table = pa.table({"value": lines, "arrival": [0, 1]})
     scan = Scan(None, lambda _: iter([table]), 1, 1, keyed=False)  # type: ignore[arg-type]
-    (of_table,) = measure(scan.first_values(10), EnvelopeReader(name, Reading(1), ()))
+    (of_table,) = message_facts(scan.first_values(10), EnvelopeReader(name, Reading(1), ()))
     found = of_table.fields
     if name == "canal-json":
         # in the order of its types

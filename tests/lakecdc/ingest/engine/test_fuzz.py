@@ -1,4 +1,4 @@
-"""Whatever bytes come, the native engine goes on: a message is decoded, set aside, or known to be no row event."""
+"""Whatever bytes come, tasks go on: a message is decoded, set aside, or known to be no row event."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine import facts, packing, pieces
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
+from lakecdc.ingest.engine.message_facts import message_facts
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.engine.schemas import first_schema, unwrap
-from lakecdc.ingest.engine.survey import measure
 from lakecdc.ingest.engine.tasks import DecodeTask
 from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.values import Field
@@ -55,10 +55,10 @@ def fuzzed(folder: Path, name: str, count: int, seed: int) -> None:
     known = {text for text, good in found.values() if good and text in passed_over.values()}
     good = {place for place, (text, is_good) in found.items() if is_good and text not in known}
     assert good <= applied | aside and len(applied) > count // 20
-    # a survey finds columns, or nothing
+    # a first pass finds columns, or nothing
     scan = Scan(None, planned[0], 1, 1, keyed=False)  # type: ignore[arg-type]
-    for survey in measure(scan.first_values(200), EnvelopeReader(decoding.format, Reading(1), ())):
-        assert survey.fields is not None
+    for one in message_facts(scan.first_values(200), EnvelopeReader(decoding.format, Reading(1), ())):
+        assert one.fields is not None
 
 
 @pytest.mark.parametrize("name", FORMATS)

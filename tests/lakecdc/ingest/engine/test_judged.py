@@ -1,4 +1,4 @@
-"""Messages that a survey has looked through are events, rejected, or another table's; none is set aside."""
+"""After a first pass, messages are events, rejected, or another table's; none is set aside."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_another_tables_and_what_is_no_row_event_are_passed_over() -> None:
     others = [event("c", {"id": 2}, table="u"), event("t", {}), {"op": "m", "source": {}}, None, {"ts_ms": 5}]
     rows = decode([message(event("c", {"id": 1})), *map(message, others)])
     assert [row["k0"] for row in rows] == [1]
-    # of a topic that the survey has found to be the table's
+    # of a topic that the first pass has found to be the table's
     rows = decode([message({"op": "z"}), message(event("c", {"id": 1}, table="u"))], tables=("db.shop.t",))
     assert [row["rejected"]["rule"] for row in rows] == ["unknown-message"]
 

@@ -81,7 +81,7 @@ def test_values_of_enum_and_set_are_names(spark: SparkSession, engine: str, type
     lines = [canal(i, {"id": i, "c": c, "s": s}, told) for i, (c, s) in enumerate(values)]
     target = Target("shop.t", key=("id",))
     found = decode_lines(spark, "canal-json", lines, target, Known(types), engine=engine)
-    assert found.engine == ("native" if engine == "tasks" else "after a survey: asked for")
+    assert found.passes == ("one pass" if engine == "tasks" else "two passes: asked for")
     named = [(0, "red", ""), (1, "It's", "a,c"), (2, "", "a,b,c"), (3, "red", "b,c"), (4, None, None)]
     assert state(found, ("id", "c", "s")) == named
     # names that come in between, and a number that has none

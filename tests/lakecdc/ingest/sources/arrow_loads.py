@@ -17,8 +17,8 @@ def assert_the_same(lake: Lake, schema: str, reports: Mapping[str, TableReport],
     :param columns: to be compared, in SQL.
     :param rows: how many the source has.
     """
-    told = {name: (report.outcome, report.metrics.get("full_load_engine")) for name, report in reports.items()}
-    ways = {name: "jvm: told to" if name == "by_spark" else "native" for name in reports}
+    told = {name: (report.outcome, report.metrics.get("full_load_written_by")) for name, report in reports.items()}
+    ways = {name: "Spark: told to" if name == "by_spark" else "tasks" for name in reports}
     assert told == {name: ("done", way) for name, way in ways.items()}, [r.reason for r in reports.values()]
     tables = {name: lake.pyiceberg().load_table(f"{schema}.{name}") for name in reports}
     assert tables["by_tasks"].schema().fields == tables["by_spark"].schema().fields

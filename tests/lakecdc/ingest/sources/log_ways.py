@@ -12,7 +12,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.by_spark import made_by
 
 #: tables by what folds and writes their changes
-WAYS = {"by_tasks": "tasks", "by_jvm": "spark"}
+WAYS = {"by_tasks": "tasks", "by_spark": "spark"}
 _COUNTED = (
     *("events_c", "events_u", "events_d", "keys", "rows_written", "completions", "completion_lookups"),
     "history_rows",
@@ -42,7 +42,7 @@ def assert_the_same(lake: Lake, schema: str, reports: Mapping[str, TableReport],
     """Assert that tables which were fed from one source table are the same, down to order keys and source times.
 
     :param schema: namespace of the tables.
-    :param reports: by table; that of ``by_jvm`` is the one whose changes Spark has folded and written.
+    :param reports: by table; that of ``by_spark`` is the one whose changes Spark has folded and written.
     :param columns: to be compared, in SQL.
     :param rows: how many the source has.
     """
@@ -50,9 +50,9 @@ def assert_the_same(lake: Lake, schema: str, reports: Mapping[str, TableReport],
     counted = {name: [report.metrics.get(fact) for fact in _COUNTED] for name, report in reports.items()}
     found = {name: rows_of(lake, f"{schema}.{name}", columns) for name in reports}
     for name in reports:
-        assert counted[name] == counted["by_jvm"], name
-        assert found[name] == found["by_jvm"], name
-    assert len(found["by_jvm"]) == rows
+        assert counted[name] == counted["by_spark"], name
+        assert found[name] == found["by_spark"], name
+    assert len(found["by_spark"]) == rows
 
 
 def rows_of(lake: Lake, table: str, columns: str) -> list[str]:

@@ -47,7 +47,7 @@ def refusal(
 ) -> str | None:
     lines = [json.dumps({"partition": 0, **event}) for event in events]
     found = decode_lines(spark, name, lines, TARGET, Known({"id": "bigint"}), records=True, engine=engine)
-    assert found.engine.partition(":")[0] == ("native" if engine == "tasks" else "after a survey")
+    assert found.passes.partition(":")[0] == ("one pass" if engine == "tasks" else "two passes")
     progress = Progress(marks={("db.shop.t", 0): mark} if mark else {})
     try:
         refuse_another_log(progress, seen, found, TARGET)

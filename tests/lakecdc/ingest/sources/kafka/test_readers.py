@@ -65,7 +65,7 @@ def test_a_table_is_the_same_by_either_reader(topics: Topics, monkeypatch: pytes
         assert report.outcome == "done" and report.metrics["offsets_left"] == 0, report
         assert topics.rows(name) == history.expected()
         log = sorted(map(repr, topics.lake.duckdb_rows(f"{name}_log")))
-        found.append((log, report.metrics["position"], report.metrics["decoded_by"]))
+        found.append((log, report.metrics["position"], report.metrics["decoding"]))
     assert found[0] == found[1]
 
 

@@ -114,7 +114,7 @@ def test_odd_types_and_values(shop: Shop) -> None:
     for name, (kind, _value, _settings, why) in zip(names, ODD, strict=True):
         report = reports[name]
         assert report.outcome == "done", (kind, report.reason)
-        assert report.metrics["full_load_engine"] == (f"jvm: {why}" if why else "native"), kind
+        assert report.metrics["full_load_written_by"] == (f"Spark: {why}" if why else "tasks"), kind
         assert len(shop.lake.duckdb_rows(name, "id")) == (3 if kind == "date" else 2), kind
         assert report.metrics.get("zero_dates", 0) == (kind == "date"), "what is read twice is counted once"
         data = Path(shop.lake.table(name).location.removeprefix("file:")) / "data"

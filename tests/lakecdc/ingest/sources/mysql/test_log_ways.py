@@ -37,7 +37,7 @@ def test_both_ways_leave_the_same_table(shop: Shop, monkeypatch: pytest.MonkeyPa
     by_each_way(shop)
     write(shop)
     first = by_each_way(shop)
-    assert first["by_tasks"].metrics["zero_dates"] == first["by_jvm"].metrics["zero_dates"] > 0
+    assert first["by_tasks"].metrics["zero_dates"] == first["by_spark"].metrics["zero_dates"] > 0
     assert_the_same(shop.lake, shop.schema, first, columns, shop.sql(count)[0][0])
     # the same keys again, above files that hold them, by many tasks
     monkeypatch.setattr(log, "_TYPED_AT_ONCE", (150, 1 << 40))
@@ -60,7 +60,7 @@ def test_both_ways_keep_the_same_events(shop: Shop, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(log, "_FOLDED_AT_ONCE", (400, 1 << 40))
     reports = by_each_way(shop, history_table=logged)
     assert_the_same(shop.lake, shop.schema, reports, columns, shop.sql("SELECT count(*) FROM s.t")[0][0])
-    events, tables = reports["by_jvm"].metrics["history_rows"], [logged.format(way=way) for way in WAYS]
+    events, tables = reports["by_spark"].metrics["history_rows"], [logged.format(way=way) for way in WAYS]
     assert_same_events(shop.lake, tables, columns, events)
     assert {file[0] for file in files_of(shop.lake, tables[0])} == {"events"} and events > 1000
 
@@ -74,8 +74,8 @@ def test_both_ways_append_the_same_rows(shop: Shop) -> None:
     )
     reports = by_each_way(shop, **settings)
     assert_the_same(shop.lake, shop.schema, reports, "id, moment, octets", 3)
-    by_tasks, by_jvm = (files_of(shop.lake, f"{shop.schema}.{way}") for way in WAYS)
-    assert [file[1:] for file in by_tasks] == [file[1:] for file in by_jvm]
+    by_tasks, by_spark = (files_of(shop.lake, f"{shop.schema}.{way}") for way in WAYS)
+    assert [file[1:] for file in by_tasks] == [file[1:] for file in by_spark]
     assert {file[0] for file in by_tasks} == {"events"}
 
 

@@ -133,7 +133,7 @@ def test_odd_types_and_values(shop: Shop) -> None:
     for name, (kind, value, settings, why, rows) in zip(names, ODD, strict=True):
         report, case = reports[f"{shop.schema}.{name}"], (kind, value, settings)
         assert report.outcome == "done", (case, report.reason)
-        assert report.metrics["full_load_engine"] == (f"jvm: {why}" if why else "native"), case
+        assert report.metrics["full_load_written_by"] == (f"Spark: {why}" if why else "tasks"), case
         assert len(shop.lake.duckdb_rows(f"{shop.schema}.{name}", "id")) == rows, case
         assert report.metrics.get("quarantined", 0) == 2 - rows, case
         data = Path(shop.lake.table(f"{shop.schema}.{name}").location.removeprefix("file:")) / "data"

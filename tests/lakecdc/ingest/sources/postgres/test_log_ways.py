@@ -158,7 +158,7 @@ def test_both_ways_complete_rows_alike(shop: Shop, monkeypatch: pytest.MonkeyPat
             assert_same_events(shop.lake, [logged.format(way=way) for way in WAYS], LARGE, events)
             found.append(reports["by_tasks"].metrics)
         # completed rows are Spark's, and few others are written with them
-        assert found[1]["data_files"] == reports["by_jvm"].metrics["data_files"] < found[2]["data_files"]
+        assert found[1]["data_files"] == reports["by_spark"].metrics["data_files"] < found[2]["data_files"]
         assert 0 < found[-1]["completion_lookups"] < found[-1]["completions"]
         assert {file[0] for file in files_of(shop.lake, logged.format(way="by_tasks"))} == {"events"}
         rows = shop.lake.duckdb_rows(f"{shop.schema}.by_tasks", LARGE)
@@ -235,7 +235,7 @@ def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
         for way in WAYS:
             assert (reports[way].outcome, reports[way].metrics.get("quarantined")) == ("done", 1), reports[way]
             found[way] = rows_of(shop.lake, f"{shop.schema}.{way}", "id, n, share")
-        assert found["by_tasks"] == found["by_jvm"] and len(found["by_jvm"]) == 40
+        assert found["by_tasks"] == found["by_spark"] and len(found["by_spark"]) == 40
     finally:
         drop_slots(shop)
 

@@ -1,4 +1,4 @@
-"""The native engine gives the rows that the JVM gives, or leaves the batch to it."""
+"""One pass of tasks makes the rows that Spark makes after a pass over all messages, or says why it needs that pass."""
 
 from __future__ import annotations
 
@@ -67,11 +67,15 @@ def rows(found: Decoded) -> list[Any]:
     return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept.collect())
 
 
-def assert_same(native: Decoded, jvm: Decoded) -> None:
-    assert native.engine == "native"
-    assert rows(native) == rows(jvm)
-    assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
-    assert [c.name for c in native.columns] == list(TYPES)
+def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
+    assert by_tasks.passes == "one pass"
+    assert rows(by_tasks) == rows(by_spark)
+    assert (by_tasks.events, by_tasks.newest, by_tasks.high_orders) == (
+        by_spark.events,
+        by_spark.newest,
+        by_spark.high_orders,
+    )
+    assert [c.name for c in by_tasks.columns] == list(TYPES)
 
 
 def test_every_type_is_the_same_in_both(spark: SparkSession) -> None:
@@ -89,9 +93,9 @@ def test_every_type_is_the_same_in_both(spark: SparkSession) -> None:
         record({"op": "m", "source": {"connector": "postgresql"}}, offset=8),
         record({"source": {"connector": "mysql"}, "ddl": "CREATE TABLE x (a int)"}, offset=9),
     ]
-    native, jvm = both(spark, lines)
-    assert_same(native, jvm)
-    assert is_folded(native) and not is_folded(jvm)
+    by_tasks, by_spark = both(spark, lines)
+    assert_same(by_tasks, by_spark)
+    assert is_folded(by_tasks) and not is_folded(by_spark)
 
 
 def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -> None:
@@ -103,10 +107,10 @@ def test_unchanged_values_and_key_changes_keep_all_events(spark: SparkSession) -
         record(None, {"id": 1}, offset=3),
         record(envelope(30, "c", row(7, s=unchanged)), {"id": 7}, offset=4, oldkey={"id": 1}),
     ]
-    native, jvm = both(spark, lines)
+    by_tasks, by_spark = both(spark, lines)
     # with the highest order key too, which is not the tombstone's
-    assert_same(native, jvm)
-    assert not is_folded(native) and native.rows is not None and native.rows.frame.count() == 4
+    assert_same(by_tasks, by_spark)
+    assert not is_folded(by_tasks) and by_tasks.rows is not None and by_tasks.rows.frame.count() == 4
 
 
 def test_late_events_are_told_by_the_marks_of_their_partition(spark: SparkSession) -> None:
@@ -114,9 +118,9 @@ def test_late_events_are_told_by_the_marks_of_their_partition(spark: SparkSessio
     lines = [record(envelope(10, "c", row(1)), partition=p, offset=p) for p in (0, 1)]
     lines[1] = lines[1].replace('"id": 1', '"id": 2')
     known = Known(TYPES, marks={"db.shop.products/0": mark})
-    native = decode_lines(spark, "debezium-json", lines, TARGET, known, records=True)
-    assert native.engine == "native" and native.rows is not None
-    assert {r["key"]["id"]: r["late"] for r in native.rows.frame.collect()} == {1: False, 2: True}
+    by_tasks = decode_lines(spark, "debezium-json", lines, TARGET, known, records=True)
+    assert by_tasks.passes == "one pass" and by_tasks.rows is not None
+    assert {r["key"]["id"]: r["late"] for r in by_tasks.rows.frame.collect()} == {1: False, 2: True}
 
 
 ODD = {
@@ -174,19 +178,25 @@ def test_odd_messages_do_not_change_what_is_made_of_the_others(spark: SparkSessi
     ]
     if case in WHOLE:
         lines[2] = record(ODD[case], offset=2)
-    native, jvm = both(spark, lines)
-    engine = "after a survey: " if case in WHOLE else "native, but for 1 messages: " if case in ASIDE else "native"
-    assert native.engine.startswith(engine) and (native.engine == engine) == (case not in (*WHOLE, *ASIDE))
-    assert all_told(native) == all_told(jvm)
+    by_tasks, by_spark = both(spark, lines)
+    engine = (
+        "two passes: "
+        if case in WHOLE
+        else "one pass, then another over 1 of the messages: "
+        if case in ASIDE
+        else "one pass"
+    )
+    assert by_tasks.passes.startswith(engine) and (by_tasks.passes == engine) == (case not in (*WHOLE, *ASIDE))
+    assert all_told(by_tasks) == all_told(by_spark)
 
 
 @pytest.mark.soak
 def test_odd_messages_that_are_all_rejected_leave_the_others_packed(spark: SparkSession) -> None:
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
     lines[3:3] = [record("{broken", offset=20), record(envelope(99, "c", row(1, i="x")), offset=21)]
-    native, jvm = both(spark, lines)
-    assert is_folded(native) and native.rejections == 2
-    assert all_told(native) == all_told(jvm)
+    by_tasks, by_spark = both(spark, lines)
+    assert is_folded(by_tasks) and by_tasks.rejections == 2
+    assert all_told(by_tasks) == all_told(by_spark)
 
 
 @pytest.mark.soak
@@ -198,24 +208,24 @@ def test_an_odd_message_completes_a_placeholder_and_is_completed(spark: SparkSes
         record(envelope(10, "c", row(2, s="b", new="odd")), {"id": 2}, offset=2),
         record(envelope(20, "u", row(2, s=unchanged)), {"id": 2}, offset=3),
     ]
-    native, jvm = both(spark, lines)
-    assert native.engine == "native" and native.rows is not None
-    found = sorted((r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in native.rows.frame.collect())
+    by_tasks, by_spark = both(spark, lines)
+    assert by_tasks.passes == "one pass" and by_tasks.rows is not None
+    found = sorted((r["row"]["id"], r["row"]["s"], r["row"]["new"], r["open"]) for r in by_tasks.rows.frame.collect())
     assert found == [(1, "a", "odd", None), (2, "b", None, None)]
-    assert ({*native.columns}, native.events) == ({*jvm.columns}, jvm.events)
+    assert ({*by_tasks.columns}, by_tasks.events) == ({*by_spark.columns}, by_spark.events)
 
 
 @pytest.mark.soak
 def test_updates_of_a_key_are_folded_with_the_others(spark: SparkSession) -> None:
     moved = {**envelope(20, "u", row(7)), "before": {"id": 2}}
     lines = [record(envelope(10 + n, "c", row(n)), {"id": n}, offset=n) for n in range(4)]
-    native, jvm = both(spark, [*lines, record(moved, offset=9)])
-    assert native.engine == "native" and native.events == jvm.events == 5
-    assert is_folded(native)
-    assert all_told(native) == all_told(jvm)
+    by_tasks, by_spark = both(spark, [*lines, record(moved, offset=9)])
+    assert by_tasks.passes == "one pass" and by_tasks.events == by_spark.events == 5
+    assert is_folded(by_tasks)
+    assert all_told(by_tasks) == all_told(by_spark)
 
 
-@pytest.mark.parametrize("engine", on_demand(("tasks", "after a survey"), in_ci=("tasks",)))
+@pytest.mark.parametrize("engine", on_demand(("tasks", "two passes"), in_ci=("tasks",)))
 def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events(
     spark: SparkSession, engine: str
 ) -> None:
@@ -228,43 +238,43 @@ def test_values_that_a_rejected_message_may_tell_are_not_taken_from_older_events
         record({**envelope(40, "u", row(7)), "before": {"id": 2}}, {"id": 7}, offset=4),
     ]
     # without a table all messages tell its columns, so that all are looked through
-    types = {} if engine == "after a survey" else TYPES
+    types = {} if engine == "two passes" else TYPES
     target = replace(TARGET, columns=TYPES)
-    native, jvm = (
+    by_tasks, by_spark = (
         decode_lines(spark, "debezium-json", lines, target, Known(types), records=True, engine=way)
         for way in ("tasks", "spark")
     )
-    assert native.engine.startswith("after a survey" if engine == "after a survey" else "native")
-    assert not is_folded(native) and native.rejections == 1
-    assert all_told(native) == all_told(jvm)
+    assert by_tasks.passes.startswith("two passes" if engine == "two passes" else "one pass")
+    assert not is_folded(by_tasks) and by_tasks.rejections == 1
+    assert all_told(by_tasks) == all_told(by_spark)
 
 
 @pytest.mark.soak
 def test_a_key_that_messages_tell_is_the_tables(spark: SparkSession) -> None:
     target = replace(TARGET, key=())
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
-    native, jvm = both(spark, lines, target, key=("id",))
-    assert native.engine == "native" and is_folded(native) and native.key == jvm.key == ("id",)
-    assert all_told(native) == all_told(jvm)
+    by_tasks, by_spark = both(spark, lines, target, key=("id",))
+    assert by_tasks.passes == "one pass" and is_folded(by_tasks) and by_tasks.key == by_spark.key == ("id",)
+    assert all_told(by_tasks) == all_told(by_spark)
     new = decode_lines(spark, "debezium-json", lines, target, Known({}), records=True)
-    assert (new.engine, new.key) == ("after a survey: the messages tell the key", ("id",))
+    assert (new.passes, new.key) == ("two passes: the messages tell the key", ("id",))
     other = [record(envelope(20, "c", row(5)), {"i": 5}, offset=9)]
     changed = decode_lines(spark, "debezium-json", other, target, Known(TYPES, key=("id",)), records=True)
-    assert (changed.engine, changed.key) == ("after a survey: another key", ("i",))
+    assert (changed.passes, changed.key) == ("two passes: another key", ("i",))
     mixed = decode_lines(spark, "debezium-json", lines + other, target, Known(TYPES, key=("id",)), records=True)
-    assert mixed.engine == "after a survey: another key"
+    assert mixed.passes == "two passes: another key"
 
 
 @pytest.mark.soak
 def test_events_without_a_key_are_decoded_at_once(spark: SparkSession) -> None:
     target = replace(TARGET, key=(), mode="append")
     lines = [record(envelope(10 + n, "c", row(n % 3)), {"id": n % 3}, offset=n) for n in range(7)]
-    native, jvm = both(spark, lines, target)
-    assert native.engine == "native" and native.rows is not None
-    assert jvm.rows is not None and native.key == jvm.key == ()
+    by_tasks, by_spark = both(spark, lines, target)
+    assert by_tasks.passes == "one pass" and by_tasks.rows is not None
+    assert by_spark.rows is not None and by_tasks.key == by_spark.key == ()
     found, expected = (
         sorted((r["order"], *(r["row"][name] for name in TYPES)) for r in frame.collect())
-        for frame in (native.rows.frame, jvm.rows.frame)
+        for frame in (by_tasks.rows.frame, by_spark.rows.frame)
     )
     assert found == expected and len(found) == 7
 
@@ -276,35 +286,41 @@ def test_unreadable_messages_of_a_topic_of_several_tables_are_kept(spark: SparkS
         record(envelope(11, "c", {"id": 5}, table="other"), {"id": 5}, offset=1),
         record("{broken", offset=2),
     ]
-    native, jvm = both(spark, lines, replace(TARGET, source_table="shop.t"))
-    assert native.engine == "native, but for 1 messages: text that is no JSON" and native.rejections == 1
-    assert all_told(native) == all_told(jvm)
+    by_tasks, by_spark = both(spark, lines, replace(TARGET, source_table="shop.t"))
+    assert (
+        by_tasks.passes == "one pass, then another over 1 of the messages: text that is no JSON"
+        and by_tasks.rejections == 1
+    )
+    assert all_told(by_tasks) == all_told(by_spark)
 
 
 @pytest.mark.soak
-def test_text_that_is_no_json_is_set_aside_and_a_lone_tombstone_leaves_the_batch_to_the_jvm(
+def test_text_that_is_not_json_is_set_aside_and_a_lone_tombstone_takes_two_passes(
     spark: SparkSession,
 ) -> None:
     good = record(envelope(10, "c", row(2)), {"id": 2}, offset=0)
-    broken, jvm = both(spark, [good, record("{broken", offset=1)])
-    assert broken.engine == "native, but for 1 messages: text that is no JSON" and broken.rejections == 1
-    assert all_told(broken) == all_told(jvm)
-    lone, jvm = both(spark, [good, record(None, {"id": 3}, offset=1)])
-    assert lone.engine == "after a survey: a tombstone without its delete"
-    assert all_told(lone) == all_told(jvm)
+    broken, by_spark = both(spark, [good, record("{broken", offset=1)])
+    assert (
+        broken.passes == "one pass, then another over 1 of the messages: text that is no JSON"
+        and broken.rejections == 1
+    )
+    assert all_told(broken) == all_told(by_spark)
+    lone, by_spark = both(spark, [good, record(None, {"id": 3}, offset=1)])
+    assert lone.passes == "two passes: a tombstone without its delete"
+    assert all_told(lone) == all_told(by_spark)
 
 
 def test_a_new_table_learns_its_columns_from_the_first_messages(spark: SparkSession) -> None:
     lines = [record(envelope(n, "c", {"id": n, "v": "x"}), {"id": n}, offset=n) for n in range(1, 5)]
     found = decode_lines(spark, "debezium-json", lines, Target("shop.t", key=("id",)), Known({}), records=True)
-    assert found.engine == "native" and {c.name: c.type for c in found.columns} == {"id": "bigint", "v": "string"}
+    assert found.passes == "one pass" and {c.name: c.type for c in found.columns} == {"id": "bigint", "v": "string"}
 
 
 @pytest.mark.soak
 def test_a_column_that_is_left_out_is_no_new_one(spark: SparkSession) -> None:
     target = Target("shop.t", key=("id",), columns=TYPES, encodings={"epoch": "epoch_micros"}, exclude_columns=("x",))
     found = decode_lines(spark, "debezium-json", [json.dumps(envelope(1, "c", row(1, x="y")))], target, Known(TYPES))
-    assert found.engine == "native" and "x" not in {c.name for c in found.columns}
+    assert found.passes == "one pass" and "x" not in {c.name for c in found.columns}
 
 
 #: change, commit and event serial number, in order
@@ -354,9 +370,9 @@ def test_events_with_log_sequence_numbers_are_ordered_by_them(spark: SparkSessio
             **{"change_lsn": change, "commit_lsn": commit, "event_serial_no": serial},
         }
         lines.append(record(event, {"id": key}, offset=100 - key))
-    native, jvm = both(spark, lines)
-    assert_same(native, jvm)
-    found = [found["order"] for _, found in rows(native)]
+    by_tasks, by_spark = both(spark, lines)
+    assert_same(by_tasks, by_spark)
+    found = [found["order"] for _, found in rows(by_tasks)]
     assert found == sorted(found) and len({order[:36] for order in found}) == len(log)
     assert {len(order) for order in found} == {WIDTH}
     if log == OF_DB2_FOR_ZOS:

@@ -1,4 +1,4 @@
-"""Survey the messages of a batch in one pass: source tables, columns, keys and events."""
+"""Find out in one pass what the messages of a batch hold: source tables, columns, keys and events."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _Types = dict[str, str]
 
 
-class Survey(msgspec.Struct):
-    """What the messages of one source table hold.
+class MessageFacts(msgspec.Struct):
+    """Facts of the messages of one source table.
 
     :param source_table: ``schema.table`` or ``database.table``; None if the format does not tell.
     :param facts: of its events; ``rejected`` counts the messages that cannot be read.
@@ -82,7 +82,7 @@ class Survey(msgspec.Struct):
         """Return the members of the messages' keys."""
         return _fields(self.keys)
 
-    def add(self, other: Survey) -> None:
+    def add(self, other: MessageFacts) -> None:
         """Take in what another part of the batch holds of the same source table."""
         self.facts = facts.merged([self.facts, other.facts])
         self.topics |= other.topics
@@ -94,58 +94,60 @@ class Survey(msgspec.Struct):
         self.schema_orders = highest([*self.schema_orders.items(), *other.schema_orders.items()])
 
 
-_SURVEYS = msgspec.msgpack.Decoder(list[Survey])
+_PARTS = msgspec.msgpack.Decoder(list[MessageFacts])
 
 
-def survey(messages: DataFrame, reader: EnvelopeReader, *, keys: bool = False) -> list[Survey]:
-    """Survey a message frame in one pass, by source table.
+def collect_message_facts(messages: DataFrame, reader: EnvelopeReader, *, keys: bool = False) -> list[MessageFacts]:
+    """Return the facts of a message frame by source table, in one pass.
 
     :param keys: whether the members of the messages' keys are wanted.
     """
-    rows = messages.mapInArrow(_SurveyTask(reader, keys), "surveys binary").collect()
-    return _merged(part for row in rows for part in _SURVEYS.decode(row["surveys"]))
+    rows = messages.mapInArrow(_FactsTask(reader, keys), "facts binary").collect()
+    return _merged(part for row in rows for part in _PARTS.decode(row["facts"]))
 
 
-def measure(batches: Iterable[pa.RecordBatch], reader: EnvelopeReader, *, keys: bool = False) -> list[Survey]:
-    """Survey messages in this process; see :func:`survey`."""
+def message_facts(
+    batches: Iterable[pa.RecordBatch], reader: EnvelopeReader, *, keys: bool = False
+) -> list[MessageFacts]:
+    """Return the facts of messages that this process reads; see :func:`collect_message_facts`."""
     parts = (part for messages in batches for part in cut_into_parts(messages))
     return _merged(found for part in parts for found in _measured(part, reader, keys=keys))
 
 
-def combined(surveys: Iterable[Survey]) -> Survey:
-    """Return what the messages of several source tables hold together."""
-    found = Survey(None)
-    for one in surveys:
+def combined(parts: Iterable[MessageFacts]) -> MessageFacts:
+    """Return the facts of the messages of several source tables together."""
+    found = MessageFacts(None)
+    for one in parts:
         found.add(one)
     return found
 
 
-class _SurveyTask:
+class _FactsTask:
     def __init__(self, reader: EnvelopeReader, keys: bool) -> None:
         self._reader, self._keys = reader, keys
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        surveys = measure(batches, self._reader, keys=self._keys)
-        yield pa.RecordBatch.from_pydict({"surveys": [msgspec.msgpack.encode(surveys)]})
+        parts = message_facts(batches, self._reader, keys=self._keys)
+        yield pa.RecordBatch.from_pydict({"facts": [msgspec.msgpack.encode(parts)]})
 
 
-def _merged(parts: Iterable[Survey]) -> list[Survey]:
-    found: dict[str | None, Survey] = {}
+def _merged(parts: Iterable[MessageFacts]) -> list[MessageFacts]:
+    found: dict[str | None, MessageFacts] = {}
     for part in parts:
-        found.setdefault(part.source_table, Survey(part.source_table)).add(part)
+        found.setdefault(part.source_table, MessageFacts(part.source_table)).add(part)
     return [found[name] for name in sorted(found, key=str)]
 
 
-def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -> Iterator[Survey]:
-    """Yield what some messages hold, by source table."""
+def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -> Iterator[MessageFacts]:
+    """Yield the facts of some messages, by source table."""
     reads: dict[str | None, list[Read]] = {}
     for read in reader.read(messages):
         reads.setdefault(read.envelope.source_table, []).append(read)
     columns = messages.select(["topic", "arrival"]).append_column("partition", partitions(messages))
     for name, own in reads.items():
-        found = Survey(name)
+        found = MessageFacts(name)
         for read, order in zip(own, _note_facts(found, own, columns, reader.reading.epoch), strict=True):
             _note_columns(found, read, order, reader)
             if keys:
@@ -153,7 +155,7 @@ def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -
         yield found
 
 
-def _note_facts(found: Survey, reads: Sequence[Read], columns: pa.RecordBatch, epoch: int) -> list[str]:
+def _note_facts(found: MessageFacts, reads: Sequence[Read], columns: pa.RecordBatch, epoch: int) -> list[str]:
     """Note the facts of some events; return their order keys.
 
     :param columns: ``topic, arrival, partition`` of the messages that they are among.
@@ -183,7 +185,7 @@ def _note_facts(found: Survey, reads: Sequence[Read], columns: pa.RecordBatch, e
     return orders
 
 
-def _note_columns(found: Survey, read: Read, order: str, reader: EnvelopeReader) -> None:
+def _note_columns(found: MessageFacts, read: Read, order: str, reader: EnvelopeReader) -> None:
     envelope, schema = read.envelope, read.schema
     if envelope.problem is not None:
         return
@@ -198,7 +200,7 @@ def _note_columns(found: Survey, read: Read, order: str, reader: EnvelopeReader)
             _note_values(found.before, envelope.before)
 
 
-def _note_key(found: Survey, read: Read, reader: EnvelopeReader) -> None:
+def _note_key(found: MessageFacts, read: Read, reader: EnvelopeReader) -> None:
     envelope = read.envelope
     if envelope.keys is not None and reader.has_row_keys:
         _note_values(found.keys, envelope.keys.record_key() or {})

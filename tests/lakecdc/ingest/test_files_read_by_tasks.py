@@ -79,11 +79,11 @@ def test_both_engines_leave_the_same_table(
         (tmp_path / f"{number}.jsonl").write_text("".join(lines[::2]))
         (tmp_path / f"{number}b.jsonl.gz").write_bytes(gzip.compress("".join(lines[1::2]).encode()))
         reports = {engine: take(lake, tmp_path, name, engine, **target) for engine, name in names.items()}
-        auto, jvm = reports["tasks"].metrics, reports["spark"].metrics
-        but_for = ", but for 1 messages: text that is no JSON" if number else ""
-        assert auto["decoded_by"] == f"native{but_for}" and jvm["decoded_by"] == "after a survey: asked for"
+        auto, by_spark = reports["tasks"].metrics, reports["spark"].metrics
+        more = ", then another over 1 of the messages: text that is no JSON" if number else ""
+        assert auto["decoding"] == f"one pass{more}" and by_spark["decoding"] == "two passes: asked for"
         same = ("events", "keys", "events_c", "events_u", "events_d", "rows_written", "read_through")
-        assert {name: auto[name] for name in same} == {name: jvm[name] for name in same}
+        assert {name: auto[name] for name in same} == {name: by_spark[name] for name in same}
     found = [sorted(lake.duckdb_rows(name, f"{SAME}, new"), key=str) for name in names.values()]
     assert found[0] == found[1] and len(found[0]) > 10 and {row[-1] for row in found[0]} >= {"x"}
     quarantined = lake.duckdb_rows(reports["tasks"].metrics["quarantine_table"], f"target, {KEPT}")
@@ -99,7 +99,7 @@ def test_lines_of_files_are_not_searched_for_repeated_events(
 
     monkeypatch.setattr(packed, "hashes_of_events", search)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(event(random.Random(2), lsn)) + "\n" for lsn in range(1, 9)))
-    name = lake.new_name("native")
+    name = lake.new_name("tasks")
     take(lake, tmp_path, name, "tasks", key=["id"], history_table=f"{name}_log")
     assert len(lake.duckdb_rows(f"{name}_log", "id")) == 8
 
@@ -169,7 +169,7 @@ class Cutting(pieces.Lines):
 def test_a_file_that_is_cut_short_while_it_is_read_is_named(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, plan = lake.new_name("native"), pieces.plan
+    name, plan = lake.new_name("tasks"), pieces.plan
     text = json.dumps(event(random.Random(1), 1)) + "\n"
     (tmp_path / "a.jsonl").write_text(text * (12 * 1024 * 1024 // len(text)))
 

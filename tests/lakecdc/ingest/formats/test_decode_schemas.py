@@ -1,4 +1,4 @@
-"""Messages with their schemas, decoded by the native engine as the JVM decodes them."""
+"""Messages with their schemas: tasks make the rows that Spark makes after a first pass over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.fold import fold
 from tests.lakecdc.ingest.formats.decoding import decode_lines, is_folded, record
-from tests.lakecdc.ingest.formats.test_native import envelope
+from tests.lakecdc.ingest.formats.test_decode import envelope
 
 Document = dict[str, Any]
 _TIME = "io.debezium.time."
@@ -132,30 +132,34 @@ def rows(found: Decoded) -> list[Any]:
     return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept)
 
 
-def assert_same(native: Decoded, jvm: Decoded) -> None:
-    assert rows(native) == rows(jvm)
-    assert native.columns == jvm.columns and native.source_columns == jvm.source_columns
-    assert (native.events, native.newest, native.high_orders) == (jvm.events, jvm.newest, jvm.high_orders)
+def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
+    assert rows(by_tasks) == rows(by_spark)
+    assert by_tasks.columns == by_spark.columns and by_tasks.source_columns == by_spark.source_columns
+    assert (by_tasks.events, by_tasks.newest, by_tasks.high_orders) == (
+        by_spark.events,
+        by_spark.newest,
+        by_spark.high_orders,
+    )
 
 
 def test_a_new_table_and_the_next_batch(spark: SparkSession) -> None:
-    native, jvm = both(spark, EVENTS, {})
-    assert native.engine == "native" and is_folded(native)
-    assert_same(native, jvm)
-    assert {c.name: c.type for c in native.columns} == TYPES
+    by_tasks, by_spark = both(spark, EVENTS, {})
+    assert by_tasks.passes == "one pass" and is_folded(by_tasks)
+    assert_same(by_tasks, by_spark)
+    assert {c.name: c.type for c in by_tasks.columns} == TYPES
     # the table says nothing of how values are written
     again = decode_lines(spark, "debezium-json", EVENTS, TARGET, Known(TYPES), records=True)
-    assert again.engine == "native"
-    assert_same(again, jvm)
+    assert again.passes == "one pass"
+    assert_same(again, by_spark)
 
 
 @pytest.mark.soak
 def test_types_and_encodings_of_the_target_come_first(spark: SparkSession) -> None:
     types = {"price": "string", "at": "timestamp", "anything": "decimal(20,4)"}
     target = Target("shop.t", key=("id",), columns=types, encodings={"born": "epoch_days"}, exclude_columns=("doc",))
-    native, jvm = both(spark, EVENTS, {}, target)
-    assert native.engine == "native" and {c.name: c.type for c in native.columns}.items() >= types.items()
-    assert_same(native, jvm)
+    by_tasks, by_spark = both(spark, EVENTS, {}, target)
+    assert by_tasks.passes == "one pass" and {c.name: c.type for c in by_tasks.columns}.items() >= types.items()
+    assert_same(by_tasks, by_spark)
 
 
 @pytest.mark.soak
@@ -163,38 +167,38 @@ def test_a_batch_of_another_schema(spark: SparkSession) -> None:
     repriced = [c if c["field"] != "price" else money("price", 3) for c in COLUMNS]
     cases = {
         # the table has one more, which the source has dropped
-        "native": COLUMNS[:-1],
-        "after a survey: a new column extra": [*COLUMNS, field("extra", "string")],
+        "one pass": COLUMNS[:-1],
+        "two passes: a new column extra": [*COLUMNS, field("extra", "string")],
     }
-    for engine, columns in [*cases.items(), ("native", repriced)]:
+    for engine, columns in [*cases.items(), ("one pass", repriced)]:
         image, of = row(1, extra="x", price="E4g="), schema(columns)
         image = {c["field"]: image[c["field"]] for c in columns}
-        native, jvm = both(spark, [message(10, "c", image, of)], TYPES, PRICED)
-        assert native.engine == engine
-        assert_same(native, jvm)
+        by_tasks, by_spark = both(spark, [message(10, "c", image, of)], TYPES, PRICED)
+        assert by_tasks.passes == engine
+        assert_same(by_tasks, by_spark)
 
 
 @pytest.mark.soak
 def test_messages_of_schemas_that_differ_in_nothing_of_the_columns(spark: SparkSession) -> None:
-    native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(COLUMNS, 3))], TYPES)
-    assert native.engine == "native"
-    assert_same(native, jvm)
+    by_tasks, by_spark = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(COLUMNS, 3))], TYPES)
+    assert by_tasks.passes == "one pass"
+    assert_same(by_tasks, by_spark)
 
 
 def test_messages_of_several_schemas(spark: SparkSession) -> None:
     price = [c if c["field"] != "price" else money("price", 1) for c in COLUMNS]
-    native, jvm = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
-    assert native.engine == "after a survey: a message of another schema"
-    assert_same(native, jvm)
+    by_tasks, by_spark = both(spark, [*EVENTS, message(70, "u", row(1, name="newer"), schema(price))], TYPES, PRICED)
+    assert by_tasks.passes == "two passes: a message of another schema"
+    assert_same(by_tasks, by_spark)
 
 
 @pytest.mark.soak
 def test_what_does_not_fit_with_its_schema_is_rejected(spark: SparkSession) -> None:
     lines = [*EVENTS, message(70, "u", row(1, born=10**9)), message(80, "u", row(2, name=[1]))]
-    native, jvm = both(spark, lines, TYPES)
-    assert native.engine == "native"
-    assert native.rejections == jvm.rejections == 1
-    assert_same(native, jvm)
+    by_tasks, by_spark = both(spark, lines, TYPES)
+    assert by_tasks.passes == "one pass"
+    assert by_tasks.rejections == by_spark.rejections == 1
+    assert_same(by_tasks, by_spark)
 
 
 @pytest.mark.soak
@@ -202,10 +206,10 @@ def test_unchanged_values(spark: SparkSession) -> None:
     encoded = b64encode(UNCHANGED.encode()).decode()
     image = row(1, name=UNCHANGED, raw=encoded, price=encoded, anything={"scale": 0, "value": encoded})
     lines = [message(10, "c", row(1)), message(20, "u", image)]
-    native, jvm = both(spark, lines, {}, folds=False)
-    assert native.engine == "native"
-    assert_same(native, jvm)
-    assert [one["open"] for _, one in rows(native)] == [["name", "price", "anything", "raw"]]
+    by_tasks, by_spark = both(spark, lines, {}, folds=False)
+    assert by_tasks.passes == "one pass"
+    assert_same(by_tasks, by_spark)
+    assert [one["open"] for _, one in rows(by_tasks)] == [["name", "price", "anything", "raw"]]
     filled, whole = (both(spark, [lines[0], last], {})[0] for last in (lines[1], message(20, "u", row(1))))
     assert is_folded(filled) and rows(filled) == rows(whole)
 
@@ -214,6 +218,6 @@ def test_unchanged_values(spark: SparkSession) -> None:
 def test_the_payload_may_come_first(spark: SparkSession) -> None:
     """As in files of dumped records that hold objects, whose members Spark sorts."""
     lines = [record(json.loads(wrapped(envelope(n, "c", row(n)))), key(n), offset=n) for n in (11, 12)]
-    native, jvm = both(spark, lines, {})
-    assert native.engine == "native"
-    assert_same(native, jvm)
+    by_tasks, by_spark = both(spark, lines, {})
+    assert by_tasks.passes == "one pass"
+    assert_same(by_tasks, by_spark)

@@ -1,4 +1,4 @@
-"""Debezium in Avro, turned into JSON by the JVM and decoded by the native engine, as the JVM alone decodes it."""
+"""Debezium in Avro, which Spark turns into JSON: tasks make the rows that Spark makes after a first pass over them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakecdc.ingest.engine.decoded import Decoded, Known
 from tests.lakecdc.ingest.formats.avro import Record, Schemas, decode_avro, envelope_schema, key_schema, optional
 from tests.lakecdc.ingest.formats.decoding import PRODUCTS
 from tests.lakecdc.ingest.formats.test_avro import ID, PLACEHOLDER, TYPES, event
-from tests.lakecdc.ingest.formats.test_native_schemas import assert_same, rows
+from tests.lakecdc.ingest.formats.test_decode_schemas import assert_same, rows
 
 PLAIN = {name: kind for name, kind in TYPES.items() if name not in ("tags", "blobs", "pairs")}
 
@@ -53,14 +53,14 @@ def test_all_kinds_of_messages(spark: SparkSession) -> None:
             {"apicurio.key.globalId": (1).to_bytes(8, "big"), "apicurio.value.globalId": (2).to_bytes(8, "big")},
         ),
     ]
-    native, jvm = both(spark, schemas, records, {})
-    assert native.engine == "native"
-    assert_same(native, jvm)
-    assert len(rows(native)) == 7
-    types = {c.name: c.type for c in native.columns}
+    by_tasks, by_spark = both(spark, schemas, records, {})
+    assert by_tasks.passes == "one pass"
+    assert_same(by_tasks, by_spark)
+    assert len(rows(by_tasks)) == 7
+    types = {c.name: c.type for c in by_tasks.columns}
     again = decode_avro(spark, schemas, records, PRODUCTS, Known(types))
-    assert again.engine == "native"
-    assert_same(again, jvm)
+    assert again.passes == "one pass"
+    assert_same(again, by_spark)
 
 
 @pytest.mark.soak
@@ -72,21 +72,21 @@ def test_what_cannot_be_read_is_set_aside_with_its_bytes(spark: SparkSession) ->
     nothing = schemas.message(2, event("c", dict.fromkeys(TYPES) | {"id": 2, "f64": float("nan")}, 11))
     plain = schemas.message(2, event("c", dict.fromkeys(TYPES) | {"id": 3}, 12))
     records: list[Record] = [(None, value) for value in (good, nothing, plain, *garbage)]
-    native, jvm = both(spark, schemas, records, types)
-    assert native.engine.startswith("native, but for 4 messages")
-    assert native.rejections == jvm.rejections == len(garbage) and native.rejected is not None
-    assert sorted(bytes(r["value"]) for r in native.rejected.messages.collect()) == sorted(garbage)
+    by_tasks, by_spark = both(spark, schemas, records, types)
+    assert by_tasks.passes.startswith("one pass, then another over 4 of the messages")
+    assert by_tasks.rejections == by_spark.rejections == len(garbage) and by_tasks.rejected is not None
+    assert sorted(bytes(r["value"]) for r in by_tasks.rejected.messages.collect()) == sorted(garbage)
     # NaN is not equal to itself
-    assert str(rows(native)) == str(rows(jvm))
+    assert str(rows(by_tasks)) == str(rows(by_spark))
 
 
 @pytest.mark.soak
-def test_messages_of_several_schemas_are_the_jvm_s(spark: SparkSession) -> None:
+def test_messages_of_several_schemas_take_two_passes(spark: SparkSession) -> None:
     schemas = schemas_of(PLAIN, {"name": "new", **optional("string")})
     records: list[Record] = [
         (None, schemas.message(2, event("c", row(1), 10))),
         (None, schemas.message(3, event("c", row(2, new="x"), 11))),
     ]
-    native, jvm = both(spark, schemas, records, {})
-    assert native.engine == "after a survey: records that are not of one schema of a registry"
-    assert_same(native, jvm)
+    by_tasks, by_spark = both(spark, schemas, records, {})
+    assert by_tasks.passes == "two passes: records that are not of one schema of a registry"
+    assert_same(by_tasks, by_spark)
