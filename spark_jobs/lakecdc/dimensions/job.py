@@ -22,7 +22,7 @@ from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.ingest.api import Column, position_summary
 from lakecdc.maintain.reports import nothing, seconds_since
-from lakecdc.maintain.rollback_history import named_history
+from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
+from lakecdc.contract.expiring import EraseRowsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import order_without, refuse_unfinished_load
@@ -21,7 +21,7 @@ from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
 from lakecdc.ingest.api import newest_quarantined_order, remember_erased
 from lakecdc.maintain.findings import NOT_APPROVED, Findings, approved_entry
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
-from lakecdc.maintain.rollback_history import named_history
+from lakecdc.maintain.rollback import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import erasure_begun, erasure_ended
 from lakecdc.metadata.positions import read_side_of

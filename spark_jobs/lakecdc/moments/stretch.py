@@ -18,7 +18,7 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, count_rows, open_if_there
 from lakecdc.ingest.api import Parking, settled_rounds, unread_partitions
-from lakecdc.maintain.rollback_history import named_history, state_beside
+from lakecdc.maintain.rollback import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position, read_side_of

@@ -17,10 +17,9 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
 from lakecdc.ingest.api import Source, expand_targets, open_source
 from lakecdc.maintain.reports import ends
-from lakecdc.reconcile.again import Recheck, recheck
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences, KeyRanges, cut
 from lakecdc.reconcile.pair import pair
-from lakecdc.reconcile.repair import Repaired, repair
+from lakecdc.reconcile.repair import Recheck, Repaired, recheck, repair
 from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
 

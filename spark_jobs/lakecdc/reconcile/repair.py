@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from time import monotonic, sleep
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,12 +24,68 @@ from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg.table import IcebergTable, source_position
 from lakecdc.ingest.api import Batch, KeyCondition, LoadedTable, feed_tables
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
-from lakecdc.reconcile.again import Recheck, recheck
-from lakecdc.reconcile.compare import Comparison, Difference
+from lakecdc.reconcile.compare import Comparison, Difference, Differences
 from lakecdc.sql import quoted_column
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """Result of rechecking rows that differed.
+
+    :param mismatches: rows that differ permanently.
+    :param in_flight: number of rows whose change was still on its way.
+    :param undecided: number of rows that differ but may be in flight.
+    :param looks: number of times that rows were read.
+    """
+
+    mismatches: tuple[Difference, ...]
+    in_flight: int = 0
+    undecided: int = 0
+    looks: int = 1
+
+
+def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Recheck:
+    """Reread rows that just differed until each is a mismatch, in flight, or ``max_wait`` seconds are over."""
+    table, source = comparison.pair.table, comparison.pair.source
+    waiting, looks = dict(first.rows), 1
+    mismatches: list[Difference] = []
+    read_at, deadline = source.now(), monotonic() + max_wait
+    while waiting:
+        log.info("%s: %d rows differ", table.name, len(waiting))
+        passed = read_at is None or _wait(table, read_at, deadline)
+        head = table.head()
+        again, looks = comparison.differences_of(head.id if head else None, list(waiting.values())).rows, looks + 1
+        read_at = source.now()
+        for_good = [each for key, each in again.items() if passed and each.source == waiting[key].source]
+        mismatches += for_good
+        waiting = {key: each for key, each in again.items() if each not in for_good}
+        if monotonic() >= deadline:
+            break
+    in_flight = len(first.rows) - len(mismatches) - len(waiting)
+    return Recheck(tuple(mismatches), in_flight, len(waiting), looks)
+
+
+def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
+    """Wait until a table was fed past a moment of its source; return False if it is known not to be."""
+    log.info("%s: waiting until it has been fed past %s", table.name, moment.isoformat())
+    while True:
+        position = source_position(table.refresh())
+        through = datetime.fromisoformat(position.read_through) if position and position.read_through else None
+        if through is not None and through >= moment:
+            return True
+        left = deadline - monotonic()
+        if left <= 0:
+            return through is None
+        sleep(min(_POLL_SECONDS, left))
+
 
 log = logging.getLogger(__name__)
 

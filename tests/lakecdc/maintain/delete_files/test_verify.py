@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
 from lakecdc.iceberg.delete_cache import DELETES_SHARED
-from lakecdc.maintain.delete_files import job, match, match_join, plan, verify
+from lakecdc.maintain.delete_files import job, match, plan, verify
 from lakecdc.maintain.verify_rows import Fingerprint
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
@@ -128,7 +128,7 @@ def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: py
     name = table_with_deletes(lake, 2)
     monkeypatch.setattr(match, "EXACT_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "native"
-    monkeypatch.setattr(match_join, "BROADCAST_DELETE_RECORDS", 4)
+    monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "join"
 
 
