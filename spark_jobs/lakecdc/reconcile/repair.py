@@ -43,7 +43,6 @@ class Recheck:
     :param mismatches: rows that differ permanently.
     :param in_flight: number of rows whose change was still on its way.
     :param undecided: number of rows that differ but may be in flight.
-    :param looks: number of times that rows were read.
     """
 
     mismatches: tuple[Difference, ...]
@@ -142,18 +141,6 @@ def _loaded(
     return report
 
 
-def _start_position(position: Position | None, recorded: Mapping[str, Position]) -> Position:
-    """Return the position of a table that can take single rows."""
-    if position is None:
-        raise InputError(
-            "Cannot reload single rows: the table does not record how far it was fed.",
-            hint='Load it in full: run ingest once with "reload" in options.',
-        )
-    if recorded:
-        raise InputError("A run of ingest was interrupted.", hint="Run ingest first to complete its batch.")
-    return position
-
-
 @dataclass
 class _Rows:
     """Rows of one table as a source for ingestion; see :class:`lakecdc.ingest.batch.IngestSource`."""
@@ -169,7 +156,14 @@ class _Rows:
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         table = self.comparison.pair.table.refresh()
         try:
-            position = _start_position(positions[table.name], recorded)
+            position = positions[table.name]
+            if position is None:
+                raise InputError(
+                    "Cannot reload single rows: the table does not record how far it was fed.",
+                    hint='Load it in full: run ingest once with "reload" in options.',
+                )
+            if recorded:
+                raise InputError("A run of ingest was interrupted.", hint="Run ingest first to complete its batch.")
             condition = self.comparison.pair.at_source(self._condition())
             self._batches = [self.source.load(condition, table, position, self._changes)]
         except LakecdcError as error:
@@ -177,6 +171,11 @@ class _Rows:
 
     def rounds(self) -> Iterator[list[Batch]]:
         yield self._batches
+
+    def _do_nothing(self, *_: object, **__: object) -> None:
+        """Ignore what ingestion tells a source, because this one keeps no state and no connection."""
+
+    applied = failed = finish_round = close = _do_nothing
 
     def _condition(self) -> KeyCondition | None:
         return self.comparison.ranges.keys([each.number for each in self.rows])
@@ -200,15 +199,3 @@ class _Rows:
         keys = rows.groupBy(F.struct(*columns).cast(like.schema["key"].dataType).alias("key"))
         # rows of other writers have no order key
         return keys.agg(F.coalesce(F.max(ORDER_COLUMN), F.lit(_LOWEST)).alias("table_order"))
-
-    def applied(self, table: str, position: Position) -> None:
-        """Do nothing: the source keeps no state."""
-
-    def failed(self, table: str, error: Exception) -> None:
-        """Do nothing: the source keeps no state."""
-
-    def finish_round(self) -> None:
-        """Do nothing: the source keeps no state."""
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
