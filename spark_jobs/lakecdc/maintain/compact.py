@@ -57,7 +57,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     moving, left = moving_units(of_dropped, options, target)
     counts |= {
         "files_of_dropped_columns": count(of_dropped),
-        "files_of_older_specs": specs.older_files,
+        "files_of_older_specs": count(specs.movable) + count(specs.fixed),
         "files_left": left + count(specs.fixed),
     }
     to = destination(table)

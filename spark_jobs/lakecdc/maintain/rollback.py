@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,8 +50,13 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     lineage = list(table.ancestors_of(destination))
     remaining = {each.id for each in lineage}
     passed = [each for each in table.ancestors() if each.id not in remaining]
-    if not options.expired_rows:
-        _refuse_expired_rows(table, passed)
+    expiries = [each for each in passed if each.summary.get(names.JOB) == "expire_partitions"]
+    if expiries and not options.expired_rows:
+        raise InputError(
+            f"Rows that expire_partitions removed in snapshot {expiries[-1].id} would return.",
+            table=table.name,
+            hint="Name a later snapshot, or set options.expired_rows to have them until the job runs again.",
+        )
     moves = [(table, head, destination)]
     if history and (beside := history.head()):
         moves.append((history, beside, _state_beside(history, table, lineage)))
@@ -87,16 +92,6 @@ def _state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[
     return state
 
 
-def _refuse_expired_rows(table: IcebergTable, passed: Sequence[Snapshot]) -> None:
-    expiries = [snapshot for snapshot in passed if snapshot.summary.get(names.JOB) == "expire_partitions"]
-    if expiries:
-        raise InputError(
-            f"Rows that expire_partitions removed in snapshot {expiries[-1].id} would return.",
-            table=table.name,
-            hint="Name a later snapshot, or set options.expired_rows to have them until the job runs again.",
-        )
-
-
 def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for: float) -> None:
     """Move ``main``, keep its head under a tag, and move the positions tag, in one commit."""
     previous = Ref(now.id, "tag", ref_age_ms(now, keep_for))
@@ -110,7 +105,6 @@ def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for:
 
 
 def _next_ingestion(carrier: Carrier | None) -> str:
-    """Describe what ingestion does next."""
     if carrier is None:
         return "starts over: the snapshot has no source position"
     position = carrier.position
@@ -159,7 +153,13 @@ def _state(
     """Return the number of table snapshots since the last batch, and the newest snapshot with exactly its batches."""
     numbers, last = places
     candidate = history.head(ref)
-    for snapshot, after in _batches(history, table, ref):
+    for snapshot in history.ancestors(ref):
+        note = read_side_of(snapshot.summary)
+        if note is None:
+            continue
+        if note.table != table.uuid:
+            raise InputError(f"It is not the history table of {table.name}.", table=history.name)
+        after = note.after
         behind = len(numbers) if after is None else numbers.get(after, len(numbers))
         gone = after is not None and table.snapshot(int(after)) is None
         is_of_the_table = behind > last >= 0 and (after is None or after in numbers or gone)
@@ -167,14 +167,3 @@ def _state(
             return behind, candidate
         candidate = history.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
     return None
-
-
-def _batches(history: IcebergTable, table: IcebergTable, ref: str) -> Iterator[tuple[Snapshot, str | None]]:
-    """Yield the snapshots of batches, newest first, with the table's snapshot before each."""
-    for snapshot in history.ancestors(ref):
-        note = read_side_of(snapshot.summary)
-        if note is None:
-            continue
-        if note.table != table.uuid:
-            raise InputError(f"It is not the history table of {table.name}.", table=history.name)
-        yield snapshot, note.after

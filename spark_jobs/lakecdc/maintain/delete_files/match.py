@@ -106,11 +106,11 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
         if group.pairs:
             if engine == "exact":
                 # tasks with only the equality deletes, so that every marked row is marked by them
-                tasks = [task for task in group.tasks if task.equality_deletes]
-                hit = stack.enter_context(_marked(table, tasks, "equality"))
-            else:
-                hit = stack.enter_context(equality_hits(table, group))
-            frames.append(hit.withColumn("known", F.lit(False)))
+                hit = stack.enter_context(_marked(table, [t for t in group.tasks if t.equality_deletes], "equality"))
+                frames.append(hit.withColumn("known", F.lit(False)))
+            for field_ids, deletes, tasks in _reached_by_key(group) if engine == "join" else ():
+                hits = hits_of(table, stack, field_ids, deletes, tasks)
+                frames.append(hits.withColumn("known", F.lit(False)))
         if tasks := [task for task in group.tasks if task.others]:
             known = stack.enter_context(_marked(table, tasks, "others"))
             frames.append(known.withColumn("known", F.lit(True)))
@@ -150,18 +150,6 @@ def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, w
         return written + write(positions, target, writer, tasks)
 
 
-@contextmanager
-def equality_hits(table: IcebergTable, group: Group) -> Iterator[DataFrame]:
-    """Return the positions that the group's equality deletes match: ``file_number`` int, ``position`` long."""
-    with ExitStack() as stack:
-        hits = []
-        for field_ids, deletes in by_key(group.deletes):
-            tasks = reached(group.tasks, deletes)
-            if tasks:
-                hits.append(hits_of(table, stack, field_ids, deletes, tasks))
-        yield reduce(lambda left, right: left.unionByName(right), hits)
-
-
 def hits_of(
     table: IcebergTable,
     stack: ExitStack,
@@ -169,7 +157,7 @@ def hits_of(
     deletes: Sequence[EqualityDelete],
     tasks: Sequence[FileTask],
 ) -> DataFrame:
-    """Return the positions that deletes of one key match in older data files of their scope."""
+    """Return the positions that deletes of one key match: ``file_number`` int, ``position`` long."""
     columns = column_names(table, field_ids)
     assert columns is not None, "choose_engine refuses dropped key columns"
     data = stack.enter_context(staged_tasks(table, java_tasks(tasks, "none")))
@@ -200,16 +188,17 @@ def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
     return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")
 
 
-def by_key(deletes: Iterable[EqualityDelete]) -> list[tuple[tuple[int, ...], list[EqualityDelete]]]:
-    """Group deletes by their equality field ids."""
-    sets: dict[tuple[int, ...], list[EqualityDelete]] = {}
-    for delete in deletes:
-        sets.setdefault(delete.field_ids, []).append(delete)
-    return list(sets.items())
+def _reached_by_key(group: Group) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
+    """Yield the deletes of each key, by its field ids, and the data files that are older than one of their scope."""
+    by_key: dict[tuple[int, ...], list[EqualityDelete]] = {}
+    for delete in group.deletes:
+        by_key.setdefault(delete.field_ids, []).append(delete)
+    for field_ids, deletes in by_key.items():
+        if tasks := _reached(group.tasks, deletes):
+            yield field_ids, deletes, tasks
 
 
-def reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
-    """Return the data files that are older than one of the deletes of their scope."""
+def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
     newest: dict[int | None, int] = {}
     for delete in deletes:
         newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
@@ -265,12 +254,8 @@ def _convert_natively(
     if not rows:
         return [], left
     with ExitStack() as stack:
-        keys = [
-            _lookup(table, stack, field_ids, deletes)
-            for field_ids, deletes in by_key(group.deletes)
-            if reached(group.tasks, deletes)
-        ]
-        task = ConvertTask(tuple(keys), target, writer)
+        keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(group))
+        task = ConvertTask(keys, target, writer)
         written, unread = collect_results(
             dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), RESULT)
         )

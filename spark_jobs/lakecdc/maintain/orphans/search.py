@@ -66,13 +66,11 @@ class SearchResult:
             left[0], left[1] = left[0] + 1, left[1] + file.bytes
 
     def batches(self, size: int) -> Iterator[list[StoredFile]]:
-        """Yield the orphans in batches of a size."""
         self._orphans.seek(0)
         while lines := list(islice(self._orphans, size)):
             yield [StoredFile(*json.loads(line)) for line in lines]
 
     def metrics(self) -> dict[str, Any]:
-        """Return the result for the report."""
         most = sorted(self.writers.items(), key=lambda each: (-each[1][1], each[0].start))[:_WRITERS]
         writers = [
             {"job": writer.job, "started": writer.started, "application": writer.application, "files": n, "bytes": size}

@@ -28,7 +28,7 @@ class TableStorage:
     """File access: in S3 with boto3, which handles many files at once, elsewhere with the table's FileIO."""
 
     def __init__(self, table: IcebergTable) -> None:
-        self._table = table
+        self._table, self._file_io = table, FileIoStorage(table)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         """List every file below a folder, in any order; raise VanishedError if a folder in it is deleted meanwhile."""
@@ -43,10 +43,6 @@ class TableStorage:
         """Delete files, ignoring missing ones, and return the number that could not be deleted."""
         s3, others = _divided(locations)
         return (self._s3.delete(s3) if s3 else 0) + (self._file_io.delete(others) if others else 0)
-
-    @cached_property
-    def _file_io(self) -> FileIoStorage:
-        return FileIoStorage(self._table)
 
     @cached_property
     def _s3(self) -> S3Storage:
