@@ -44,8 +44,7 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
         were removed from the history table.
     :raises ConflictError: another run updated the dimension meanwhile.
     """
-    options, started = spec.options, time.monotonic()
-    assert isinstance(options, Scd2Options)
+    options, started = spec.options_as(Scd2Options), time.monotonic()
     history, dimension = _opened(table.refresh(), options)
     head = history.refresh().head()
     if head is None:

@@ -52,8 +52,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises UnsupportedError: not every file can be rewritten, decoded and deleted.
     :raises ConflictError: other writers won every attempt.
     """
-    options, started = spec.options, time.monotonic()
-    assert isinstance(options, EraseRowsOptions)
+    options, started = spec.options_as(EraseRowsOptions), time.monotonic()
     if names.is_side_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
@@ -130,8 +129,7 @@ def _dry_run_report(
     ]
     metrics["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.blocking]
     metrics["drops"] = _drops(pinned)
-    assert isinstance(spec.options, EraseRowsOptions)
-    _in_documents(spec.options, mentions, metrics)
+    _in_documents(spec.options_as(EraseRowsOptions), mentions, metrics)
     findings = Findings()
     findings.add({**_erasure(table, keys, searched), "places": metrics["places"], "drops": metrics["drops"]})
     return dry_run(table, table.head(), **metrics, **findings.leave(spec, table.name))

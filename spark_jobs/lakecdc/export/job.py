@@ -37,8 +37,7 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
         last exported one has expired.
     :raises ConflictError: another run exported meanwhile.
     """
-    options, started = spec.options, time.monotonic()
-    assert isinstance(options, ExportChangesOptions)
+    options, started = spec.options_as(ExportChangesOptions), time.monotonic()
     destination = _destination(table.refresh(), options)
     head = table.head()
     if head is None:

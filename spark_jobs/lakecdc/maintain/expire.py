@@ -48,8 +48,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises ConflictError: another writer was faster, or an expired snapshot became needed meanwhile; no file was
         deleted.
     """
-    options = spec.options
-    assert isinstance(options, ExpireSnapshotsOptions)
+    options = spec.options_as(ExpireSnapshotsOptions)
     requested_ms = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:

@@ -30,8 +30,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises ConflictError: another run holds a lease, or another writer committed meanwhile; nothing was changed, unless
         the reason says so.
     """
-    options = spec.options
-    assert isinstance(options, RollbackTablesOptions)
+    options = spec.options_as(RollbackTablesOptions)
     if not options.to:
         raise InputError(
             "No snapshot to roll back to is given.",

@@ -21,8 +21,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises InputError: a change names a ref that does not exist, or creates one that does.
     :raises ConflictError: another writer was faster.
     """
-    options = spec.options
-    assert isinstance(options, TagSnapshotsOptions)
+    options = spec.options_as(TagSnapshotsOptions)
     ancestors = list(table.refresh().ancestors())
     if not ancestors:
         return empty(table)

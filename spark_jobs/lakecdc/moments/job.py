@@ -49,8 +49,7 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises SpecError: no moment is given.
     """
-    options = spec.options
-    assert isinstance(options, RestoreMomentOptions)
+    options = spec.options_as(RestoreMomentOptions)
     moment, branch = options.restored()
     shown = Shown(branch, options.keep_for)
     planned: dict[str, _Plan] = {}

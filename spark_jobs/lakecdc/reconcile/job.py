@@ -32,8 +32,7 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     :raises LakecdcError: the source as a whole cannot be read; the failure of a single table is in its report.
     """
     spec, shared = expand_targets(spark, spec)
-    options, source = spec.options, open_source(spark, spec)
-    assert isinstance(options, ReconcileOptions)
+    options, source = spec.options_as(ReconcileOptions), open_source(spark, spec)
 
     def one(target: Target) -> TableReport:
         with described(spark, target.table, spec.job):
@@ -51,8 +50,7 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
 
 def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec) -> TableReport:
-    options = spec.options
-    assert isinstance(options, ReconcileOptions)
+    options = spec.options_as(ReconcileOptions)
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = ", ".join(map(quoted_column, sides.key))

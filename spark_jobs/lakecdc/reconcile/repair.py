@@ -109,14 +109,14 @@ class Repaired:
 
 def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
     """Reload the rows that differ, and recheck them; wait for ingestion no longer than ``max_wait``."""
-    assert isinstance(spec.options, ReconcileOptions)
+    options = spec.options_as(ReconcileOptions)
     table, rows = comparison.pair.table, before.mismatches
-    loaded = _loaded(spec, comparison, rows, spec.options)
+    loaded = _loaded(spec, comparison, rows, options)
     if loaded.failure_class:
         return Repaired(before, loaded=loaded)
     head = table.refresh().head()
     again = comparison.differences_of(head.id if head else None, rows)
-    left = recheck(comparison, again, spec.options.max_wait) if again.rows else Recheck((), looks=0)
+    left = recheck(comparison, again, options.max_wait) if again.rows else Recheck((), looks=0)
     looks = before.looks + 1 + left.looks
     return Repaired(
         Recheck(left.mismatches, before.in_flight + left.in_flight, before.undecided + left.undecided, looks),

@@ -17,8 +17,8 @@ from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files import job as conversion
+from lakecdc.maintain.delete_files import plan
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.maintain.delete_files.plan import plan
 from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows

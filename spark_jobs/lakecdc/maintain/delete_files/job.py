@@ -56,8 +56,7 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises UnsupportedError: none of the table's deletes can be converted with certainty.
     :raises VerificationError: the proof failed; nothing of that group was published.
     """
-    options = spec.options
-    assert isinstance(options, RewriteDeleteFilesOptions)
+    options = spec.options_as(RewriteDeleteFilesOptions)
     before = head_of(table, options.branch)
     if before is None or has_none(before):
         return nothing(table, NOTHING, before)

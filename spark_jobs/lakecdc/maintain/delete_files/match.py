@@ -107,10 +107,10 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
             if engine == "exact":
                 # tasks with only the equality deletes, so that every marked row is marked by them
                 hit = stack.enter_context(_marked(table, [t for t in group.tasks if t.equality_deletes], "equality"))
-                frames.append(hit.withColumn("known", F.lit(False)))
-            for field_ids, deletes, tasks in _reached_by_key(group) if engine == "join" else ():
-                hits = hits_of(table, stack, field_ids, deletes, tasks)
-                frames.append(hits.withColumn("known", F.lit(False)))
+                hits = [hit]
+            else:
+                hits = [hits_of(table, stack, *of_key) for of_key in _reached_by_key(group)]
+            frames += [hit.withColumn("known", F.lit(False)) for hit in hits]
         if tasks := [task for task in group.tasks if task.others]:
             known = stack.enter_context(_marked(table, tasks, "others"))
             frames.append(known.withColumn("known", F.lit(True)))
