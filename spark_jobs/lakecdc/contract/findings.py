@@ -28,7 +28,6 @@ class Finding:
     remedy: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
         return asdict(self)
 
     @classmethod

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakecdc.contract.checks import CheckingOptions
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.expiring import (
     CleanSideTablesOptions,
+    EraseRowsOptions,
     ExpirePartitionsOptions,
     ExpireSnapshotsOptions,
     RemoveOrphanFilesOptions,

@@ -125,5 +125,4 @@ def describe(error: BaseException) -> str:
 
 
 def now() -> str:
-    """Return the current time as in reports."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

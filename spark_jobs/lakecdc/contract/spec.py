@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lakecdc.contract import fields
 from lakecdc.contract.errors import SpecError
@@ -17,6 +17,7 @@ from lakecdc.contract.sources import FEEDING, WITH_TABLES, Source, parse_source
 from lakecdc.contract.target import Target, parse_targets
 from lakecdc.metadata.names import quarantine_of
 
+Options = TypeVar("Options", bound=JobOptions)
 VERSION = 1
 #: jobs that feed tables
 FEEDING_JOBS = ("ingest", "replay_quarantine")
@@ -70,6 +71,11 @@ class JobSpec:
     def side_tables(self) -> tuple[str, ...]:
         """Further tables to work on, each only if it exists."""
         return getattr(self.options, "side_tables", ())
+
+    def options_as(self, kind: type[Options]) -> Options:
+        """Return the options as those of the job that asks, whose spec this has to be."""
+        assert isinstance(self.options, kind)
+        return self.options
 
     def changes(self, job: str | None, table: str) -> bool:
         """Whether a table's report, of one step if there are steps, describes changes, not the plan of a dry run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +21,7 @@ from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.ingest.api import Column, position_summary
 from lakecdc.maintain.reports import nothing, seconds_since
-from lakecdc.maintain.rollback_history import named_history
+from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import exported_snapshot
@@ -35,20 +34,6 @@ from lakecdc.sql import quoted_column, temporary_view
 JOB = "scd2"
 
 
-@dataclass(frozen=True)
-class _Events:
-    """Events that a run includes.
-
-    :param changed: a change frame of all events of the keys with new ones, or of all keys, checkpointed by Spark.
-    :param new: number of new events.
-    :param everything: these are all events of the dimension.
-    """
-
-    changed: DataFrame
-    new: int
-    everything: bool
-
-
 def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Bring the dimension of a table up to date.
 
@@ -59,8 +44,7 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
         were removed from the history table.
     :raises ConflictError: another run updated the dimension meanwhile.
     """
-    options, started = spec.options, time.monotonic()
-    assert isinstance(options, Scd2Options)
+    options, started = spec.options_as(Scd2Options), time.monotonic()
     history, dimension = _opened(table.refresh(), options)
     head = history.refresh().head()
     if head is None:
@@ -70,15 +54,16 @@ def scd2(table: IcebergTable, spec: JobSpec) -> TableReport:
     if since is not None and since.id == head.id and emptied == dimension.emptied:
         return nothing(table, "all events are already included", None, **facts)
     with start_tag(history, head, JOB, leased=False):
-        events = _events(table, history, since, head, anew=emptied != dimension.emptied)
-        if not (events.new or events.everything):
+        everything = since is None or emptied != dimension.emptied
+        events, new = _events(table, history, since, head, everything=everything)
+        if not (new or everything):
             return nothing(table, "all events are already included", None, **facts)
-        result = versions(events.changed, emptied.events(history, head))
-        facts |= {"events": events.new, "values_unknown": result.unknown}
+        rows, unknown = versions(events, emptied.events(history, head))
+        facts |= {"events": new, "values_unknown": unknown}
         if options.dry_run:
-            return nothing(table, "dry run: nothing was written", None, **facts, versions=result.rows.count())
-        keys = None if events.everything else events.changed.select("key.*")
-        written = dimension.write(result.rows, keys, history, head, emptied)
+            return nothing(table, "dry run: nothing was written", None, **facts, versions=rows.count())
+        keys = None if everything else events.select("key.*")
+        written = dimension.write(rows, keys, history, head, emptied)
     facts |= {**written, "seconds": seconds_since(started)}
     return TableReport(table.name, "done", metrics=facts)
 
@@ -99,13 +84,14 @@ def _opened(table: IcebergTable, options: Scd2Options) -> tuple[IcebergTable, Di
 
 
 def _events(
-    table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot, *, anew: bool
-) -> _Events:
+    table: IcebergTable, history: IcebergTable, since: Snapshot | None, until: Snapshot, *, everything: bool
+) -> tuple[DataFrame, int]:
+    """Return all events of the keys with new ones, or ``everything``, as a checkpointed change frame; count the new."""
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
-    everything = changes_of(history.read(until.id), table, columns)
+    stored = changes_of(history.read(until.id), table, columns)
     if since is None:
-        stored = everything.localCheckpoint()
-        return _Events(stored, stored.count(), everything=True)
+        stored = stored.localCheckpoint()
+        return stored, stored.count()
     with changes.between(history, since, until, key=()) as rows:
         new = rows.localCheckpoint()
     if not new.where(f"{changes.CHANGE_TYPE} = 'delete'").isEmpty():
@@ -114,11 +100,10 @@ def _events(
             table=table.name,
             hint="Name another table in options.dimensions, which is built from the remaining events.",
         )
-    if anew:
-        return _Events(everything.localCheckpoint(), new.count(), everything=True)
-    touched = touched_keys(everything, changes_of(new, table, columns))
-    stored = everything.join(touched, everything["key"].eqNullSafe(touched["touched"]), "left_semi").localCheckpoint()
-    return _Events(stored, new.count(), everything=False)
+    if not everything:
+        touched = touched_keys(stored, changes_of(new, table, columns))
+        stored = stored.join(touched, stored["key"].eqNullSafe(touched["touched"]), "left_semi")
+    return stored.localCheckpoint(), new.count()
 
 
 class Dimension(DerivedTable):
@@ -147,9 +132,7 @@ class Dimension(DerivedTable):
     ) -> dict[str, Any]:
         """Replace the versions of some keys, and return numbers for the report.
 
-        :param rows: of :func:`lakecdc.dimensions.versions.versions`.
         :param keys: key columns of every key to replace, including keys without versions; None replaces all versions.
-        :param until: the history table's snapshot with these events.
         :param emptied: what ended versions without an event.
         :raises ConflictError: another writer committed meanwhile; nothing is published.
         """

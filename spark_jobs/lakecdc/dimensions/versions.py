@@ -24,19 +24,7 @@ OWN = {VALID_FROM: "timestamp", VALID_TO: "timestamp", IS_CURRENT: "boolean"}
 _LOADS = "loads"
 
 
-@dataclass(frozen=True)
-class Versions:
-    """Versions derived from events.
-
-    :param rows: ``key, row, valid_from, valid_to, is_current``; ``valid_to`` is null for current versions.
-    :param unknown: number of values that the source omitted and no event has; null in the rows.
-    """
-
-    rows: DataFrame
-    unknown: int
-
-
-def versions(events: DataFrame, emptied: DataFrame) -> Versions:
+def versions(events: DataFrame, emptied: DataFrame) -> tuple[DataFrame, int]:
     """Derive the versions of rows, in source order.
 
     A version ends with the next event of its key, with a TRUNCATE, or with a full load that lacks its key. Consecutive
@@ -46,6 +34,8 @@ def versions(events: DataFrame, emptied: DataFrame) -> Versions:
         Spark.
     :param emptied: ``order, source_time`` of the TRUNCATEs that emptied the table and of its full loads, with the order
         key ``through`` of a load's last row, null for TRUNCATEs.
+    :return: ``key, row, valid_from, valid_to, is_current``, with ``valid_to`` null for current versions; and the number
+        of values that the source omitted and no event has, null in the rows.
     """
     keys = events.select("key").distinct()
     closing = keys.crossJoin(F.broadcast(emptied))
@@ -56,7 +46,7 @@ def versions(events: DataFrame, emptied: DataFrame) -> Versions:
         closing.withColumn("op", F.lit("d")), allowMissingColumns=True
     )
     whole, unknown = whole_rows(rows)
-    return Versions(_ranges(whole), unknown)
+    return _ranges(whole), unknown
 
 
 def whole_rows(rows: DataFrame) -> tuple[DataFrame, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -39,7 +39,6 @@ _COUNTS = {
 _POSITIONS = "deletion-vector-v1"
 # bytes after a Puffin footer's payload: its size, flags, and the magic
 _BEHIND = 12
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -62,17 +61,16 @@ class KeySearch:
 
     @cached_property
     def values(self) -> frozenset[tuple[Any, ...]]:
-        """Return the keys as tuples of values."""
         return frozenset(zip(*(column.to_pylist() for column in self.keys.columns), strict=True))
 
     @cached_property
     def bounds_of_columns(self) -> list[frozenset[bytes]]:
-        """Return the bounds of all keys, per column."""
         return [frozenset(values) for values in zip(*self.bounds, strict=True)]
 
     def matches_partition(self, partition: Mapping[int, Any]) -> bool:
         """Check whether the values of a partition, by partition field id, are a key."""
-        return partition_is_key(partition, self.partitions, self.values)
+        values = [[partition[field] for field in fields if field in partition] for fields in self.partitions]
+        return any(key in self.values for key in product(*values)) if values else False
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,13 @@ def search_files(
         for location, is_referenced in zip(*batch.to_pydict().values(), strict=True):
             matches, error = FileMatches(), None
             try:
-                matches = _search_file(location, properties, search, is_referenced=is_referenced)
+                with source(properties, location).open() as stream:
+                    if location.endswith(".parquet"):
+                        matches = FileMatches(rows=count_rows(stream, search, is_referenced=is_referenced))
+                    elif location.endswith(".avro"):
+                        matches = search_avro(stream, search)
+                    else:
+                        matches = FileMatches(snapshots=summarized_snapshots(stream))
             except UnsupportedError as refusal:
                 error = refusal.message
             except Exception as failure:
@@ -112,17 +116,6 @@ def search_files(
                 error = type(failure).__name__
             rows.append({"location": location, **vars(matches), "error": error})
         yield pa.RecordBatch.from_pylist(rows, schema=types)
-
-
-def _search_file(
-    location: str, properties: Mapping[str, str], search: KeySearch, *, is_referenced: bool
-) -> FileMatches:
-    with source(properties, location).open() as stream:
-        if location.endswith(".parquet"):
-            return FileMatches(rows=count_rows(stream, search, is_referenced=is_referenced))
-        if location.endswith(".avro"):
-            return search_avro(stream, search)
-        return FileMatches(snapshots=summarized_snapshots(stream))
 
 
 def count_rows(stream: Any, search: KeySearch, *, is_referenced: bool) -> int:
@@ -242,9 +235,7 @@ def _field_id(field: pa.Field) -> int | None:
 
 
 def _is_known(field_id: int | None, name: str, known: KnownColumns) -> bool:
-    if field_id is None:
-        return False
-    return field_id > _RESERVED_ABOVE or name.lower() in known.get(field_id, ())
+    return field_id is not None and (field_id > _RESERVED_ABOVE or name.lower() in known.get(field_id, ()))
 
 
 def is_of_partitions(columns: Sequence[str]) -> bool:
@@ -268,15 +259,6 @@ def field_ids(schema: Any, *names: str) -> dict[str, int]:
         # an optional record is a union
         schema = next((each for each in kind if isinstance(each, dict)), {}) if isinstance(kind, list) else kind
     return {each["name"]: each.get("field-id", -1) for each in schema.get("fields", ())}
-
-
-def partition_is_key(partition: Mapping[int, Any], fields_of: Sequence[Set[int]], keys: Collection[Key]) -> bool:
-    """Check whether the values of a partition, by partition field id, are a key.
-
-    :param fields_of: for each key column, the partition fields that keep some of its values unchanged.
-    """
-    values = [[partition[field] for field in fields if field in partition] for fields in fields_of]
-    return any(key in keys for key in product(*values)) if values else False
 
 
 def summarized_snapshots(stream: Any) -> list[int]:

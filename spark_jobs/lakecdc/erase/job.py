@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, UnsupportedError, VerificationError
+from lakecdc.contract.expiring import EraseRowsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.erase.cursors import order_without, refuse_unfinished_load
@@ -21,7 +21,7 @@ from lakecdc.iceberg.table import IcebergTable, carrier_of, source_position
 from lakecdc.ingest.api import newest_quarantined_order, remember_erased
 from lakecdc.maintain.findings import NOT_APPROVED, Findings, approved_entry
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing, seconds_since
-from lakecdc.maintain.rollback_history import named_history
+from lakecdc.maintain.rollback import named_history
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import erasure_begun, erasure_ended
 from lakecdc.metadata.positions import read_side_of
@@ -52,8 +52,7 @@ def erase_rows(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises UnsupportedError: not every file can be rewritten, decoded and deleted.
     :raises ConflictError: other writers won every attempt.
     """
-    options, started = spec.options, time.monotonic()
-    assert isinstance(options, EraseRowsOptions)
+    options, started = spec.options_as(EraseRowsOptions), time.monotonic()
     if names.is_side_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     head = table.refresh().head()
@@ -130,8 +129,7 @@ def _dry_run_report(
     ]
     metrics["pinned_by"] = [f"{pin} of {each.name}" for each, pin_of in pinned for pin in pin_of.blocking]
     metrics["drops"] = _drops(pinned)
-    assert isinstance(spec.options, EraseRowsOptions)
-    _in_documents(spec.options, mentions, metrics)
+    _in_documents(spec.options_as(EraseRowsOptions), mentions, metrics)
     findings = Findings()
     findings.add({**_erasure(table, keys, searched), "places": metrics["places"], "drops": metrics["drops"]})
     return dry_run(table, table.head(), **metrics, **findings.leave(spec, table.name))

@@ -11,8 +11,8 @@ from itertools import permutations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
+from lakecdc.contract.expiring import EraseRowsOptions
 from lakecdc.contract.target import OLD_KEY_COLUMN
 from lakecdc.erase.cursors import cursor_may_be_key
 from lakecdc.erase.mentions import Mentions, rows_with_mentions

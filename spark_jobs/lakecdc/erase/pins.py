@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.expiring import EraseRowsOptions
 from lakecdc.iceberg.lease import is_held
 from lakecdc.iceberg.refs import change_refs, read_refs
 from lakecdc.iceberg.table import MAIN, IcebergTable

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from lakecdc.erase.cursors import cursor_entries
 from lakecdc.erase.decode import SCHEMA, KeySearch, search_files
@@ -26,9 +26,6 @@ from lakecdc.maintain.orphans.locations import FOLDER, key
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
-
-if TYPE_CHECKING:
-    from pyiceberg.types import PrimitiveType
 
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
@@ -192,25 +189,16 @@ def _known_columns(metadata: dict[str, Any]) -> dict[int, set[str]]:
 
 def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
     from pyiceberg.conversions import to_bytes
-    from pyiceberg.schema import Schema
+    from pyiceberg.types import NestedField
 
     fields = {field.name: field for field in place.table.fields}
-    ids = [fields[column].id for column in place.columns]
+    columns = [fields[name] for name in place.columns]
+    ids = [column.id for column in columns]
     keys = place.keys.select(*place.columns).toArrow()
-    schema = Schema.model_validate(
-        {
-            "type": "struct",
-            "schema-id": 0,
-            "fields": [
-                {"id": fields[c].id, "name": c, "type": fields[c].type, "required": False} for c in place.columns
-            ],
-        }
-    )
-    kinds = [schema.find_field(number).field_type for number in ids]
-    bounds = [
-        [to_bytes(cast("PrimitiveType", kind), value) for value in keys[column].to_pylist()]
-        for column, kind in zip(place.columns, kinds, strict=True)
-    ]
+    bounds = []
+    for column in columns:
+        kind: Any = NestedField(field_id=column.id, name=column.name, field_type=column.type).field_type
+        bounds.append([to_bytes(kind, value) for value in keys[column.name].to_pylist()])
     moved = None
     if place.moved is not None:
         texts = place.moved.toArrow().column(0).combine_chunks()

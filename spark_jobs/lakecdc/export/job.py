@@ -14,14 +14,13 @@ from lakecdc.contract.errors import InputError
 from lakecdc.contract.past import ExportChangesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
-from lakecdc.export.destination import JOB, Export
+from lakecdc.export.destination import JOB, Export, TableDestination
 from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
-from lakecdc.export.to_table import TableDestination
 from lakecdc.iceberg.refs import put_consumer
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
-from lakecdc.maintain.rollback_history import named_history
+from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
 from lakecdc.metadata.exports import EXPORTED
 from lakecdc.metadata.floor import erased_after
@@ -38,8 +37,7 @@ def export_changes(table: IcebergTable, spec: JobSpec) -> TableReport:
         last exported one has expired.
     :raises ConflictError: another run exported meanwhile.
     """
-    options, started = spec.options, time.monotonic()
-    assert isinstance(options, ExportChangesOptions)
+    options, started = spec.options_as(ExportChangesOptions), time.monotonic()
     destination = _destination(table.refresh(), options)
     head = table.head()
     if head is None:

@@ -22,7 +22,7 @@ from lakecdc.dimensions.versions import exact_row, whole_rows
 from lakecdc.iceberg.definition import source_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of
 from lakecdc.ingest.api import Column, read_keys, table_floor
-from lakecdc.maintain.rollback_history import state_beside
+from lakecdc.maintain.rollback import state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, read_side_of

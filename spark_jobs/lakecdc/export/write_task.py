@@ -21,7 +21,6 @@ def write_file(
 ) -> Iterator[pa.RecordBatch]:
     """Write a file through the table's FileIO, whose credentials Spark's own writers do not know.
 
-    :param properties: pyiceberg settings of the table's FileIO.
     :param suffix: ``parquet``, or ``jsonl`` for lines of text.
     """
     import pyarrow as pa

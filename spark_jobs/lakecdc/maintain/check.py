@@ -20,8 +20,7 @@ def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: no checks are given, the branch does not exist, or a check does not fit the table.
     """
-    assert isinstance(spec.options, CheckTablesOptions)
-    options, began = spec.options, time.monotonic()
+    options, began = spec.options_as(CheckTablesOptions), time.monotonic()
     requested = options.checks.get(table.name)
     if not requested:
         raise InputError("It has no checks.", table=table.name, hint="Add its checks to options.checks.")

@@ -33,8 +33,8 @@ def compact_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     Files of a partition spec whose column was dropped move to the current spec, all files of a spec in one commit;
     optionally files of other older specs move too.
     """
-    assert isinstance(spec.options, CompactDataFilesOptions)
-    return from_head(table, partial(_compact, table, spec.options), spec.options.branch)
+    options = spec.options_as(CompactDataFilesOptions)
+    return from_head(table, partial(_compact, table, options), options.branch)
 
 
 def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snapshot) -> TableReport:
@@ -57,7 +57,7 @@ def _compact(table: IcebergTable, options: CompactDataFilesOptions, start: Snaps
     moving, left = moving_units(of_dropped, options, target)
     counts |= {
         "files_of_dropped_columns": count(of_dropped),
-        "files_of_older_specs": specs.older_files,
+        "files_of_older_specs": count(specs.movable) + count(specs.fixed),
         "files_left": left + count(specs.fixed),
     }
     to = destination(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -48,8 +48,7 @@ def expire_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises ConflictError: another writer was faster, or an expired snapshot became needed meanwhile; no file was
         deleted.
     """
-    options = spec.options
-    assert isinstance(options, ExpireSnapshotsOptions)
+    options = spec.options_as(ExpireSnapshotsOptions)
     requested_ms = cutoff_ms(options, time.time())
     head = table.refresh().head()
     if head is None:
@@ -76,7 +75,14 @@ def plan(table: IcebergTable, requested_ms: int, retain_last: int) -> ExpiryPlan
     cutoff = min([requested_ms, *(s.timestamp_ms for s in needed.values())])
     expired = would_expire(table, cutoff, keep_last)
     by_age = would_expire(table, requested_ms, keep_last) if cutoff != requested_ms else expired
-    _refuse_if_needed_would_go(table, expired & needed.keys())
+    if lost := expired & needed.keys():
+        raise UnsupportedError(
+            f"The retention of its branch would remove {len(lost)} snapshots that source positions or running jobs "
+            "need.",
+            table=table.name,
+            hint="Remove max-snapshot-age-ms from the branch (ALTER TABLE … REPLACE BRANCH main), so that the job's "
+            "options apply.",
+        )
     tagged = history.refs.get(names.POSITIONS_TAG)
     tag_carrier = carrier is not None and (
         carrier.snapshot_id in by_age if tagged is None else tagged.snapshot_id != carrier.snapshot_id
@@ -186,17 +192,6 @@ def _verify(table: IcebergTable, carrier: Carrier | None) -> None:
             "with the positions.",
         )
     table.read().limit(1).collect()
-
-
-def _refuse_if_needed_would_go(table: IcebergTable, lost: Set[int]) -> None:
-    if lost:
-        raise UnsupportedError(
-            f"The retention of its branch would remove {len(lost)} snapshots that source positions or running jobs "
-            "need.",
-            table=table.name,
-            hint="Remove max-snapshot-age-ms from the branch (ALTER TABLE … REPLACE BRANCH main), so that the job's "
-            "options apply.",
-        )
 
 
 def _estimate(table: IcebergTable, planned: Expiry) -> dict[str, int]:

@@ -71,8 +71,7 @@ def expire_partitions(table: IcebergTable, spec: JobSpec) -> TableReport:
         partition column.
     :raises ConflictError: other writers won every attempt.
     """
-    options = spec.options
-    assert isinstance(options, ExpirePartitionsOptions)
+    options = spec.options_as(ExpirePartitionsOptions)
     cutoff, started = _cutoff(options, datetime.now(UTC), table.name), time.monotonic()
     if names.is_side_table(table.name) and not names.is_lake_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables, whose rows do not expire by age.", table=table.name)

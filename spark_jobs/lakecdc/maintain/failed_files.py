@@ -20,7 +20,6 @@ def discarded_on_failure(places: Sequence[str], discard: Callable[[], object], *
     """Discard staged files if the work on them fails.
 
     :param places: locations of the files, or their common folder.
-    :param discard: deletes them.
     :param keep_failed: keep the files after a failed proof; the error then names their location.
     """
     try:

@@ -23,7 +23,7 @@ NOT_APPROVED = "Nothing was removed. Make another dry run and have its list appr
 _IN_MEMORY = 32 * 1024**2
 
 
-def _spool() -> SpooledTemporaryFile[bytes]:
+def spool() -> SpooledTemporaryFile[bytes]:
     # most lists are short, but a table that was never cleaned may have millions of lines
     return SpooledTemporaryFile(_IN_MEMORY, "w+b")
 
@@ -32,7 +32,7 @@ class Findings:
     """The list of one table, with bounded memory."""
 
     def __init__(self) -> None:
-        self._lines = _spool()
+        self._lines = spool()
         self._digest = hashlib.sha256()
         self._is_empty = True
 
@@ -74,7 +74,7 @@ def line_of(entry: Mapping[str, Any]) -> bytes:
 
 def approved_lines(approved: Approved, table: str) -> Iterator[bytes]:
     """Yield the lines of an approved list; raise InputError before the first if it cannot be read or was changed."""
-    with _spool() as lines:
+    with spool() as lines:
         documents.read_into(lines, approved.uri)
         lines.seek(0)
         digest = hashlib.file_digest(lines, "sha256").hexdigest()

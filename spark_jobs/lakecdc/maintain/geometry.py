@@ -163,20 +163,13 @@ def _connected(files: Files) -> list[list[FileFacts]]:
 
 
 class _Space:
-    """Boxes of a partition's files while some are being merged.
-
-    :param boxes: by location.
-    """
+    """Boxes of a partition's files, by location, while some are being merged."""
 
     def __init__(self, boxes: dict[str, Box]) -> None:
         self._boxes, self._depths = boxes, _depths(boxes.values())
 
     def take(self, run: Files, outputs: int) -> bool:
-        """Merge files, unless a column's overlap gets deeper with the new files spanning their whole space.
-
-        :param outputs: number of resulting files.
-        :return: whether they were merged.
-        """
+        """Merge files, unless a column's overlap gets deeper with ``outputs`` new files that span their whole space."""
         if len(run) == 1:
             return True
         around = tuple(KeyRange(r.lower, r.upper, r.rows // outputs) for r in hull([f.box for f in run]))

@@ -52,8 +52,7 @@ def rewrite_manifests(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises ConflictError: another writer was faster.
     :raises VerificationError: the new manifests would list other files; nothing was published.
     """
-    options, head = spec.options, table.refresh().head()
-    assert isinstance(options, RewriteManifestsOptions)
+    options, head = spec.options_as(RewriteManifestsOptions), table.refresh().head()
     if head is None:
         return empty(table)
     current, target = iceberg.manifests(table), manifest_target_bytes(table.properties)

@@ -44,9 +44,7 @@ _measured: dict[tuple[str, int], health.TableHealth] = {}
 def with_numbers(table: IcebergTable, report: TableReport, job: str, core_seconds: float) -> TableReport:
     """Add the numbers of the table before and after to a job's report; the job's own metrics stay.
 
-    If the head did not change, both come from its snapshot's summary.
-
-    :param core_seconds: consumed by the job's tasks.
+    If the head did not change, both come from its snapshot's summary. ``core_seconds`` are those of the job's tasks.
     """
     numbers: dict[str, Any] = {"core_seconds": round(core_seconds, 3)}
     try:
@@ -59,19 +57,13 @@ def with_numbers(table: IcebergTable, report: TableReport, job: str, core_second
 
 def _of_report(table: IcebergTable, report: TableReport, job: str) -> dict[str, Any]:
     before, after = (table.snapshot(int(id)) if id else None for id in (report.snapshot_before, report.snapshot_after))
-    states = [("before", before), ("after", after)]
-    live = max((_file_count(snapshot.summary) for _, snapshot in states if snapshot), default=0)
-    is_whole = before != after and live <= MOST_FILES
-    present = [(moment, snapshot) for moment, snapshot in states if snapshot]
-    snapshots = [snapshot for _, snapshot in present]
-    numbers = (
-        states_of(table, snapshots)
-        if is_whole and present
-        else [from_summary(snapshot.summary).numbers() for snapshot in snapshots]
-    )
-    metrics = {
-        f"{name}_{moment}": n for (moment, _), each in zip(present, numbers, strict=True) for name, n in each.items()
-    }
+    states = {moment: snapshot for moment, snapshot in (("before", before), ("after", after)) if snapshot}
+    live = max((_file_count(snapshot.summary) for snapshot in states.values()), default=0)
+    if before != after and live <= MOST_FILES:
+        numbers = states_of(table, list(states.values()))
+    else:
+        numbers = [from_summary(snapshot.summary).numbers() for snapshot in states.values()]
+    metrics = {f"{name}_{moment}": n for moment, each in zip(states, numbers, strict=True) for name, n in each.items()}
     if live > MOST_FILES and before != after:
         metrics["numbers_left_out"] = f"{live} live files are more than {MOST_FILES}"
     if after and before != after:

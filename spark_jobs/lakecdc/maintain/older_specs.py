@@ -33,10 +33,6 @@ class BySpec:
     why: str | None = None
 
     @property
-    def older_files(self) -> int:
-        return count(self.movable) + count(self.fixed)
-
-    @property
     def remark(self) -> str | None:
         """Describe the files that stay, or return None if there are none."""
         return f"{count(self.fixed)} files of older partition specs stay: {self.why}" if self.fixed else None
@@ -79,16 +75,6 @@ class Destination:
     expressions: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _BucketChange:
-    """Two specs that differ only in one bucket number, where one divides the other."""
-
-    name: str
-    old: int
-    new: int
-    expression: str
-
-
 def group_moving_files(
     partitions: Partitions, specs: Mapping[int, Fields], to: Destination, target: int, max_bytes: int
 ) -> list[Unit]:
@@ -106,9 +92,10 @@ def group_moving_files(
     units: list[Unit] = []
     for spec_id, of_spec in by_spec.items():
         change = _bucket_change(specs[spec_id], to)
-        units += (
-            _by_bucket(of_spec, change, target, max_bytes) if change else _dealt_out(of_spec, to, target, max_bytes)
-        )
+        if change:
+            units += _by_bucket(of_spec, change, to, target, max_bytes)
+        else:
+            units += _dealt_out(of_spec, to, target, max_bytes)
     return sorted(units, key=lambda unit: newest_sequence(unit.files))
 
 
@@ -118,30 +105,33 @@ def one_bucket(fields: Fields) -> PartitionField | None:
     return buckets[0] if len(buckets) == 1 else None
 
 
-def _bucket_change(fields: Fields, to: Destination) -> _BucketChange | None:
+def _bucket_change(fields: Fields, to: Destination) -> tuple[PartitionField, PartitionField] | None:
+    """Return the bucket fields of two specs that differ only in one bucket number, where one divides the other."""
     old, new = one_bucket(fields), one_bucket(to.fields)
     if old is None or new is None or old.source_id != new.source_id or _rest(fields, old) != _rest(to.fields, new):
         return None
     many = max(old.buckets or 0, new.buckets or 0)
     if many % (old.buckets or 1) or many % (new.buckets or 1):
         return None
-    expression = to.expressions[to.fields.index(new)]
-    return _BucketChange(old.name, old.buckets or 0, new.buckets or 0, expression)
+    return old, new
 
 
 def _rest(fields: Fields, bucket: PartitionField) -> set[tuple[int, str]]:
     return {(field.source_id, field.transform) for field in fields if field != bucket}
 
 
-def _by_bucket(partitions: Partitions, change: _BucketChange, target: int, max_bytes: int) -> list[Unit]:
+def _by_bucket(
+    partitions: Partitions, change: tuple[PartitionField, PartitionField], to: Destination, target: int, max_bytes: int
+) -> list[Unit]:
+    name, (old, new) = change[0].name, (field.buckets or 1 for field in change)
     groups: dict[str, list[FileFacts]] = defaultdict(list)
     for (_, partition), files in partitions.items():
         values = json.loads(partition)
-        bucket = values.get(change.name)
-        fed = values | {change.name: bucket % min(change.old, change.new)} if bucket is not None else values
+        bucket = values.get(name)
+        fed = values | {name: bucket % min(old, new)} if bucket is not None else values
         groups[json.dumps(fed, sort_keys=True)] += files
-    pieces = max(change.new // change.old, 1)
-    piece = f"{change.expression} div {change.old}" if pieces > 1 else None
+    pieces = max(new // old, 1)
+    piece = f"{to.expressions[to.fields.index(change[1])]} div {old}" if pieces > 1 else None
     units = []
     for files in groups.values():
         for part in cut_files(sorted(files, key=position), max_bytes):

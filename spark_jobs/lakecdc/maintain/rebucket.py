@@ -49,8 +49,7 @@ def rebucket(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises UnsupportedError: another writer adds equality deletes to the table.
     """
-    options = spec.options
-    assert isinstance(options, RebucketOptions)
+    options = spec.options_as(RebucketOptions)
     rounds: list[TableReport] = []
     end = time.monotonic() + options.max_runtime
     while True:

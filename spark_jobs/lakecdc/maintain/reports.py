@@ -17,12 +17,10 @@ def nothing(table: IcebergTable, reason: str, head: Snapshot | None = None, **me
 
 
 def empty(table: IcebergTable) -> TableReport:
-    """Report that a table has nothing to work on."""
     return nothing(table, "the table has no snapshot")
 
 
 def dry_run(table: IcebergTable, head: Snapshot | None, **metrics: Any) -> TableReport:
-    """Report what a dry run found."""
     return nothing(table, DRY_RUN, head, **metrics)
 
 

@@ -67,7 +67,6 @@ SUMMED = (*_PUBLISHED, "groups", "seconds")
 class RewritePlan:
     """Data files to rewrite.
 
-    :param start: the snapshot that is read.
     :param units: data files to rewrite together; empty if nothing is worthwhile.
     :param target: target bytes per file.
     :param reason: why there is nothing to do.
@@ -182,7 +181,7 @@ class Rewrite:
     def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
         """Rewrite batch after batch, and return the number of units not started.
 
-        :param max_runtime: seconds after which no further batch is started; 0 is no limit.
+        :param max_runtime: seconds; 0 means no limit.
         :raises LakecdcError: a batch failed or was refused; earlier ones stay published.
         """
         end = time.monotonic() + max_runtime if max_runtime else None

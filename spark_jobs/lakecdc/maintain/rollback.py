@@ -13,12 +13,11 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.refs import Ref, change_refs, named_snapshot, read_refs, ref_age_ms
-from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of
+from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.maintain.reports import dry_run, empty, ends, nothing
-from lakecdc.maintain.rollback_history import named_history, state_beside
 from lakecdc.metadata import names
 from lakecdc.metadata.consumers import read_consumers
-from lakecdc.metadata.positions import Carrier
+from lakecdc.metadata.positions import Carrier, carried_before, read_side_of
 
 
 def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
@@ -31,8 +30,7 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises ConflictError: another run holds a lease, or another writer committed meanwhile; nothing was changed, unless
         the reason says so.
     """
-    options = spec.options
-    assert isinstance(options, RollbackTablesOptions)
+    options = spec.options_as(RollbackTablesOptions)
     if not options.to:
         raise InputError(
             "No snapshot to roll back to is given.",
@@ -51,8 +49,13 @@ def rollback_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     lineage = list(table.ancestors_of(destination))
     remaining = {each.id for each in lineage}
     passed = [each for each in table.ancestors() if each.id not in remaining]
-    if not options.expired_rows:
-        _refuse_expired_rows(table, passed)
+    expiries = [each for each in passed if each.summary.get(names.JOB) == "expire_partitions"]
+    if expiries and not options.expired_rows:
+        raise InputError(
+            f"Rows that expire_partitions removed in snapshot {expiries[-1].id} would return.",
+            table=table.name,
+            hint="Name a later snapshot, or set options.expired_rows to have them until the job runs again.",
+        )
     moves = [(table, head, destination)]
     if history and (beside := history.head()):
         moves.append((history, beside, _state_beside(history, table, lineage)))
@@ -88,16 +91,6 @@ def _state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[
     return state
 
 
-def _refuse_expired_rows(table: IcebergTable, passed: Sequence[Snapshot]) -> None:
-    expiries = [snapshot for snapshot in passed if snapshot.summary.get(names.JOB) == "expire_partitions"]
-    if expiries:
-        raise InputError(
-            f"Rows that expire_partitions removed in snapshot {expiries[-1].id} would return.",
-            table=table.name,
-            hint="Name a later snapshot, or set options.expired_rows to have them until the job runs again.",
-        )
-
-
 def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for: float) -> None:
     """Move ``main``, keep its head under a tag, and move the positions tag, in one commit."""
     previous = Ref(now.id, "tag", ref_age_ms(now, keep_for))
@@ -111,7 +104,6 @@ def _set(table: IcebergTable, now: Snapshot, then: Snapshot, tag: str, keep_for:
 
 
 def _next_ingestion(carrier: Carrier | None) -> str:
-    """Describe what ingestion does next."""
     if carrier is None:
         return "starts over: the snapshot has no source position"
     position = carrier.position
@@ -121,3 +113,56 @@ def _next_ingestion(carrier: Carrier | None) -> str:
         f"continues from {offsets} of {position.source}{through}; "
         "later changes are applied again if the source has them"
     )
+
+
+def named_history(table: IcebergTable, name: str | None) -> IcebergTable | None:
+    """Open the history table of a table, if a name is given; raise InputError if it does not exist."""
+    if name is None:
+        return None
+    history = open_if_there(table.spark, table.catalog, name)
+    if history is None:
+        raise InputError("The history table does not exist.", table=name, hint="Correct options.history_tables.")
+    return history
+
+
+def state_beside(history: IcebergTable, table: IcebergTable, lineage: Sequence[Snapshot]) -> Snapshot | None:
+    """Return the snapshot of a history table that matches a snapshot of its table, unless it has expired.
+
+    Each batch is first written to the history table, with a note of the table's snapshot before it
+    (``lakecdc.ingest.apply.history_table``). It is one of the table's batches if that snapshot lies before the last
+    one.
+
+    :param lineage: the requested snapshot of the table and its ancestors, newest first.
+    :raises InputError: the history table belongs to another table.
+    """
+    carrier = carrier_of(lineage)
+    # history tables may refer to a snapshot of their table by any of these ids
+    ids = [(str(each.id), *carried_before(each.summary)) for each in lineage]
+    places = {place: number for number, names in reversed([*enumerate(ids)]) for place in names}
+    last = places[str(carrier.snapshot_id)] if carrier else -1
+    tags = [name for name, ref in sorted(read_refs(history).items()) if ref.kind == "tag"]
+    # after an earlier rollback, states of later table snapshots are kept only by tags
+    states = [state for ref in (MAIN, *tags) if (state := _state(history, table, ref, (places, last)))]
+    return min(states, key=lambda state: state[0])[1] if states else None
+
+
+def _state(
+    history: IcebergTable, table: IcebergTable, ref: str, places: tuple[dict[str, int], int]
+) -> tuple[int, Snapshot] | None:
+    """Return the number of table snapshots since the last batch, and the newest snapshot with exactly its batches."""
+    numbers, last = places
+    candidate = history.head(ref)
+    for snapshot in history.ancestors(ref):
+        note = read_side_of(snapshot.summary)
+        if note is None:
+            continue
+        if note.table != table.uuid:
+            raise InputError(f"It is not the history table of {table.name}.", table=history.name)
+        after = note.after
+        behind = len(numbers) if after is None else numbers.get(after, len(numbers))
+        gone = after is not None and table.snapshot(int(after)) is None
+        is_of_the_table = behind > last >= 0 and (after is None or after in numbers or gone)
+        if candidate and is_of_the_table:
+            return behind, candidate
+        candidate = history.snapshot(snapshot.parent_id) if snapshot.parent_id is not None else None
+    return None

@@ -92,8 +92,7 @@ def clean_side_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises SpecError: ``seen_before`` is in the future, or a target to forget exists.
     :raises UnsupportedError: the table is itself one of these tables.
     """
-    options = spec.options
-    assert isinstance(options, CleanSideTablesOptions)
+    options = spec.options_as(CleanSideTablesOptions)
     if names.is_side_table(table.name):
         raise UnsupportedError("It is one of lakecdc's own tables.", table=table.name, hint="Name its target.")
     _refuse_options(table, options)

@@ -43,12 +43,12 @@ def sort_data_files(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: a column of the options does not exist.
     """
-    assert isinstance(spec.options, SortDataFilesOptions)
-    order = _sort_order(table.refresh(), spec.options)
+    options = spec.options_as(SortDataFilesOptions)
+    order = _sort_order(table.refresh(), options)
     if not order.fields:
         return nothing(table, UNSORTED, table.head())
-    passes = _passes(table, spec.options, order)
-    if spec.options.branch == MAIN and not spec.options.dry_run and any(p.metrics.get("commits") for p in passes):
+    passes = _passes(table, options, order)
+    if options.branch == MAIN and not options.dry_run and any(p.metrics.get("commits") for p in passes):
         partitions = measure(table.refresh(), int(passes[-1].snapshot_after or 0), order)
         live = {file.added_by for files in partitions.values() for file in files}
         record_sorted(table, order, sorted_snapshots(table, order) & live, _reached(passes))

@@ -23,29 +23,26 @@ MAX_AGE_SECONDS = 24 * 3600.0
 
 
 @contextmanager
-def start_tag(
-    table: IcebergTable, snapshot: Snapshot, job: str, *, max_age_seconds: float = MAX_AGE_SECONDS, leased: bool = True
-) -> Iterator[str]:
+def start_tag(table: IcebergTable, snapshot: Snapshot, job: str, *, leased: bool = True) -> Iterator[str]:
     """Tag the snapshot that a job starts from, and hold the table's lease, while the job works on it.
 
     Without the tag a concurrent expiry deletes files that the job still reads, and the job's commit cannot determine
     the history since its start. Stale tags of dead jobs are removed first.
 
     :param snapshot: read by the job; the tag protects its files, not the snapshots between it and the head.
-    :param max_age_seconds: lifetime of the tag if the job does not remove it.
     :param leased: whether such jobs exclude each other. A lease that this run already holds is reused.
-    :return: the tag's name.
     :raises LeaseHeldError: another run holds the lease, and renews it.
     :raises ConflictError: the snapshot has already expired.
     """
     tag = f"{JOB_TAG_PREFIX}{job}-{uuid.uuid4().hex[:12]}"
-    remove_stale_tags(table)
+    for stale in stale_tags(read_refs(table.refresh()), table.snapshot):
+        _remove(table, stale)
     lease = new_lease(table, job) if leased and table.lease is None else None
     try:
-        _create(table, tag, snapshot, max_age_seconds, lease)
+        _create(table, tag, snapshot, lease)
     except LeaseHeldError:
         silent = await_free(table)
-        _create(table, tag, snapshot, max_age_seconds, lease, silent)
+        _create(table, tag, snapshot, lease, silent)
     try:
         with keep_renewed(table, lease):
             yield tag
@@ -77,15 +74,6 @@ def numbered_tag(table: IcebergTable, snapshot: Snapshot, series: str, above: in
         _remove(table, f"{prefix}{number}")
 
 
-def remove_stale_tags(table: IcebergTable) -> list[str]:
-    """Remove the tags of jobs that died without removing them, and return their names."""
-    refs = read_refs(table.refresh())
-    stale = stale_tags(refs, table.snapshot)
-    for tag in stale:
-        _remove(table, tag)
-    return stale
-
-
 def stale_tags(refs: Mapping[str, Ref], snapshot_of: Callable[[int], Snapshot | None]) -> list[str]:
     """Return the names of the tags of jobs that died without removing them."""
     return [tag for tag, ref in job_tags(refs).items() if ref.is_over(snapshot_of(ref.snapshot_id))]
@@ -97,12 +85,7 @@ def job_tags(refs: Mapping[str, Ref]) -> dict[str, Ref]:
 
 
 def _create(
-    table: IcebergTable,
-    tag: str,
-    snapshot: Snapshot,
-    max_age_seconds: float,
-    lease: Lease | None,
-    silent: Lease | None = None,
+    table: IcebergTable, tag: str, snapshot: Snapshot, lease: Lease | None, silent: Lease | None = None
 ) -> None:
     def commit() -> None:
         if tag in read_refs(table):
@@ -111,7 +94,7 @@ def _create(
         if lease is not None:
             put(table, transaction, lease, snapshot, silent)
         manage = transaction.manageSnapshots().createTag(tag, snapshot.id)
-        manage.setMaxRefAgeMs(tag, ref_age_ms(snapshot, max_age_seconds)).commit()
+        manage.setMaxRefAgeMs(tag, ref_age_ms(snapshot, MAX_AGE_SECONDS)).commit()
         transaction.commitTransaction()
 
     try:

@@ -33,8 +33,7 @@ def compute_statistics(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: a column of the options does not exist.
     """
-    assert isinstance(spec.options, ComputeStatisticsOptions)
-    return from_head(table, partial(_compute, table, spec.options))
+    return from_head(table, partial(_compute, table, spec.options_as(ComputeStatisticsOptions)))
 
 
 def _compute(table: IcebergTable, options: ComputeStatisticsOptions, head: Snapshot) -> TableReport:

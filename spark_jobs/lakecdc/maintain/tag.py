@@ -21,8 +21,7 @@ def tag_snapshots(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises InputError: a change names a ref that does not exist, or creates one that does.
     :raises ConflictError: another writer was faster.
     """
-    options = spec.options
-    assert isinstance(options, TagSnapshotsOptions)
+    options = spec.options_as(TagSnapshotsOptions)
     ancestors = list(table.refresh().ancestors())
     if not ancestors:
         return empty(table)
@@ -57,7 +56,7 @@ def _resulting_ref(
     if (present is None) != (change.action == "create"):
         state = "already exists" if present else "does not exist"
         raise InputError(
-            f"Cannot {_VERBS[change.action]} the tag or branch {change.name!r}: it {state}.", table=table.name
+            f"Cannot {change.action.replace('_', '-')} the tag or branch {change.name!r}: it {state}.", table=table.name
         )
     if change.action == "drop":
         return None
@@ -69,6 +68,3 @@ def _resulting_ref(
     if change.max_age is not None:
         age = ref_age_ms(snapshot, change.max_age)
     return Ref(snapshot.id, kind, age)
-
-
-_VERBS = {"create": "create", "move": "move", "fast_forward": "fast-forward", "drop": "drop"}

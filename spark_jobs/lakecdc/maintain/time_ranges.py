@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from pyspark.sql import functions as F
-
 from lakecdc.iceberg.partition_fields import PartitionField, partition_fields
 from lakecdc.iceberg.table import Field, IcebergTable
 from lakecdc.sql import quoted_column
@@ -159,21 +157,13 @@ def time_partitions(table: IcebergTable, column: Field) -> dict[int, PartitionFi
 def file_times(table: IcebergTable, column: Field, snapshot_id: int, before: int) -> list[FileTimes]:
     """Return the live data files that may have rows from before a time in microseconds since 1970, UTC."""
     files = table.metadata("files", snapshot_id).where("content = 0")
-    lower, upper, nulls, none = _measures(table, column, files.schema)
-    times = files.select(
-        "record_count",
-        "file_size_in_bytes",
-        F.expr(lower).alias("lower"),
-        F.expr(upper).alias("upper"),
-        F.expr(nulls).alias("nulls"),
-        F.expr(none).alias("none"),
-    )
+    times = files.selectExpr("record_count", "file_size_in_bytes", *_measures(table, column, files.schema))
     times = times.where(f"NOT none AND coalesce(lower < {before}, true)").drop("none")
     return [FileTimes(*row) for row in times.collect()]
 
 
-def _measures(table: IcebergTable, column: Field, schema: Any) -> tuple[str, str, str, str]:
-    """Return SQL of a file's first and last time, whether rows may lack one, and whether all do."""
+def _measures(table: IcebergTable, column: Field, schema: Any) -> list[str]:
+    """Return SQL of a file's first and last time, whether some rows lack one, and whether all do, as columns."""
     metrics = schema["readable_metrics"].dataType if "readable_metrics" in schema.names else None
     bounds = metrics is not None and column.name in metrics.names
     measured = f"readable_metrics.{quoted_column(column.name)}"
@@ -181,22 +171,17 @@ def _measures(table: IcebergTable, column: Field, schema: Any) -> tuple[str, str
     values = {spec: (f"partition.{quoted_column(field.name)}", field.transform) for spec, field in specs.items()}
 
     def of_spec(by_spec: dict[int, str], otherwise: str) -> str:
-        return (
-            " ".join(
-                ["CASE", *(f"WHEN spec_id = {n} THEN {sql}" for n, sql in by_spec.items()), f"ELSE {otherwise} END"]
-            )
-            if by_spec
-            else otherwise
-        )
+        cases = " ".join(f"WHEN spec_id = {n} THEN {sql}" for n, sql in by_spec.items())
+        return f"CASE {cases} ELSE {otherwise} END" if cases else otherwise
 
     ends = []
     for number, side in enumerate(("lower", "upper")):
         bound = f"unix_micros(CAST({measured}.{side}_bound AS timestamp))" if bounds else "NULL"
         sql = {spec: _OF_PARTITION[how][number].format(value) for spec, (value, how) in values.items()}
-        ends.append(f"CAST(coalesce({bound}, {of_spec(sql, 'NULL')}) AS bigint)")
+        ends.append(f"CAST(coalesce({bound}, {of_spec(sql, 'NULL')}) AS bigint) AS {side}")
     empty = of_spec({spec: f"{value} IS NULL" for spec, (value, _) in values.items()}, "NULL")
     nulls, none = f"coalesce({empty}, true)", f"coalesce({empty}, false)"
     if bounds:
         nulls = f"coalesce({measured}.null_value_count > 0, {nulls})"
         none = f"coalesce({measured}.null_value_count = {measured}.value_count, {none})"
-    return ends[0], ends[1], nulls, none
+    return [*ends, f"{nulls} AS nulls", f"{none} AS none"]

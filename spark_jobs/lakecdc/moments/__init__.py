@@ -1,5 +1,5 @@
 """Restore tables to a past moment of their source, from snapshots and history tables."""
 
-from lakecdc.moments.restored import read
+from lakecdc.moments.job import read
 
 __all__ = ["read"]

@@ -30,15 +30,11 @@ def batch_of(stretch: Stretch) -> tuple[Batch, int]:
         )
     if count := events.where(UNTIMED).count():
         raise untimed(stretch.table, stretch.history, stretch.moment, count)
-    return _batch(stretch, events), events.count()
-
-
-def _batch(stretch: Stretch, events: DataFrame) -> Batch:
     table = stretch.table
     columns = tuple(Column(name, kind) for name, kind in source_types(table).items())
     key = tuple(table.identifier_columns)
     newest = emptying(events, stretch.truncated).agg(F.max(ORDER_COLUMN)).first()
-    return Batch(
+    batch = Batch(
         Target(table.name, key),
         key,
         columns,
@@ -47,6 +43,7 @@ def _batch(stretch: Stretch, events: DataFrame) -> Batch:
         truncate_order=newest[0] if newest else None,
         source=SourceFacts(in_order=False),
     )
+    return batch, events.count()
 
 
 def changes_of(events: DataFrame, table: IcebergTable, columns: tuple[Column, ...]) -> DataFrame:

@@ -1,27 +1,47 @@
-"""State of several tables at one moment of their source, each as a branch or a separate table."""
+"""State of tables at one moment of their source: as branches or separate tables, or as rows to read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.past import RestoreMomentOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg import scratch
+from lakecdc.iceberg.commit import RowChanges, commit_to_branch
+from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.refs import Ref, put_refs, read_refs
+from lakecdc.iceberg.staging import discard
+from lakecdc.iceberg.table import Branch, IcebergTable, Snapshot, carrier_of
 from lakecdc.iceberg.threads import described
-from lakecdc.ingest.api import Batch
+from lakecdc.ingest.api import (
+    Batch,
+    PastBranch,
+    Staged,
+    apply_onto_past,
+    clean_for_table,
+    fold_onto_past,
+    table_columns,
+)
 from lakecdc.maintain.reports import DRY_RUN, ends
-from lakecdc.metadata.names import quarantine_of
+from lakecdc.metadata import names
 from lakecdc.moments.events import batch_of
-from lakecdc.moments.restored import Shown, note_of, restore, restored_before, rows_of
-from lakecdc.moments.stretch import Stretch, stretch_to
-from lakecdc.moments.table import MomentTable
+from lakecdc.moments.stretch import Stretch, micros, stretch_to
+from lakecdc.moments.table import JOB, MomentTable
+from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.run import each_table, failure
+from lakecdc.sql import quoted_column
 
 
 def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
@@ -29,15 +49,14 @@ def restore_moment(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
 
     :raises SpecError: no moment is given.
     """
-    options = spec.options
-    assert isinstance(options, RestoreMomentOptions)
+    options = spec.options_as(RestoreMomentOptions)
     moment, branch = options.restored()
     shown = Shown(branch, options.keep_for)
     planned: dict[str, _Plan] = {}
     refused: dict[str, TableReport] = {}
     for name in dict.fromkeys(spec.tables):
         try:
-            quarantine = quarantine_of(name, options.quarantine_table)
+            quarantine = names.quarantine_of(name, options.quarantine_table)
             table = IcebergTable(spark, spec.catalog.name, name)
             with described(spark, name, spec.job):
                 stretch = stretch_to(table, options.history_tables.get(name), moment, quarantine)
@@ -84,3 +103,146 @@ def _restore(planned: Mapping[str, _Plan], shown: Shown, table: IcebergTable, sp
         with rows_of(stretch, plan.batch) as rows:
             metrics |= plan.into.write(rows, stretch, note)
     return replace(report, outcome="done")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Branch that shows a moment for some seconds."""
+
+    branch: str
+    keep_for: float
+
+    @property
+    def tag(self) -> str:
+        """Return the name of the tag, which stays in place when users write to the branch."""
+        return f"{self.branch}-as-restored"
+
+
+def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot:
+    """Create branch and tag, and return their snapshot.
+
+    :param batch: the events missing from the base.
+    :raises InputError: an event omits a value that is recorded nowhere.
+    :raises ConflictError: expiry removed the base meanwhile.
+    """
+    batch = clean_for_table(stretch.table, batch)
+    with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
+        past = _past(stretch, name)
+        if gone := _gone(batch):
+            past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {gone}")
+            past.branch.refresh()
+        staged = Staged()
+        try:
+            with fold_onto_past(past, batch) as newest:
+                if newest is not None:
+                    apply_onto_past(past, batch, newest, name, staged)
+            reach("before_commit")
+            snapshot = _publish(stretch, name, staged, note, shown)
+        except (InputError, ConflictError):
+            # after any other error the commit may have arrived
+            discard(stretch.table, staged.files)
+            raise
+    reach("after_commit")
+    return snapshot
+
+
+@contextmanager
+def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
+    """Read the rows of the moment with the table's columns; valid inside the context."""
+    batch = clean_for_table(stretch.table, batch)
+    # the branch keeps the base from expiring
+    with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
+        past = _past(stretch, name)
+        gone = _gone(batch)
+        rows = past.branch.read(where=f"NOT ({gone})" if gone else "true")
+        with fold_onto_past(past, batch) as newest:
+            if newest is None:
+                yield rows
+                return
+            columns = [quoted_column(column) for column in rows.columns]
+            untouched = rows.join(newest.frame.select("key.*"), list(batch.key), "left_anti").select(*columns)
+            yield untouched.unionByName(newest.frame.where("op != 'd'").select(*table_columns(past.branch, batch)))
+
+
+def restored_before(stretch: Stretch, shown: Shown) -> str | None:
+    """Return the note of the moment on the branch, if there is one; refuse a branch that shows something else."""
+    refs = read_refs(stretch.table)
+    branch, tag = refs.get(shown.branch), refs.get(shown.tag)
+    if branch is None and tag is None:
+        return None
+    head = stretch.table.head(shown.branch)
+    note = head.summary.get(names.MOMENT) if head else None
+    same = note is not None and json.loads(note)["moment"] == stretch.moment.isoformat()
+    if not same or not branch or not tag or branch.snapshot_id != tag.snapshot_id:
+        raise InputError(
+            f"The branch or tag {shown.branch!r} already exists and is not this moment as restored.",
+            table=stretch.table.name,
+            hint="Give options.branch another name, or drop branch and tag.",
+        )
+    return note
+
+
+def note_of(stretch: Stretch, events: int) -> str:
+    """Describe a restored moment for the summary, equally for equal rows."""
+    facts = {"moment": stretch.moment.isoformat(), "base": str(stretch.base.id), "events": events}
+    return json.dumps(facts, sort_keys=True)
+
+
+def _gone(batch: Batch) -> str | None:
+    """Return a condition, never null, for rows that a TRUNCATE removed or that have expired since."""
+    # rows without an order key are older than any event
+    older = f"coalesce({ORDER_COLUMN}, '') < '{batch.truncate_order}'" if batch.truncate_order else None
+    below = batch.commit.floor.condition(c.name for c in batch.columns) if batch.commit.floor else None
+    return " OR ".join(filter(None, (older, below))) or None
+
+
+def _past(stretch: Stretch, name: str) -> PastBranch:
+    return PastBranch(Branch(stretch.table, name), stretch.position, micros(stretch.moment))
+
+
+def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Shown) -> Snapshot:
+    """Commit the staged files, and set branch and tag in the same metadata commit."""
+    table = stretch.table.refresh()
+    moment = stretch.moment.isoformat()
+    summary = {names.JOB: JOB, names.READ_THROUGH: moment, names.MOMENT: note}
+    changes = RowChanges(staged.data_files, staged.delete_files, summary=summary)
+    max_age_ms = int(shown.keep_for * 1000)
+
+    def show(transaction: Any) -> None:
+        tip = int(transaction.table().snapshot(name).snapshotId())
+        refs = {shown.branch: Ref(tip, "branch", max_age_ms), shown.tag: Ref(tip, "tag", max_age_ms)}
+        put_refs(table, refs, owner=transaction)
+
+    carrier = carrier_of(table.ancestors_of(stretch.base))
+    fence = PositionFence(carrier.text if carrier else None)
+    return commit_to_branch(table, changes, fence, name, show, shown.branch)
+
+
+def read(
+    spark: SparkSession, table: str, *, moment: str | datetime, history_table: str, quarantine_table: str | None = None
+) -> DataFrame:
+    """Read a table as its source had it at a moment.
+
+    A temporary branch protects what is read from expiry; nothing else is written.
+
+    :param table: catalog, namespace and name, such as ``lake.shop.orders``.
+    :param moment: at the source, with a time zone; includes what the source had committed by then.
+    :param history_table: of the table, in the same catalog, such as ``lake.shop.orders_history``.
+    :param quarantine_table: namespace and name, if ingestion uses one.
+    :return: the table's current columns, checkpointed by Spark.
+    :raises InputError: the moment cannot be restored with certainty; the message says why.
+    """
+    catalog, _, name = table.partition(".")
+    of_history, _, history = history_table.partition(".")
+    if of_history != catalog:
+        raise InputError(
+            f"The history table {history_table} is not in the table's catalog.",
+            table=name,
+            hint=f"Name it with its catalog, as {catalog}.namespace.name.",
+        )
+    text = moment.isoformat() if isinstance(moment, datetime) else moment
+    at = parse_moment(text, "moment").astimezone(UTC)
+    stretch = stretch_to(IcebergTable(spark, catalog, name), history, at, names.quarantine_of(name, quarantine_table))
+    batch, _ = batch_of(stretch)
+    with rows_of(stretch, batch) as rows:
+        return rows.localCheckpoint()

@@ -18,7 +18,8 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.target import TIME_COLUMN
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, count_rows, open_if_there
 from lakecdc.ingest.api import Parking, settled_rounds, unread_partitions
-from lakecdc.maintain.rollback_history import named_history, state_beside
+from lakecdc.maintain.rollback import named_history, state_beside
+from lakecdc.maintain.time_ranges import time_of
 from lakecdc.metadata import names
 from lakecdc.metadata.floor import read_floor
 from lakecdc.metadata.positions import Position, carried_before, current_position, decode, idle_position, read_side_of
@@ -77,8 +78,7 @@ def stretch_to(table: IcebergTable, history_name: str | None, moment: datetime, 
 
 
 def micros(moment: datetime) -> Column:
-    """Convert a moment to a Spark value."""
-    return F.timestamp_micros(F.lit(_micros(moment)))
+    return F.timestamp_micros(F.lit(time_of(moment)))
 
 
 class _Past:
@@ -99,7 +99,7 @@ class _Past:
         self.since, self._carrier = state, snapshot
         self.position = decode(snapshot.summary[names.POSITIONS])
         unchanged = [snapshot]
-        while later and _adds_no_event(later[0]):
+        while later and later[0].is_maintenance and names.MOMENT not in later[0].summary:
             unchanged.append(later.pop(0))
         self.base, self._later = unchanged[-1], later
 
@@ -117,7 +117,7 @@ class _Past:
 
     def _is_too_new(self, history: Snapshot) -> bool:
         """Check whether a snapshot of the history table has an event that is or may be from after the moment."""
-        moment = _micros(self._moment)
+        moment = time_of(self._moment)
         later = self._history.read(history.id, where=f"{TIME_COLUMN} > timestamp_micros({moment})")
         # events written before the moment happened before it
         may_be_later = history.timestamp_ms * 1000 > moment and later.isEmpty()
@@ -242,7 +242,7 @@ def _refuse_unread(table: IcebergTable, position: Position, moment: datetime, *,
 def _refuse_quarantined(table: IcebergTable, moment: datetime, name: str) -> None:
     messages = open_if_there(table.spark, table.catalog, name)
     where = "target = :target AND coalesce(source_time <= timestamp_micros(:moment), true)"
-    values = {"target": table.name, "moment": _micros(moment)}
+    values = {"target": table.name, "moment": time_of(moment)}
     if messages and (count := count_rows(messages, where, values)):
         raise InputError(
             f"{count} of its quarantined messages may be from before {moment.isoformat()}.",
@@ -285,11 +285,3 @@ def _source(position: Position) -> tuple[object, ...]:
 
 def _is_ours(snapshot: Snapshot) -> bool:
     return names.JOB in snapshot.summary or snapshot.operation == "replace"
-
-
-def _adds_no_event(snapshot: Snapshot) -> bool:
-    return snapshot.is_maintenance and names.MOMENT not in snapshot.summary
-
-
-def _micros(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond

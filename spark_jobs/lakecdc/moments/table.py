@@ -17,10 +17,11 @@ from lakecdc.ingest.api import Commit, Staged, cluster_rows, publish
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE, position_of
 from lakecdc.metadata.positions import Carrier, Position, current_position
-from lakecdc.moments.restored import JOB
 from lakecdc.moments.stretch import Stretch
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import stage_frame
+
+JOB = "restore_moment"
 
 
 class DerivedTable:

@@ -17,10 +17,8 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
 from lakecdc.ingest.api import Source, expand_targets, open_source
 from lakecdc.maintain.reports import ends
-from lakecdc.reconcile.again import Recheck, recheck
-from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences, KeyRanges, cut
-from lakecdc.reconcile.pair import pair
-from lakecdc.reconcile.repair import Repaired, repair
+from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences, KeyRanges, cut, pair
+from lakecdc.reconcile.repair import Recheck, Repaired, recheck, repair
 from lakecdc.runtime.run import failure
 from lakecdc.sql import quoted_column
 
@@ -34,11 +32,16 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     :raises LakecdcError: the source as a whole cannot be read; the failure of a single table is in its report.
     """
     spec, shared = expand_targets(spark, spec)
-    source = open_source(spark, spec)
+    options, source = spec.options_as(ReconcileOptions), open_source(spark, spec)
 
     def one(target: Target) -> TableReport:
         with described(spark, target.table, spec.job):
-            return _report(spark, spec, source, target, shared.get(target.table))
+            try:
+                if refused := shared.get(target.table):
+                    raise refused
+                return _compared(IcebergTable(spark, spec.catalog.name, target.table), target, source, spec)
+            except Exception as error:
+                return failure(target.table, error, values=options.report_values)
 
     try:
         return [one(target) for target in spec.targets]
@@ -46,21 +49,8 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
         source.close()
 
 
-def _report(
-    spark: SparkSession, spec: JobSpec, source: Source, target: Target, refused: Exception | None
-) -> TableReport:
-    assert isinstance(spec.options, ReconcileOptions)
-    try:
-        if refused:
-            raise refused
-        return _compared(IcebergTable(spark, spec.catalog.name, target.table), target, source, spec)
-    except Exception as error:
-        return failure(target.table, error, values=spec.options.report_values)
-
-
 def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec) -> TableReport:
-    options = spec.options
-    assert isinstance(options, ReconcileOptions)
+    options = spec.options_as(ReconcileOptions)
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
     columns = ", ".join(map(quoted_column, sides.key))

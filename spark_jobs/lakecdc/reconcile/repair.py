@@ -14,6 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from time import monotonic, sleep
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,12 +24,67 @@ from lakecdc.contract.feeding import IngestOptions, ReconcileOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
+from lakecdc.iceberg.table import IcebergTable, source_position
 from lakecdc.ingest.api import Batch, KeyCondition, LoadedTable, feed_tables
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
-from lakecdc.reconcile.again import Recheck, recheck
-from lakecdc.reconcile.compare import Comparison, Difference
+from lakecdc.reconcile.compare import Comparison, Difference, Differences
 from lakecdc.sql import quoted_column
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """Result of rechecking rows that differed.
+
+    :param mismatches: rows that differ permanently.
+    :param in_flight: number of rows whose change was still on its way.
+    :param undecided: number of rows that differ but may be in flight.
+    """
+
+    mismatches: tuple[Difference, ...]
+    in_flight: int = 0
+    undecided: int = 0
+    looks: int = 1
+
+
+def recheck(comparison: Comparison, first: Differences, max_wait: float) -> Recheck:
+    """Reread rows that just differed until each is a mismatch, in flight, or ``max_wait`` seconds are over."""
+    table, source = comparison.pair.table, comparison.pair.source
+    waiting, looks = dict(first.rows), 1
+    mismatches: list[Difference] = []
+    read_at, deadline = source.now(), monotonic() + max_wait
+    while waiting:
+        log.info("%s: %d rows differ", table.name, len(waiting))
+        passed = read_at is None or _wait(table, read_at, deadline)
+        head = table.head()
+        again, looks = comparison.differences_of(head.id if head else None, list(waiting.values())).rows, looks + 1
+        read_at = source.now()
+        for_good = [each for key, each in again.items() if passed and each.source == waiting[key].source]
+        mismatches += for_good
+        waiting = {key: each for key, each in again.items() if each not in for_good}
+        if monotonic() >= deadline:
+            break
+    in_flight = len(first.rows) - len(mismatches) - len(waiting)
+    return Recheck(tuple(mismatches), in_flight, len(waiting), looks)
+
+
+def _wait(table: IcebergTable, moment: datetime, deadline: float) -> bool:
+    """Wait until a table was fed past a moment of its source; return False if it is known not to be."""
+    log.info("%s: waiting until it has been fed past %s", table.name, moment.isoformat())
+    while True:
+        position = source_position(table.refresh())
+        through = datetime.fromisoformat(position.read_through) if position and position.read_through else None
+        if through is not None and through >= moment:
+            return True
+        left = deadline - monotonic()
+        if left <= 0:
+            return through is None
+        sleep(min(_POLL_SECONDS, left))
+
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +109,14 @@ class Repaired:
 
 def repair(spec: JobSpec, comparison: Comparison, before: Recheck) -> Repaired:
     """Reload the rows that differ, and recheck them; wait for ingestion no longer than ``max_wait``."""
-    assert isinstance(spec.options, ReconcileOptions)
+    options = spec.options_as(ReconcileOptions)
     table, rows = comparison.pair.table, before.mismatches
-    loaded = _loaded(spec, comparison, rows, spec.options)
+    loaded = _loaded(spec, comparison, rows, options)
     if loaded.failure_class:
         return Repaired(before, loaded=loaded)
     head = table.refresh().head()
     again = comparison.differences_of(head.id if head else None, rows)
-    left = recheck(comparison, again, spec.options.max_wait) if again.rows else Recheck((), looks=0)
+    left = recheck(comparison, again, options.max_wait) if again.rows else Recheck((), looks=0)
     looks = before.looks + 1 + left.looks
     return Repaired(
         Recheck(left.mismatches, before.in_flight + left.in_flight, before.undecided + left.undecided, looks),
@@ -85,18 +141,6 @@ def _loaded(
     return report
 
 
-def _start_position(position: Position | None, recorded: Mapping[str, Position]) -> Position:
-    """Return the position of a table that can take single rows."""
-    if position is None:
-        raise InputError(
-            "Cannot reload single rows: the table does not record how far it was fed.",
-            hint='Load it in full: run ingest once with "reload" in options.',
-        )
-    if recorded:
-        raise InputError("A run of ingest was interrupted.", hint="Run ingest first to complete its batch.")
-    return position
-
-
 @dataclass
 class _Rows:
     """Rows of one table as a source for ingestion; see :class:`lakecdc.ingest.batch.IngestSource`."""
@@ -112,7 +156,14 @@ class _Rows:
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
         table = self.comparison.pair.table.refresh()
         try:
-            position = _start_position(positions[table.name], recorded)
+            position = positions[table.name]
+            if position is None:
+                raise InputError(
+                    "Cannot reload single rows: the table does not record how far it was fed.",
+                    hint='Load it in full: run ingest once with "reload" in options.',
+                )
+            if recorded:
+                raise InputError("A run of ingest was interrupted.", hint="Run ingest first to complete its batch.")
             condition = self.comparison.pair.at_source(self._condition())
             self._batches = [self.source.load(condition, table, position, self._changes)]
         except LakecdcError as error:
@@ -120,6 +171,11 @@ class _Rows:
 
     def rounds(self) -> Iterator[list[Batch]]:
         yield self._batches
+
+    def _do_nothing(self, *_: object, **__: object) -> None:
+        """Ignore what ingestion tells a source, because this one keeps no state and no connection."""
+
+    applied = failed = finish_round = close = _do_nothing
 
     def _condition(self) -> KeyCondition | None:
         return self.comparison.ranges.keys([each.number for each in self.rows])
@@ -143,15 +199,3 @@ class _Rows:
         keys = rows.groupBy(F.struct(*columns).cast(like.schema["key"].dataType).alias("key"))
         # rows of other writers have no order key
         return keys.agg(F.coalesce(F.max(ORDER_COLUMN), F.lit(_LOWEST)).alias("table_order"))
-
-    def applied(self, table: str, position: Position) -> None:
-        """Do nothing: the source keeps no state."""
-
-    def failed(self, table: str, error: Exception) -> None:
-        """Do nothing: the source keeps no state."""
-
-    def finish_round(self) -> None:
-        """Do nothing: the source keeps no state."""
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""

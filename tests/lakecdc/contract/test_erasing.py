@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.expiring import EraseRowsOptions
 
 
 @pytest.mark.parametrize(

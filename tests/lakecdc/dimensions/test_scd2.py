@@ -188,7 +188,7 @@ def test_a_microsecond_beside_a_map_makes_a_version(lake: Lake) -> None:
         FROM VALUES (1, 0.0D, '1'), (2, 0.0D, '2'), (2, -0.0D, '3'), (2, -0.0D, '4') AS t(at, x, order)
     """).localCheckpoint()
     emptied = local_relation(lake.spark, [], "order string, source_time timestamp, through string")
-    found = versions(events, emptied).rows.select(F.unix_seconds("valid_from"), F.unix_micros("row.at"))
+    found = versions(events, emptied)[0].select(F.unix_seconds("valid_from"), F.unix_micros("row.at"))
     assert sorted(map(tuple, found.collect())) == [(1, 1), (2, 2), (3, 2)]
 
 

@@ -14,7 +14,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.erase.job import erase_rows
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Rows
-from lakecdc.maintain.rollback_history import state_beside
+from lakecdc.maintain.rollback import state_beside
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, Loads, PlainHistory
 from tests.lakecdc.maintain.support import meanwhile, run

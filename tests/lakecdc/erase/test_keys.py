@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakecdc.contract.erasing import EraseRowsOptions
 from lakecdc.contract.errors import InputError, SpecError, UnsupportedError
+from lakecdc.contract.expiring import EraseRowsOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import parse_spec
 from lakecdc.erase import job as job_module

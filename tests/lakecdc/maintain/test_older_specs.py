@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from lakecdc.iceberg.commit import RowChanges, replace_deletes
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.maintain.compact import compact_data_files
 from lakecdc.maintain.delete_files import job as conversion
+from lakecdc.maintain.delete_files import plan
 from lakecdc.maintain.delete_files.job import rewrite_delete_files
-from lakecdc.maintain.delete_files.plan import plan
 from lakecdc.runtime import failpoints
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import final_rows
@@ -160,7 +159,7 @@ def test_a_conversion_does_not_drop_deletes_that_apply_to_rows_since_they_moved(
     move = Waiting(fed, monkeypatch)
     fed.ingest()
     # deletes that apply to nothing are dropped in a commit of their own
-    monkeypatch.setattr(conversion, "plan", partial(plan, group_data_files=0))
+    monkeypatch.setattr(plan, "GROUP_DATA_FILES", 0)
     todo: Iterator[Any] = iter([move.commit])
 
     def reach(name: str) -> None:

@@ -17,6 +17,7 @@ from lakecdc.contract.sources.formats import (
     RowFormat,
     TextSettings,
     XmlSettings,
+    refuse_keyless,
 )
 from lakecdc.contract.target import Target
 
@@ -68,7 +69,6 @@ class FilesSource:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths as a tuple."""
         return (self.path,) if isinstance(self.path, str) else self.path
 
     @property
@@ -78,11 +78,5 @@ class FilesSource:
 
     def check_targets(self, targets: tuple[Target, ...]) -> None:
         """Raise a :class:`SpecError` if a target lacks a key that it needs."""
-        records_tell = self.records == "kafka" and self.format in KEY_OF_MESSAGE
-        for target in targets:
-            if target.keyed and not target.key and not records_tell and self.format not in KEY_IN_MESSAGE:
-                raise SpecError(
-                    f"It has no key, and files of format {self.format!r} do not contain one.",
-                    table=target.table,
-                    hint='Add "key": ["column", …] to its target.',
-                )
+        if self.format not in KEY_IN_MESSAGE and not (self.records == "kafka" and self.format in KEY_OF_MESSAGE):
+            refuse_keyless(targets, "files", self.format)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.target import Target
 
 MessageFormat = Literal[
     "debezium-json",
@@ -95,7 +97,6 @@ class TextSettings:
             raise SpecError("source.text.pattern has no named group.", hint="Name columns so: (?P<status>[0-9]+).")
 
     def groups(self) -> dict[str, int]:
-        """Return the numbers of the named groups."""
         return dict(re.compile(_JAVA_GROUP.sub(r"(?P<\1>", self.pattern)).groupindex)
 
     def unnamed(self) -> str:
@@ -140,6 +141,17 @@ class RegistrySettings:
             raise SpecError("source.registry has a token and a user.", hint="Leave one of them out.")
         if (self.user is None) != (self.password is None):
             raise SpecError("source.registry needs user and password together.")
+
+
+def refuse_keyless(targets: Iterable[Target], what: str, format: str) -> None:
+    """Raise a :class:`SpecError` for a target without the key that it needs, as messages or files have none."""
+    for target in targets:
+        if target.keyed and not target.key:
+            raise SpecError(
+                f"It has no key, and {what} of format {format!r} do not contain one.",
+                table=target.table,
+                hint='Add "key": ["column", …] to its target.',
+            )
 
 
 #: formats whose messages carry the table's key as their own

@@ -17,6 +17,7 @@ from lakecdc.contract.sources.formats import (
     UNAVAILABLE_VALUE,
     MessageFormat,
     RegistrySettings,
+    refuse_keyless,
 )
 from lakecdc.contract.target import Target
 
@@ -117,16 +118,10 @@ class KafkaSource:
         for name in self.routes:
             if name not in {target.table for target in targets}:
                 raise SpecError(f"source.routes names {name!r}, which is not a target.")
-        for target in targets:
-            if target.keyed and not target.key and self.format not in (*KEY_OF_MESSAGE, *KEY_IN_MESSAGE):
-                raise SpecError(
-                    f"It has no key, and messages of format {self.format!r} do not contain one.",
-                    table=target.table,
-                    hint='Add "key": ["column", …] to its target.',
-                )
+        if self.format not in (*KEY_OF_MESSAGE, *KEY_IN_MESSAGE):
+            refuse_keyless(targets, "messages", self.format)
 
     def wants(self, topic: str) -> bool:
-        """Whether the topic is to be read."""
         return topic in self.topics or bool(self.topic_pattern and re.fullmatch(self.topic_pattern, topic))
 
     def topics_of(self, target: Target, topics: Sequence[str], *, single: bool) -> list[str]:

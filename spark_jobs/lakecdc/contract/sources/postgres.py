@@ -47,7 +47,6 @@ class PostgresSource:
 
     @property
     def publication_name(self) -> str:
-        """The publication's name."""
         return self.publication or self.slot
 
     def __post_init__(self) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,30 +47,6 @@ ATTEMPTS = 3
 _PACKAGES = ("numpy", "pyarrow", "pyiceberg", "pyroaring")
 
 
-@dataclass
-class Result:
-    """Result of a run so far, over all its attempts, with a proof per commit."""
-
-    engines: set[str] = field(default_factory=set)
-    proofs: list[Proof] = field(default_factory=list)
-    data_files: int = 0
-    positions: int = 0
-    superseded: int = 0
-    conflicts: int = 0
-    groups_left: int = 0
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A group's commit, written and proven; ``superseded`` counts removed position-delete files and vectors."""
-
-    changes: RowChanges
-    referenced: list[str]
-    written: list[WrittenDeletes]
-    superseded: int
-    proof: Proof
-
-
 def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     """Convert a branch's equality deletes, merge its position deletes, and drop those that apply to nothing.
 
@@ -81,33 +56,30 @@ def rewrite_delete_files(table: IcebergTable, spec: JobSpec) -> TableReport:
     :raises UnsupportedError: none of the table's deletes can be converted with certainty.
     :raises VerificationError: the proof failed; nothing of that group was published.
     """
-    options = spec.options
-    assert isinstance(options, RewriteDeleteFilesOptions)
+    options = spec.options_as(RewriteDeleteFilesOptions)
     before = head_of(table, options.branch)
     if before is None or has_none(before):
         return nothing(table, NOTHING, before)
-    require_packages(table.name)
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        raise InputError(
+            f"The Python packages {', '.join(missing)} are missing.",
+            table=table.name,
+            hint="Install the extra 'spark' on driver and executors, or ship them in spark.archives.",
+        )
     refuse_table(table)
     return Rewrite(table, options, before).run()
 
 
-def require_packages(table: str) -> None:
-    """Refuse to start if the tasks' Python packages are missing."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"The Python packages {', '.join(missing)} are missing.",
-            table=table,
-            hint="Install the extra 'spark' on driver and executors, or ship them in spark.archives.",
-        )
-
-
 class Rewrite:
-    """One run over one table."""
+    """One run over one table, with the results of all its attempts so far."""
 
     def __init__(self, table: IcebergTable, options: RewriteDeleteFilesOptions, before: Snapshot) -> None:
         self._table, self._options, self._before = table, options, before
-        self._result, self._begun = Result(), time.monotonic()
+        self._begun = time.monotonic()
+        self._engines = set[str]()
+        # one per commit
+        self._proofs: list[Proof] = []
+        self._data_files = self._positions = self._superseded = self._conflicts = self._groups_left = 0
         self._seconds: dict[str, float] = {}
         self._plan: Plan | None = None
         self._own: set[int] = set()
@@ -121,12 +93,12 @@ class Rewrite:
                 self._attempt()
                 return self._report()
             except ConflictError as error:
-                self._result.conflicts += 1
-                log.info("%s: conflict %d: %s", self._table.name, self._result.conflicts, error)
-                if self._result.conflicts == ATTEMPTS or isinstance(error, LeaseHeldError):
+                self._conflicts += 1
+                log.info("%s: conflict %d: %s", self._table.name, self._conflicts, error)
+                if self._conflicts == ATTEMPTS or isinstance(error, LeaseHeldError):
                     return self._report(error)
             except (InputError, UnsupportedError, VerificationError) as error:
-                if not self._result.proofs:
+                if not self._proofs:
                     raise
                 # earlier groups are published, which belongs in the report
                 return self._report(error)
@@ -142,7 +114,7 @@ class Rewrite:
 
     def _attempt(self) -> None:
         start = head_of(self._table, self._options.branch)
-        self._result.groups_left = 0
+        self._groups_left = 0
         if start is None or has_none(start):
             return
         with start_tag(self._table, start, JOB):
@@ -150,17 +122,17 @@ class Rewrite:
             reach(f"{JOB}.planned")
             progress = ProgressLog(self._table.name, "groups of scopes", len(groups))
             while groups:
-                self._result.groups_left = len(groups)
+                self._groups_left = len(groups)
                 if self._out_of_time():
                     return
                 self._convert(groups.pop(0), start)
                 progress.add(1)
-            self._result.groups_left = 0
+            self._groups_left = 0
 
     def _planned(self, start: Snapshot) -> Plan:
         with self._phase("plan"):
             planned = plan(self._table, start, self._options)
-        if planned.leftovers and not planned.groups and not self._result.proofs:
+        if planned.leftovers and not planned.groups and not self._proofs:
             raise refusal(self._table, planned.leftovers)
         # the first plan describes the initial state
         self._plan = self._plan or planned
@@ -174,7 +146,7 @@ class Rewrite:
         folder = new_folder(self._table, "deletes")
         discarding = partial(discard_folder, self._table, folder)
         with discarded_on_failure([f"{folder}/"], discarding, keep_failed=self._options.keep_failed_files):
-            prepared = self._prepare(group, folder, start)
+            changes, written, proof = self._prepare(group, folder, start)
         reach(f"{JOB}.before_commit")
         # rows can only have moved into the deletes' scopes if there are several specs
         specs = {delete.spec_id for delete in group.deletes if delete.scope is not None}
@@ -182,26 +154,25 @@ class Rewrite:
         with discarded_on_conflict(discarding), self._phase("commit"):
             committed = replace_deletes(
                 self._table,
-                prepared.changes,
+                changes,
                 start_snapshot_id=start.id,
-                referenced_data_files=prepared.referenced,
+                referenced_data_files=_referenced(group, written),
                 branch=self._options.branch,
                 guard=moved,
             )
         self._own.add(committed.id)
-        result = self._result
-        result.data_files += len(prepared.written)
-        result.positions += sum(w.added for w in prepared.written)
-        result.superseded += prepared.superseded
-        result.proofs.append(prepared.proof)
+        self._data_files += len(written)
+        self._positions += sum(w.added for w in written)
+        self._superseded += len(changes.removed_deletes) - len(group.deletes) - len(group.rowless)
+        self._proofs.append(proof)
 
-    def _prepare(self, group: Group, folder: str, start: Snapshot) -> Prepared:
+    def _prepare(self, group: Group, folder: str, start: Snapshot) -> tuple[RowChanges, list[WrittenDeletes], Proof]:
+        """Write a group's delete files, and prove the commit that they belong to."""
         with Proving(self._table, group.tasks, self._options.verify, group.deletes) as proving:
             with self._phase("match_and_write"):
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
-            referenced = [task.location for task in group.tasks if task.number in new]
-            branch = self._options.branch
+            referenced, branch = _referenced(group, written), self._options.branch
             why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, vectors_only=True)
             if why:
                 # no proof if the commit would be refused anyway
@@ -223,14 +194,14 @@ class Rewrite:
                 proof = proving.finish(changed)
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
         changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
-        return Prepared(changes, referenced, written, len(going), proof)
+        return changes, written, proof
 
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
         if not group.tasks:
             return []
         engine = choose_engine(self._table, group, self._options.engine)
         if group.pairs:
-            self._result.engines.add(engine)
+            self._engines.add(engine)
         data_files = {task.number: task.location for task in group.tasks}
         target = Target(folder, storage_properties(self._table), data_files, merged_tasks(group))
         return convert(self._table, group, engine, target, writer)
@@ -240,9 +211,9 @@ class Rewrite:
         for group in planned.groups:
             with self._phase("match"):
                 would = self._converted(group, "", count_only)
-            self._result.positions += sum(w.added for w in would)
-            self._result.data_files += len(would)
-        self._result.groups_left = len(planned.groups)
+            self._positions += sum(w.added for w in would)
+            self._data_files += len(would)
+        self._groups_left = len(planned.groups)
         return self._report()
 
     def _report(self, error: LakecdcError | None = None) -> TableReport:
@@ -255,7 +226,7 @@ class Rewrite:
         return TableReport(self._table.name, "done", self._remark(), **facts)
 
     def _remark(self) -> str | None:
-        left, leftovers = self._result.groups_left, self._plan.leftovers if self._plan else ()
+        left, leftovers = self._groups_left, self._plan.leftovers if self._plan else ()
         remarks = []
         if self._options.dry_run:
             remarks = ["Dry run: nothing was changed."]
@@ -264,8 +235,8 @@ class Rewrite:
         return " ".join(remarks + [leftover.remark() for leftover in leftovers]) or None
 
     def _metrics(self, after: Snapshot | None) -> dict[str, Any]:
-        result, planned = self._result, self._plan or Plan(self._before)
-        added = 0 if self._options.dry_run else result.data_files
+        planned = self._plan or Plan(self._before)
+        added = 0 if self._options.dry_run else self._data_files
         rounded = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
         return {
             "equality_delete_files_before": self._equality_delete_files(self._before),
@@ -275,17 +246,17 @@ class Rewrite:
             "dangling_position_deletes": len(planned.positions.dangling),
             "scopes": planned.scopes,
             "data_files_reached": sum(len(group.tasks) for group in planned.groups),
-            "data_files_touched": result.data_files,
-            "positions": result.positions,
+            "data_files_touched": self._data_files,
+            "positions": self._positions,
             "delete_files_added": 0 if vectors(self._table) else added,
             "deletion_vectors_added": added if vectors(self._table) else 0,
-            "delete_files_superseded": result.superseded,
-            "commits": len(result.proofs),
-            "conflicts": result.conflicts,
-            "groups_left": result.groups_left,
+            "delete_files_superseded": self._superseded,
+            "commits": len(self._proofs),
+            "conflicts": self._conflicts,
+            "groups_left": self._groups_left,
             "equality_delete_files_unsupported": sum(each.equality_delete_files for each in planned.leftovers),
             "unsupported": [leftover.facts() for leftover in planned.leftovers],
-            "engine": "+".join(sorted(result.engines)) or None,
+            "engine": "+".join(sorted(self._engines)) or None,
             "verified": self._verified(),
             "readable_by": {"before": self._readers(self._before), "after": self._readers(after)},
             "seconds": {**rounded, "total": seconds_since(self._begun)},
@@ -305,16 +276,20 @@ class Rewrite:
         return readable_by(self._table.format_version, *kinds)
 
     def _verified(self) -> dict[str, Any]:
-        proofs = self._result.proofs
-        modes = {proof.mode for proof in proofs}
+        modes = {proof.mode for proof in self._proofs}
         verified: dict[str, Any] = {
             "mode": next((mode for mode in ("sample", "full") if mode in modes), self._options.verify),
-            "files": sum(proof.files for proof in proofs),
-            "of": sum(proof.of for proof in proofs),
+            "files": sum(proof.files for proof in self._proofs),
+            "of": sum(proof.of for proof in self._proofs),
         }
         if self._options.verify == "off":
             verified["reason"] = self._options.verify_off_reason
         return verified
+
+
+def _referenced(group: Group, written: Sequence[WrittenDeletes]) -> list[str]:
+    numbers = {deletes.file_number for deletes in written}
+    return [task.location for task in group.tasks if task.number in numbers]
 
 
 def vectors(table: IcebergTable) -> bool:

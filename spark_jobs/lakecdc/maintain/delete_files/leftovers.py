@@ -67,13 +67,10 @@ class Leftover:
 class Choice:
     """Decision on the delete files of a snapshot.
 
-    :param deletes: equality deletes that are converted with their scopes.
-    :param positions: position deletes that are merged with theirs.
-    :param tasks: the data files that one of them applies to.
-    :param others: the data files that none of them applies to.
+    :param deletes: equality deletes to convert; ``positions`` are position deletes to merge.
+    :param tasks: the data files that one of them applies to; ``others`` are all others.
     :param rowless: equality deletes without rows, which are removed wherever they are.
     :param rowless_positions: the same for position deletes in scopes that stay.
-    :param leftovers: what stays.
     """
 
     deletes: list[EqualityDelete] = field(default_factory=list)
@@ -251,17 +248,14 @@ def rowless(
         return [], []
     # readers already compare a vector with its count
     both: list[EqualityDelete | PositionDelete] = [*empty, *empty_positions]
-    files = [d for d in both if str(d.java.format().toString()) != "PUFFIN"]
-    if files and _holds_rows(table, files):
-        return [], []
+    builder = TaskBuilder(table)
+    files = [builder.keys_of(d.java) for d in both if str(d.java.format().toString()) != "PUFFIN"]
+    if files:
+        with staged_tasks(table, files) as staged:
+            if not read_staged(table, staged).select("_file").isEmpty():
+                return [], []
     return empty, empty_positions
 
 
 def _counted(deletes: Iterable[D], lost: Collection[int]) -> list[D]:
     return [d for d in deletes if not d.records and not (lost and d.spec_id in lost)]
-
-
-def _holds_rows(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> bool:
-    builder = TaskBuilder(table)
-    with staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]) as staged:
-        return not read_staged(table, staged).select("_file").isEmpty()

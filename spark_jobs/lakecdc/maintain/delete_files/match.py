@@ -1,29 +1,64 @@
-"""Deleted rows of data files, by equality deletes and by existing position deletes."""
+"""Deleted rows of data files, by equality deletes and by existing position deletes.
+
+Three engines find the rows that equality deletes match: ``exact`` is Iceberg's own reader. ``join`` joins the key
+columns of the data files with the keys of the deletes, and scales with Spark's join instead of a task's memory.
+``native`` looks up the keys in Python tasks and writes delete files in the same pass; it is equivalent for keys of
+plain types in Parquet files with Iceberg's field ids. Data files without every key column as the table has it (an older
+default, a partition value not in the file, another format) are left to the join, and such delete files to Iceberg's
+reader.
+
+The join implements what Iceberg's reader does by itself (table specification, "Scan Planning"): null equals null, same
+spec and partition unless global, and strictly smaller sequence number. Iceberg's reader reads both sides by field id,
+so that renamed and widened columns, defaults and partition values that are not in the file are right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg import file_tasks
+from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+from lakecdc.iceberg.expressions import might_contain
+from lakecdc.iceberg.file_io import reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
-from lakecdc.iceberg.scan import column_names, read_staged
+from lakecdc.iceberg.live_deletes import EqualityDelete
+from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.delete_files import convert_native, match_join
+from lakecdc.local_relation import dealt, local_relation
+from lakecdc.maintain.delete_files.native_tasks import KEYS, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.maintain.delete_files.plan import Group
 from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
-from lakecdc.writer.deletes import Target, Writer, write
+from lakecdc.sql import quoted_column
+from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Engine = Literal["exact", "join", "native"]
+_PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
+_DATA_FILE = (
+    "number int, location string, scope int, sequence_number long, "
+    "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
+)
+_DELETE_FILE = "number int, location string, reach int, deleted_at long"
+_FORMATS, _DELETES = ("PUFFIN", "PARQUET"), ("location", "format", "offset", "length")
+#: maximum number of pairs of data file and delete file, each opened by a task
+MAX_PAIRS = 20_000
+#: number of delete rows up to which every task holds the keys; above it, rows pass a Bloom filter and are shuffled
+BROADCAST_DELETE_RECORDS = 1_000_000
 
 
 def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
@@ -56,7 +91,7 @@ def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
         )
     if requested == "exact" or (requested == "auto" and (dropped or small)):
         return "exact"
-    return "native" if requested != "join" and convert_native.can_match(table, group) else "join"
+    return "native" if requested != "join" and _native_can_match(table, group) else "join"
 
 
 @contextmanager
@@ -71,11 +106,11 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
         if group.pairs:
             if engine == "exact":
                 # tasks with only the equality deletes, so that every marked row is marked by them
-                tasks = [task for task in group.tasks if task.equality_deletes]
-                hit = stack.enter_context(_marked(table, tasks, "equality"))
+                hit = stack.enter_context(_marked(table, [t for t in group.tasks if t.equality_deletes], "equality"))
+                hits = [hit]
             else:
-                hit = stack.enter_context(match_join.equality_hits(table, group))
-            frames.append(hit.withColumn("known", F.lit(False)))
+                hits = [hits_of(table, stack, *of_key) for of_key in _reached_by_key(group)]
+            frames += [hit.withColumn("known", F.lit(False)) for hit in hits]
         if tasks := [task for task in group.tasks if task.others]:
             known = stack.enter_context(_marked(table, tasks, "others"))
             frames.append(known.withColumn("known", F.lit(True)))
@@ -91,7 +126,7 @@ def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Itera
     """
     with staged_tasks(table, java_tasks(tasks, form)) as staged:
         rows = read_staged(table, staged).where("_deleted").select("_file", "_pos")
-        numbers = F.broadcast(match_join.file_numbers(table, tasks))
+        numbers = F.broadcast(file_numbers(table, tasks))
         yield rows.join(numbers, "_file").selectExpr("file_number", "_pos AS position")
 
 
@@ -106,10 +141,170 @@ def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, w
     """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join."""
     written: list[WrittenDeletes] = []
     if engine == "native":
-        written, left = convert_native.convert(table, group, target, writer)
+        written, left = _convert_natively(table, group, target, writer)
         if not left:
             return written
         group, engine = replace(group, tasks=tuple(t for t in group.tasks if t.number in left)), "join"
     tasks = min(len(group.tasks), 4 * table.spark.sparkContext.defaultParallelism)
     with deleted_positions(table, group, engine) as positions:
         return written + write(positions, target, writer, tasks)
+
+
+def hits_of(
+    table: IcebergTable,
+    stack: ExitStack,
+    field_ids: Sequence[int],
+    deletes: Sequence[EqualityDelete],
+    tasks: Sequence[FileTask],
+) -> DataFrame:
+    """Return the positions that deletes of one key match: ``file_number`` int, ``position`` long."""
+    columns = column_names(table, field_ids)
+    assert columns is not None, "choose_engine refuses dropped key columns"
+    data = stack.enter_context(staged_tasks(table, java_tasks(tasks, "none")))
+    rows = _read(table, data, columns, F.col("_pos").alias("position"))
+    deleted = [f"d{index}" for index in range(len(columns))]
+    keys = keys_of_files(table, stack, columns, deletes)
+    keys = keys.groupBy(*deleted, "reach").agg(F.max("deleted_at").alias("deleted_at"))
+    same, files = _same(table, columns), F.broadcast(file_numbers(table, tasks))
+    in_reach = F.col("reach").isNull() | (F.col("reach") == F.col("scope"))
+    applies = in_reach & (F.col("sequence_number") < F.col("deleted_at"))
+    records = sum(delete.records for delete in deletes)
+    if records <= BROADCAST_DELETE_RECORDS:
+        # join the keys first, so that only the few matching rows need their file and scope
+        hits = rows.join(F.broadcast(keys), same).join(files, "_file").where(applies)
+    else:
+        # read once for the filter and the join, and never held in memory
+        keys = keys.persist(StorageLevel.DISK_ONLY)
+        stack.callback(keys.unpersist)
+        row_hash = F.xxhash64(*[f"k{index}" for index in range(len(columns))])
+        likely = rows.where(might_contain(keys, F.xxhash64(*deleted), records, row_hash))
+        hits = likely.join(files, "_file").drop("_file").join(keys, same & applies, "left_semi")
+    return hits.select("file_number", "position")
+
+
+def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
+    """Return the files of tasks, as named by ``_file``, with number, data sequence number and scope."""
+    rows = [(task.location, task.number, task.sequence_number, task.scope) for task in tasks]
+    return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")
+
+
+def _reached_by_key(group: Group) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
+    """Yield the deletes of each key, by its field ids, and the data files that are older than one of their scope."""
+    by_key: dict[tuple[int, ...], list[EqualityDelete]] = {}
+    for delete in group.deletes:
+        by_key.setdefault(delete.field_ids, []).append(delete)
+    for field_ids, deletes in by_key.items():
+        if tasks := _reached(group.tasks, deletes):
+            yield field_ids, deletes, tasks
+
+
+def _reached(tasks: Iterable[FileTask], deletes: Iterable[EqualityDelete]) -> list[FileTask]:
+    newest: dict[int | None, int] = {}
+    for delete in deletes:
+        newest[delete.scope] = max(newest.get(delete.scope, 0), delete.sequence_number)
+    everywhere = newest.get(None, 0)
+    return [t for t in tasks if t.equality_deletes and t.sequence_number < max(everywhere, newest.get(t.scope, 0))]
+
+
+def keys_of_files(
+    table: IcebergTable, stack: ExitStack, columns: Sequence[str], deletes: Sequence[EqualityDelete]
+) -> DataFrame:
+    """Return the deleted keys: d0…, reach (a scope, null for the whole table), deleted_at (a sequence number)."""
+    builder = TaskBuilder(table)
+    staged = stack.enter_context(staged_tasks(table, [builder.keys_of(delete.java) for delete in deletes]))
+    facts = [(delete.location, delete.scope, delete.sequence_number) for delete in deletes]
+    files = local_relation(table.spark, facts, "_file string, reach int, deleted_at long")
+    keys = _read(table, staged, columns).join(F.broadcast(files), "_file").drop("_file")
+    return keys.withColumnsRenamed({f"k{index}": f"d{index}" for index in range(len(columns))})
+
+
+def _read(table: IcebergTable, staged: str, columns: Sequence[str], *more: Column) -> DataFrame:
+    keys = [F.col(quoted_column(column)).alias(f"k{index}") for index, column in enumerate(columns)]
+    return read_staged(table, staged).select(*keys, "_file", *more)
+
+
+def _same(table: IcebergTable, columns: Sequence[str]) -> Column:
+    """Return the equality of keys. Null equals null; required columns use plain equality, which hashes faster."""
+    required = {field.name for field in table.fields if field.required}
+    pairs = [(F.col(f"k{index}"), F.col(f"d{index}"), column in required) for index, column in enumerate(columns)]
+    return reduce(
+        lambda left, right: left & right, [key == d if plain else key.eqNullSafe(d) for key, d, plain in pairs]
+    )
+
+
+def _native_can_match(table: IcebergTable, group: Group) -> bool:
+    """Check whether the native engine compares the key types as Iceberg does, and whether the keys are few enough."""
+    kinds = {field.id: field.type for field in table.fields}
+    keys = {field_id for delete in group.deletes for field_id in delete.field_ids}
+    plain = all(_PLAIN.match(kinds.get(field_id, "")) for field_id in keys)
+    single = all(len(delete.field_ids) == 1 for delete in group.deletes)
+    equipped = single or importlib.util.find_spec("duckdb") is not None
+    return plain and equipped and group.delete_records <= BROADCAST_DELETE_RECORDS
+
+
+def _convert_natively(
+    table: IcebergTable, group: Group, target: Target, writer: Writer
+) -> tuple[list[WrittenDeletes], frozenset[int]]:
+    """Write a group's delete files as far as possible; return the numbers of data files left to the join."""
+    known = delete_files(task for task in group.tasks if reaches(task.location))
+    # largest first, so that no large file starts last
+    ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
+    rows = [(t.number, t.location, t.scope, t.sequence_number, known[t.number]) for t in ranked]
+    left = frozenset(task.number for task in group.tasks if task.number not in known)
+    if not rows:
+        return [], left
+    with ExitStack() as stack:
+        keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(group))
+        task = ConvertTask(keys, target, writer)
+        written, unread = collect_results(
+            dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), RESULT)
+        )
+    return written, left | unread
+
+
+def _lookup(table: IcebergTable, stack: ExitStack, field_ids: tuple[int, ...], deletes: list[EqualityDelete]) -> Lookup:
+    by_id = {field.id: field for field in table.fields}
+    columns = tuple(KeyColumn(field_id, by_id[field_id].type) for field_id in field_ids)
+    keys, left = deleted_keys(table, columns, deletes)
+    if left:
+        names = [by_id[field_id].name for field_id in field_ids]
+        keys.append(keys_of_files(table, stack, names, left).toArrow())
+    sent = table.spark.sparkContext.broadcast(packed(keys, columns))
+    stack.callback(sent.destroy)
+    return Lookup(columns, sent)
+
+
+def deleted_keys(
+    table: IcebergTable, columns: tuple[KeyColumn, ...], deletes: Sequence[EqualityDelete]
+) -> tuple[list[pa.Table], list[EqualityDelete]]:
+    """Read equality-delete files of one key as far as Arrow reads them with certainty.
+
+    :return: tables as of :func:`keys_of_files`; and the deletes left to Iceberg's reader: not Parquet, without field
+        ids, or without a key column as the table has it.
+    """
+    numbered = list(enumerate(deletes))
+    near = [(number, d.location, d.scope, d.sequence_number) for number, d in numbered if reaches(d.location)]
+    left = {number for number, delete in numbered if not reaches(delete.location)}
+    keys = []
+    if near:
+        task = KeysTask(columns, storage_properties(table))
+        for row in dealt(table.spark, near, _DELETE_FILE).mapInArrow(counted(table.spark, task), KEYS).collect():
+            keys.append(unpacked(row["keys"]))
+            left.update(row["unread"])
+    return keys, [delete for number, delete in numbered if number in left]
+
+
+def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
+    """Return the position deletes and deletion vectors of each data file, by its number.
+
+    :return: without data files that have deletes of another format or out of a task's reach, and, if there are too many
+        pairs, without any that have deletes.
+    """
+    listing = list(tasks)
+    by_number: dict[int, list[dict[str, Any]]] = {task.number: [] for task in listing if not task.others}
+    if sum(task.others for task in listing) > MAX_PAIRS:
+        return by_number
+    for number, others in others_of(listing).items():
+        if all(other.format in _FORMATS and reaches(other.location) for other in others):
+            by_number[number] = [{name: getattr(other, name) for name in _DELETES} for other in others]
+    return by_number

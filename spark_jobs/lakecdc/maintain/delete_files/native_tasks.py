@@ -2,20 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.file_io import source
-from lakecdc.maintain.delete_files.key_lookup import KeyColumn, Lookup, UnreadError, packed, read_keys
-from lakecdc.runtime.worker import settle
+from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.deletes import FilePositions, bitmap, described, without_unchanged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
     from lakecdc.writer.deletes import Target, Writer
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class UnreadError(Exception):
+    """A file lacks key columns in a form with certain meaning."""
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """One column of the key, with Iceberg's name of its type."""
+
+    field_id: int
+    type: str
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Return the Arrow type in which keys are compared."""
+        import pyarrow as pa
+
+        if self.type.startswith("decimal"):
+            precision, scale = self.type[8:-1].split(",")
+            return pa.decimal128(int(precision), int(scale))
+        plain = {
+            "boolean": pa.bool_(),
+            "int": pa.int32(),
+            "long": pa.int64(),
+            "string": pa.string(),
+            "date": pa.date32(),
+            "timestamp": pa.timestamp("us"),
+            "timestamptz": pa.timestamp("us", "UTC"),
+        }
+        return plain[self.type]
+
+    def takes(self, stored: pa.DataType) -> bool:
+        """Check whether values of a file's type may become the column's (specification, "Schema Evolution")."""
+        import pyarrow as pa
+
+        expected = self.arrow
+        if pa.types.is_decimal128(expected) and pa.types.is_decimal128(stored):
+            return bool(stored.scale == expected.scale and stored.precision <= expected.precision)
+        return bool(stored == expected or (self.type == "long" and stored == pa.int32()))
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The deleted keys of one set of columns: a broadcast of the result of :func:`packed`."""
+
+    columns: tuple[KeyColumn, ...]
+    keys: Any = field(repr=False)
+
+    def hits(self, file: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[pa.Array]:
+        """Yield the positions of a data file's rows with a deleted key, per row group.
+
+        :param file: its ``location``, ``scope`` (number of its spec and partition) and ``sequence_number``.
+        :raises UnreadError: the file has to be read by another engine.
+        """
+        keys = self._applying(file)
+        if not keys.num_rows:
+            return
+        with source(properties, file["location"]).open() as stream:
+            parquet = _parquet(stream, file["location"])
+            leaves, begin = _leaves(parquet, self.columns), 0
+            for group in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(group)
+                likely = _likely(rows, leaves, keys)
+                if likely.num_rows:
+                    rows_read = parquet.reader.read_row_group(group, column_indices=leaves, use_threads=False)
+                    yield _matching(rows_read, likely, self.columns, begin)
+                begin += rows.num_rows
+
+    @cached_property
+    def _all(self) -> pa.Table:
+        return unpacked(self.keys.value)
+
+    def _applying(self, file: Mapping[str, Any]) -> pa.Table:
+        """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
+        import pyarrow.compute as pc
+
+        keys = self._all
+        here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
+        applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
+        return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
+
+
+def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
+    """Serialize deleted keys (d0…, reach, deleted_at), each once per reach with its newest sequence number."""
+    import pyarrow as pa
+
+    names = [f"d{index}" for index in range(len(columns))]
+    kinds = [column.arrow for column in columns]
+    schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
+    together = pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in keys)])
+    newest = together.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
+    newest = newest.select([*names, "reach", "deleted_at_max"]).rename_columns(schema.names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(newest.cast(schema))
+    return bytes(sink.getvalue())
+
+
+def unpacked(keys: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(keys).read_all()
+
+
+def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
+    """Read an equality-delete file's keys: d0…, and its ``reach`` and ``deleted_at``; or raise UnreadError."""
+    import pyarrow as pa
+
+    with source(properties, location).open() as stream:
+        parquet = _parquet(stream, location)
+        rows = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
+    keys = {f"d{index}": values for index, values in enumerate(_values(rows, columns))}
+    facts = (("reach", pa.int32()), ("deleted_at", pa.int64()))
+    return pa.table(keys | {name: pa.repeat(pa.scalar(file[name], kind), rows.num_rows) for name, kind in facts})
+
+
+def _parquet(stream: Any, location: str) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(stream)
+    except pa.ArrowInvalid as error:
+        raise UnreadError(location) from error
+
+
+def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
+    """Return the file's leaf columns with the key's field ids, if all are top-level and read exactly."""
+    by_id = {int(f.metadata[_FIELD_ID]): f for f in file.schema_arrow if f.metadata and _FIELD_ID in f.metadata}
+    paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
+    leaves = []
+    for column in columns:
+        there = by_id.get(column.field_id)
+        # a dot in a path may be a level or part of a name
+        if there is None or "." in there.name or not column.takes(there.type) or there.name not in paths:
+            raise UnreadError(f"field {column.field_id}")
+        leaves.append(paths[there.name])
+    return leaves
+
+
+def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
+    """Return the keys that a row group may contain, judged by its bounds of an integer key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    bounds = rows.column(leaves[0]).statistics
+    values = keys["d0"]
+    if not pa.types.is_integer(values.type) or bounds is None or not bounds.has_min_max:
+        return keys
+    between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
+    # bounds do not cover nulls
+    return keys.filter(pc.or_kleene(pc.is_null(values), between))
+
+
+def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begin: int) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = _values(rows, columns)
+    if len(values) == 1:
+        # a null among the keys matches nulls among the values
+        hit = pc.is_in(values[0], value_set=keys["d0"])
+        return pa.array(np.flatnonzero(hit.to_numpy()) + begin, pa.int64())
+    return _joined(pa.table({f"k{index}": value for index, value in enumerate(values)}), keys, begin)
+
+
+def _values(rows: pa.Table, columns: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
+    by_id = {int(f.metadata[_FIELD_ID]): index for index, f in enumerate(rows.schema)}
+    return [rows.column(by_id[column.field_id]).cast(column.arrow) for column in columns]
+
+
+def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
+    """Return the rows whose whole key is among the keys; null equals null."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows = rows.append_column("position", pa.array(np.arange(begin, begin + rows.num_rows)))
+    width = keys.num_columns
+    same = " AND ".join(f"k{index} IS NOT DISTINCT FROM d{index}" for index in range(width))
+    with duckdb_of_its_own() as engine:
+        engine.register("data", rows)
+        engine.register("deleted", keys)
+        matching = engine.execute(f"SELECT position FROM data SEMI JOIN deleted ON {same}").to_arrow_table()
+    return matching["position"].combine_chunks()
+
 
 #: what :class:`KeysTask` returns: packed keys, and the numbers of the delete files that it could not read
 KEYS = "keys binary, unread array<int>"

@@ -62,10 +62,14 @@ def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, mer
         return PositionSurvey(equality_without_rows=equality is not None and not equality.isEmpty())
     deletes, data = entries.where("content = 1"), entries.where("content = 0")
     vectors = table.format_version >= 3
-    single, shared = deletes.where("data_file IS NOT NULL"), deletes.where("data_file IS NULL")
-    candidates = _of_one_file(single, data, vectors, min_input_files).unionByName(
-        _of_a_partition(shared, data, vectors)
-    )
+    files = data.select(F.col("location").alias("data_file"), F.col("sequence_number").alias("written_at"))
+    several = (F.col("format") != "PUFFIN") & (F.lit(vectors) | (F.col("siblings") >= min_input_files))
+    of_one_file = _candidates(deletes.where("data_file IS NOT NULL"), files, "data_file", several)
+    per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
+    # a single delete file of a single data file stays
+    shared = F.lit(vectors) | (F.col("files") > 1) | (F.col("siblings") > 1)
+    of_a_partition = _candidates(deletes.where("data_file IS NULL"), per_scope, "scope", shared)
+    candidates = of_one_file.unionByName(of_a_partition)
     if equality is not None:
         candidates = candidates.unionByName(equality.select("location", "offset", F.lit("equality").alias("goes")))
     goes = candidates.where("goes IS NOT NULL").select("location", "offset", "goes").collect()
@@ -79,28 +83,13 @@ def has_no_equality_deletes(snapshot: Snapshot) -> bool:
     return snapshot.summary.get("total-equality-deletes") == "0"
 
 
-def _of_one_file(deletes: DataFrame, data: DataFrame, vectors: bool, min_input_files: int) -> DataFrame:
-    files = data.select(F.col("location").alias("data_file"), F.col("sequence_number").alias("written_at"))
-    legacy = F.lit(vectors) & (F.col("format") != "PUFFIN")
-    siblings = deletes.groupBy("data_file").agg(F.count("*").alias("siblings"))
-    joined = deletes.join(siblings, "data_file").join(files, "data_file", "left")
+def _candidates(deletes: DataFrame, data: DataFrame, by: str, merge: Column) -> DataFrame:
+    """Join position deletes ``by`` what they apply to, and return why each goes, or null."""
+    siblings = deletes.groupBy(by).agg(F.count("*").alias("siblings"))
+    joined = deletes.join(siblings, by).join(data, by, "left")
     applies = F.coalesce(F.col("written_at") <= F.col("sequence_number"), F.lit(False))
-    several = (F.col("format") != "PUFFIN") & (F.col("siblings") >= min_input_files)
-    return _goes(joined, applies, legacy | several)
-
-
-def _of_a_partition(deletes: DataFrame, data: DataFrame, vectors: bool) -> DataFrame:
-    """Select delete files of a whole partition, except a single one of a single data file."""
-    per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
-    siblings = deletes.groupBy("scope").agg(F.count("*").alias("siblings"))
-    joined = deletes.join(siblings, "scope").join(per_scope, "scope", "left")
-    applies = F.coalesce(F.col("written_at") <= F.col("sequence_number"), F.lit(False))
-    return _goes(joined, applies, F.lit(vectors) | (F.col("files") > 1) | (F.col("siblings") > 1))
-
-
-def _goes(deletes: DataFrame, applies: Column, merge: Column) -> DataFrame:
     goes = F.when(F.col("records") == 0, F.lit("rowless")).when(~applies, F.lit("dangling")).when(merge, F.lit("merge"))
-    return deletes.select("location", "offset", goes.alias("goes"))
+    return joined.select("location", "offset", goes.alias("goes"))
 
 
 def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
@@ -181,9 +170,7 @@ def has_none(start: Snapshot) -> bool:
     return start.summary.get("total-delete-files") == "0"
 
 
-def plan(
-    table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOptions, group_data_files: int = GROUP_DATA_FILES
-) -> Plan:
+def plan(table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOptions) -> Plan:
     """Find the deletes of a snapshot to rewrite, and all data files they apply to."""
     surveyed = survey(table, start, options.min_input_files, merge=options.position_deletes == "merge")
     if has_no_equality_deletes(start) and not surveyed.obsolete and not surveyed.equality_without_rows:
@@ -198,7 +185,7 @@ def plan(
     check_complete(table, units, choice)
     if choice.rowless or choice.rowless_positions:
         units.insert(0, Group((), tuple(choice.rowless_positions), (), 0, tuple(choice.rowless)))
-    groups = tuple(map(_merged, cut(units, group_data_files, lambda unit: len(unit.tasks))))
+    groups = tuple(map(_merged, cut(units, GROUP_DATA_FILES, lambda unit: len(unit.tasks))))
     return Plan(start, surveyed, groups, choice.leftovers)
 
 
@@ -250,8 +237,8 @@ def _units(
         return
     by_scope = _by_scope(deletes), _by_scope(positions), _by_scope(tasks)
     for scope in dict.fromkeys(scope for parts in by_scope for scope in parts):
-        of_scope = [parts.get(scope, []) for parts in by_scope]
-        yield Group(tuple(of_scope[0]), tuple(of_scope[1]), tuple(of_scope[2]))
+        of_deletes, of_positions, of_tasks = (tuple(parts.get(scope, ())) for parts in by_scope)
+        yield Group(of_deletes, of_positions, of_tasks)
 
 
 def _by_scope(items: Sequence[Any]) -> dict[int, list[Any]]:

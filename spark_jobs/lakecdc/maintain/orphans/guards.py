@@ -69,8 +69,6 @@ def keep_or_refuse(
     A file with another UUID belongs to another table, of another catalog or dropped. A file with the same UUID that is
     newer than the history comes from an unfinished commit or another catalog: what it references is protected.
 
-    :param metadata: of the table, newest.
-    :param files: all metadata files at the location.
     :return: number of protected metadata files outside the history.
     :raises UnsupportedError: there is metadata of another table.
     """

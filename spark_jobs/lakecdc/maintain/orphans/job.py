@@ -47,8 +47,7 @@ class RemoveOrphanFiles:
         :raises InputError: the run to restore does not exist, a table of the catalog cannot be loaded, or the approval
             is missing or its list was changed.
         """
-        options, started = spec.options, time.monotonic()
-        assert isinstance(options, RemoveOrphanFilesOptions)
+        options, started = spec.options_as(RemoveOrphanFilesOptions), time.monotonic()
         work = _Work(table.refresh(), options, int(self.clock() * 1000), partial(apply_policy, table, spec))
         if options.action == "restore":
             metrics = work.restore()

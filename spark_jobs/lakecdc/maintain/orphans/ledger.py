@@ -48,7 +48,7 @@ class Batch:
     """Files that were taken away together.
 
     :param document: location of its record.
-    :param at_ms: when, in milliseconds since 1970.
+    :param at_ms: milliseconds since 1970.
     :param table_uuid: of the table that did not need them.
     """
 
@@ -160,7 +160,6 @@ class Disposal:
         self.counts = {f"{unit}_{what}": 0 for what in _COUNTED for unit in ("files", "bytes")}
 
     def count(self, what: str, files: Iterable[Taken]) -> None:
-        """Count files for the report."""
         for file in files:
             self.counts[f"files_{what}"] += 1
             self.counts[f"bytes_{what}"] += file.bytes

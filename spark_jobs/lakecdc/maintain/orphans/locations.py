@@ -103,7 +103,6 @@ def in_object_store(location: str) -> bool:
 
 
 def in_s3(location: str) -> bool:
-    """Check whether a location is in S3."""
     return split(location)[0] in _S3
 
 

@@ -81,9 +81,6 @@ class Reachable:
     def __contains__(self, location: str) -> bool:
         return name_hash(location) in self._names
 
-    def __len__(self) -> int:
-        return len(self._names)
-
     def refresh(self) -> dict[str, Any]:
         """Read the newest metadata, Iceberg's JSON document, and add its new files.
 

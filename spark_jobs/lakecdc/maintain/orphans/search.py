@@ -8,24 +8,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import Any
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError
+from lakecdc.maintain.findings import spool
 from lakecdc.maintain.orphans.locations import is_hidden, is_table_metadata, place, relative
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.metadata.marked_folders import Mark, mark_in
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
-_IN_MEMORY = 32 * 1024**2
 _EXAMPLES = 10
 # writers in the report, and the maximum number counted for a table that was never cleaned
 _WRITERS, _MOST_WRITERS = 20, 10_000
-
-
-def _spool() -> IO[str]:
-    return SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="ascii")
 
 
 @dataclass
@@ -50,11 +46,11 @@ class SearchResult:
     oldest_ms: int | None = None
     writers: dict[Mark, list[int]] = field(default_factory=dict)
     # most tables have few, but a table that was never cleaned may have millions
-    _orphans: IO[str] = field(default_factory=_spool)
+    _orphans: SpooledTemporaryFile[bytes] = field(default_factory=spool)
 
     def add_orphan(self, file: StoredFile, name: str) -> None:
         """Add an unreferenced file, with its name relative to the table's folder."""
-        self._orphans.write(json.dumps([file.location, file.bytes, file.modified_ms]) + "\n")
+        self._orphans.write(json.dumps([file.location, file.bytes, file.modified_ms]).encode() + b"\n")
         self.counts["orphan_files"] += 1
         self.counts["orphan_bytes"] += file.bytes
         self.oldest_ms = file.modified_ms if self.oldest_ms is None else min(self.oldest_ms, file.modified_ms)
@@ -66,13 +62,11 @@ class SearchResult:
             left[0], left[1] = left[0] + 1, left[1] + file.bytes
 
     def batches(self, size: int) -> Iterator[list[StoredFile]]:
-        """Yield the orphans in batches of a size."""
         self._orphans.seek(0)
         while lines := list(islice(self._orphans, size)):
             yield [StoredFile(*json.loads(line)) for line in lines]
 
     def metrics(self) -> dict[str, Any]:
-        """Return the result for the report."""
         most = sorted(self.writers.items(), key=lambda each: (-each[1][1], each[0].start))[:_WRITERS]
         writers = [
             {"job": writer.job, "started": writer.started, "application": writer.application, "files": n, "bytes": size}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -28,7 +26,7 @@ class TableStorage:
     """File access: in S3 with boto3, which handles many files at once, elsewhere with the table's FileIO."""
 
     def __init__(self, table: IcebergTable) -> None:
-        self._table = table
+        self._table, self._file_io = table, FileIoStorage(table)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         """List every file below a folder, in any order; raise VanishedError if a folder in it is deleted meanwhile."""
@@ -43,10 +41,6 @@ class TableStorage:
         """Delete files, ignoring missing ones, and return the number that could not be deleted."""
         s3, others = _divided(locations)
         return (self._s3.delete(s3) if s3 else 0) + (self._file_io.delete(others) if others else 0)
-
-    @cached_property
-    def _file_io(self) -> FileIoStorage:
-        return FileIoStorage(self._table)
 
     @cached_property
     def _s3(self) -> S3Storage:
@@ -64,41 +58,25 @@ class S3Storage:
         self._client = _client(properties)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """Yield every object below a folder, in any order."""
-        scheme, bucket, prefix = _parts(folder.rstrip("/") + "/")
+        """Yield every object below a folder, in any order; at most one page per range waits to be taken."""
+        pool = ThreadPoolExecutor(_THREADS)
         try:
-            cuts = self._cuts(bucket, prefix)
+            cuts = self._cuts(folder)
+            ranges = zip(["", *cuts], [*cuts, None], strict=True)
+            pages = {pool.submit(self._page, folder, {"StartAfter": after}, before) for after, before in ranges}
+            while pages:
+                done, pages = wait(pages, return_when=FIRST_COMPLETED)
+                results = [page.result() for page in done]
+                pages |= {pool.submit(self._page, folder, more, before) for _, more, before in results if more}
+                for files, _, _ in results:
+                    yield from files
         except Exception as error:
-            raise _unlisted(folder, error) from error
-        ranges = list(zip(["", *cuts], [*cuts, None], strict=True))
-        pages: queue.Queue[list[StoredFile] | BaseException | None] = queue.Queue(2 * _THREADS)
-        stop = threading.Event()
-
-        def put(item: list[StoredFile] | BaseException | None) -> None:
-            while not stop.is_set():
-                try:
-                    return pages.put(item, timeout=0.2)
-                except queue.Full:
-                    continue
-
-        def work(after: str, before: str | None) -> None:
-            try:
-                for page in self._pages(bucket, prefix, after, before):
-                    if stop.is_set():
-                        return
-                    put([_stored(f"{scheme}://{bucket}/", entry) for entry in page])
-                put(None)
-            except BaseException as error:
-                put(error)
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            try:
-                for bounds in ranges:
-                    pool.submit(work, *bounds)
-                yield from _drained(pages, len(ranges), folder)
-            finally:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
+            raise SourceUnavailableError(
+                f"Cannot list {folder}: {error}.",
+                hint="Check the catalog's s3 settings, or the credentials that boto3 finds where the driver runs.",
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -126,8 +104,9 @@ class S3Storage:
             raise
         return StoredFile(location, int(answer["ContentLength"]), _milliseconds(answer["LastModified"]))
 
-    def _cuts(self, bucket: str, prefix: str) -> list[str]:
+    def _cuts(self, folder: str) -> list[str]:
         """Return keys that cut a folder into ranges to list in parallel; any key would do, even a missing one."""
+        _, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
         level, cuts, read = [prefix], list[str](), 0
         while level and read < _MOST_PAGES and len(cuts) < _RANGES:
             prefixes: list[str] = []
@@ -140,36 +119,21 @@ class S3Storage:
         step = max(1, len(cuts) // _RANGES)
         return cuts[::step]
 
-    def _pages(self, bucket: str, prefix: str, after: str, before: str | None) -> Iterator[Sequence[Mapping[str, Any]]]:
-        paginator = self._client.get_paginator("list_objects_v2")
-        for answer in paginator.paginate(Bucket=bucket, Prefix=prefix, StartAfter=after):
-            page = answer.get("Contents", [])
+    def _page(
+        self, folder: str, start: Mapping[str, str], before: str | None
+    ) -> tuple[list[StoredFile], Mapping[str, str], str | None]:
+        """Read a page of the keys below one, and return its files, where the range goes on, and ``before``."""
+        scheme, bucket, prefix = _parts(f"{folder.rstrip('/')}/")
+        answer = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, **start)
+        page = answer.get("Contents", [])
+        files = [
+            StoredFile(f"{scheme}://{bucket}/{each['Key']}", int(each["Size"]), _milliseconds(each["LastModified"]))
+            for each in page
             # keys with a trailing slash are folder markers of consoles
-            yield [each for each in page if not each["Key"].endswith("/") and (before is None or each["Key"] < before)]
-            if before is not None and page and page[-1]["Key"] >= before:
-                return
-
-
-def _drained(pages: queue.Queue[Any], ranges: int, folder: str) -> Iterator[StoredFile]:
-    while ranges:
-        item = pages.get()
-        if item is None:
-            ranges -= 1
-        elif isinstance(item, BaseException):
-            raise _unlisted(folder, item) from item
-        else:
-            yield from item
-
-
-def _unlisted(folder: str, error: BaseException) -> SourceUnavailableError:
-    return SourceUnavailableError(
-        f"Cannot list {folder}: {error}.",
-        hint="Check the catalog's s3 settings, or the credentials that boto3 finds where the driver runs.",
-    )
-
-
-def _stored(bucket: str, entry: Mapping[str, Any]) -> StoredFile:
-    return StoredFile(bucket + entry["Key"], int(entry["Size"]), _milliseconds(entry["LastModified"]))
+            if not each["Key"].endswith("/") and (before is None or each["Key"] < before)
+        ]
+        is_over = not answer.get("IsTruncated") or (before is not None and bool(page) and page[-1]["Key"] >= before)
+        return files, {} if is_over else {**start, "ContinuationToken": answer["NextContinuationToken"]}, before
 
 
 def _milliseconds(moment: Any) -> int:

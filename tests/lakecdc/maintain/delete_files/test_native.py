@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc.maintain.delete_files import match_join
-from lakecdc.maintain.delete_files.key_lookup import KeyColumn
+from lakecdc.maintain.delete_files import match
+from lakecdc.maintain.delete_files.native_tasks import KeyColumn
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, pyiceberg_rows, row_groups
 from tests.lakecdc.maintain.support import count
@@ -16,26 +16,26 @@ from tests.lakecdc.maintain.support import count
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many data files each join was asked to match."""
-    found, real = [], match_join.hits_of
+    found, real = [], match.hits_of
 
     def hits_of(*arguments: Any) -> Any:
         found.append(len(arguments[-1]))
         return real(*arguments)
 
-    monkeypatch.setattr(match_join, "hits_of", hits_of)
+    monkeypatch.setattr(match, "hits_of", hits_of)
     return found
 
 
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many delete files Iceberg's reader was asked to read, each time."""
-    found, real = [], match_join.keys_of_files
+    found, real = [], match.keys_of_files
 
     def keys_of_files(*arguments: Any) -> Any:
         found.append(len(arguments[-1]))
         return real(*arguments)
 
-    monkeypatch.setattr(match_join, "keys_of_files", keys_of_files)
+    monkeypatch.setattr(match, "keys_of_files", keys_of_files)
     return found
 
 

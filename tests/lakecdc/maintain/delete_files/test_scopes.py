@@ -107,7 +107,7 @@ def test_groups_are_committed_one_by_one(
     name = create(lake, "id bigint NOT NULL", version, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
-    monkeypatch.setattr(job, "plan", lambda table, start, options: plan.plan(table, start, options, group_data_files=1))
+    monkeypatch.setattr(plan, "GROUP_DATA_FILES", 1)
     report = convert(lake, name)
     assert report.metrics["commits"] == 4
     assert (report.metrics["positions"], report.metrics["groups_left"]) == (20, 0)
@@ -118,7 +118,7 @@ def test_time_is_over_between_groups(lake: Lake, monkeypatch: pytest.MonkeyPatch
     name = create(lake, "id bigint NOT NULL", 2, "bucket(4, id)")
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
-    monkeypatch.setattr(job, "plan", lambda table, start, options: plan.plan(table, start, options, group_data_files=1))
+    monkeypatch.setattr(plan, "GROUP_DATA_FILES", 1)
     rows = spark_rows(lake, name)
     over = iter([False, True])
     monkeypatch.setattr(job.Rewrite, "_out_of_time", lambda self: next(over))

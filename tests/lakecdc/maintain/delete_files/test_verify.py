@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
 from lakecdc.iceberg.delete_cache import DELETES_SHARED
-from lakecdc.maintain.delete_files import job, match, match_join, plan, verify
+from lakecdc.maintain.delete_files import match, plan, verify
 from lakecdc.maintain.verify_rows import Fingerprint
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run, spark_rows
@@ -74,7 +74,7 @@ def test_what_was_committed_before_a_failure_is_reported(lake: Lake, monkeypatch
     insert(lake, name, "SELECT id FROM range(40)")
     change(lake, name, ["id"], "SELECT id FROM range(20)")
     rows, groups = spark_rows(lake, name), itertools.count()
-    monkeypatch.setattr(job, "plan", lambda table, start, options: plan.plan(table, start, options, group_data_files=1))
+    monkeypatch.setattr(plan, "GROUP_DATA_FILES", 1)
     damage(monkeypatch, lambda positions: positions.where("false") if next(groups) else positions)
     report = run(lake, name)
     assert report.outcome == "failed" and "would change the rows of the table" in str(report.reason)
@@ -128,7 +128,7 @@ def test_engine_is_chosen_from_the_number_of_deletes(lake: Lake, monkeypatch: py
     name = table_with_deletes(lake, 2)
     monkeypatch.setattr(match, "EXACT_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "native"
-    monkeypatch.setattr(match_join, "BROADCAST_DELETE_RECORDS", 4)
+    monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 4)
     assert run(lake, name, dry_run=True).metrics["engine"] == "join"
 
 

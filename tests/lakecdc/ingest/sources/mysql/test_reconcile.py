@@ -43,7 +43,7 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
     fed(shop)
     shop.lake.sql(f"UPDATE lake.{name} SET v = '' WHERE v = '7'")
     shop.sql("UPDATE s.t SET v = 'x' WHERE v IN ('20', '21')", "DELETE FROM s.t WHERE v = '150'")
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: fed(shop))
     report = compared(shop, ranges=10, max_wait=600.0)
     assert differences(report) == [("different", '{"at":"2026-01-01T00:00:00.000007"}', ("v",))]
     assert (report.metrics["in_flight"], report.metrics["ranges_different"]) == (3, 3)

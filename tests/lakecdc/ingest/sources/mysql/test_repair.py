@@ -96,7 +96,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
         seen.append(in_table(shop, name))
         fed(shop, max_batch_events=8)
 
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_in_small_batches)
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", fed_in_small_batches)
     report = compared(shop, max_wait=600.0, repair=True)
     assert (report.outcome, len(places)) == ("done", 2), report.reason
     # of three rows the log tells what has come after the loading, or another key
@@ -126,13 +126,13 @@ def test_nothing_is_loaded_while_the_log_has_still_to_tell_of_columns(
         fed(shop)
         shop.sql("ALTER TABLE s.t ADD COLUMN late int DEFAULT 5")
 
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_before_it_is_altered)
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", fed_before_it_is_altered)
     before = shop.lake.table(name).head()
     report = compared(shop, max_wait=600.0, repair=True)
     assert "could not be reloaded: The columns of" in str(report.reason) and report.failure_class == "bad input"
     assert shop.lake.table(name).head() == before
 
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: fed(shop))
     report = compared(shop, max_wait=600.0, repair=True)
     assert (report.outcome, report.metrics["repaired"]) == ("done", 1), report.reason
     assert shop.lake.duckdb_rows(name, "id, late") and not report.metrics["differences"]

@@ -40,7 +40,7 @@ def test_values_of_every_type_agree(shop: Shop, monkeypatch: pytest.MonkeyPatch)
         shop.sql(f"INSERT INTO s.every VALUES (to_timestamp({n}) + '1 microsecond', {', '.join(row)})")
     fed(shop)
     # a quiet source moves the table's position as well
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: fed(shop))
     sets = ", ".join(f"c{i} = NULL" for i in range(len(CASES)))
     shop.lake.sql(f"UPDATE lake.{shop.schema}.every SET {sets} WHERE id < TIMESTAMP '1970-01-01 00:00:01+00:00'")
     report = compared(shop, ranges=3, max_wait=600.0)
@@ -90,7 +90,7 @@ def test_changes_on_their_way_are_no_mismatch(shop: Shop, monkeypatch: pytest.Mo
             shop.sql("UPDATE s.orders SET state = 'late' WHERE \"Id\" = 102")
         fed(shop)
 
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", meanwhile)
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", meanwhile)
     report = compared(shop, ranges=8, max_wait=600.0, repair=True, dry_run=True)
     assert differences(report) == planted
     assert (report.outcome, report.metrics["repaired"]) == ("skipped", 0)
@@ -172,7 +172,7 @@ def test_a_thousand_differences_of_twenty_kinds_are_found_while_the_source_is_wr
         for i in range(7, rows, each) for k in [i // each % 20]
     )  # fmt: skip
     monkeypatch.setattr("lakecdc.reconcile.job.MAX_REPORTED", 2000)
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", lambda _seconds: fed(shop))
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: fed(shop))
     done = Event()
 
     def write() -> None:

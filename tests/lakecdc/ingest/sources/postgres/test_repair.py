@@ -93,7 +93,7 @@ def test_rows_that_differ_are_loaded_anew_with_the_newest_values(
         (report,) = ingest(shop.lake.spark, shop.spec(max_batch_events=8))
         assert report.metrics.get("quarantined", 0) == 0, report.reason
 
-    monkeypatch.setattr("lakecdc.reconcile.again.sleep", fed_in_several_batches)
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", fed_in_several_batches)
     report = compared(shop, max_wait=600.0, repair=True)
     assert (report.outcome, taken) == ("done", [1]), report.reason
     # a row that has expired differs as well, and the row whose key has moved came right with the log
