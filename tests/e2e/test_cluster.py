@@ -177,11 +177,11 @@ def test_jobs_lose_nothing_with_an_executor(
         history.update(key, touch_doc=True)
     history.delete(1)
     (tmp_path / "1.jsonl").write_text(lines(history.events[done:]))
-    # an executor is lost with the first Python task, and one some seconds later
+    # an executor is lost with the first Python task; of ingestion one more some seconds later
     one = partial(cluster.kill_executors, 1)
-    losing = partial(killing, context=context, begun=cluster.is_busy, kill=one, times=2)
+    losing = partial(killing, context=context, begun=cluster.is_busy, kill=one)
     columns = "id, name, n, doc"
-    assert losing(IngestOperator, **ingestion(tmp_path)) == {"done"}
+    assert losing(IngestOperator, times=2, **ingestion(tmp_path)) == {"done"}
     assert rows(lake, TABLE, columns) == history.expected()
     assert losing(RewriteDeleteFilesOperator, tables=TABLE) == {"done"}
     assert losing(SortDataFilesOperator, tables=TABLE, min_overlap_depth=1.0) == {"done"}
