@@ -15,6 +15,8 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.envelopes import debezium
@@ -188,9 +190,6 @@ class Shape:
 
     def places(self, ops: Sequence[str], sources: Mapping[str, Sequence[Any]]) -> Places:
         """Return the places of events, from members of their sources."""
-        import numpy as np
-        import pyarrow as pa
-
         if not ops or self._time is None:
             rows = (dict(zip(sources, values, strict=True)) for values in zip(*sources.values(), strict=True))
             return Places.of([debezium.place(source, op) for source, op in zip(rows, ops, strict=True)])

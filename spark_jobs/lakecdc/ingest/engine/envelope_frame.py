@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -18,7 +19,6 @@ from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
@@ -49,8 +49,6 @@ class _EnvelopeTask:
         self._reader = reader
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for messages in batches:
             reads = list(self._reader.read(messages))
             arrivals, epoch = messages.column("arrival").to_pylist(), self._reader.reading.epoch

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
+import numpy as np
+import pyarrow as pa
+
+from lakecdc.ingest.engine.layout import Numbers
 from lakecdc.writer.partitions import Partitioning, columns_of, count_of, find_partitioning, with_partitions
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    import pyarrow as pa
 
 _MOST_TASKS = 256
 # shares that a partition is cut into where only values tell how many partitions there are: each makes a file, and one
@@ -38,10 +35,8 @@ class Grouping:
         """Return a table of the engine's layout with the partition values ``p0`` … of its keys."""
         return with_partitions(table, self.partitioning or ())
 
-    def groups(self, table: pa.Table) -> np.ndarray[Any, Any]:
+    def groups(self, table: pa.Table) -> Numbers:
         """Return the group of each row of a table with ``p0`` … and ``hash``."""
-        import numpy as np
-
         hashes = table["hash"].to_numpy()
         if not self.partitioning:
             return hashes % self.tasks
@@ -71,13 +66,10 @@ def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str
     return Grouping(min(_MOST_TASKS, partitions * spread), found, spread)
 
 
-def _numbers(values: pa.Array) -> np.ndarray[Any, Any]:
+def _numbers(values: pa.Array) -> Numbers:
     """Return a number from 0, below 2 to the 31st, for each partition value: the same in each process."""
-    import numpy as np
-    import pyarrow as pa
-
     if pa.types.is_int32(values.type):
-        found: np.ndarray[Any, Any] = values.to_numpy().astype(np.int64)
+        found: Numbers = values.to_numpy().astype(np.int64)
         return found % (1 << 31)
     encoded = values.dictionary_encode()
     of_each = [crc32(str(value).encode()) >> 1 for value in encoded.dictionary.to_pylist()]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.layout import struct_type
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, parse_json
@@ -18,8 +20,6 @@ from lakecdc.model.tokens import MisfitError, Nested, as_token, to_text
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.contract.target import Target
 
 _OF_EARLIER_RELEASE = (
@@ -96,8 +96,6 @@ class DecodeKept:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode one batch after another."""
-        import pyarrow as pa
-
         settle()
         types = {name: arrow_type(kind) or pa.string() for name, kind in self.types.items()}
         key = pa.struct([(name, types[name]) for name in self.key] or [("none", pa.string())])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, Rows
@@ -119,8 +120,6 @@ def _plan(shapes: Mapping[str, Shape], target: Target, now: TableNow) -> DecodeK
 
 def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
     """Return kept rows with the ``event`` of each; Spark parses the values of nested types."""
-    from pyspark.sql.types import StructField, StructType
-
     event = F.col("event")
     for name, kind in ((name, kind) for name, kind in task.types.items() if arrow_type(kind) is None):
         text = F.concat(F.lit('{"value":'), F.col("event.row")[name], F.lit("}"))

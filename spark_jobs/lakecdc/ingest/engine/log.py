@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.change import Rows
@@ -24,7 +26,6 @@ from lakecdc.ingest.formats.values import Field
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lakecdc.contract.target import Target
@@ -69,8 +70,6 @@ class LogTask:
 
         :raises LeftOutError: they cannot be.
         """
-        import pyarrow.compute as pc
-
         folded = without_void(batch, self.layout.void_below)
         if pc.any(pc.and_(folded.column("moved"), folded.column("open").is_valid())).as_py():
             raise LeftOutError(_LEFT_OUT)
@@ -79,8 +78,6 @@ class LogTask:
 
 def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Gather cells into tables that are worth a vector."""
-    import pyarrow as pa
-
     gathered: list[pa.Table] = []
     rows = size = 0
     for table in tables:

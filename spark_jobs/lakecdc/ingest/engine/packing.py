@@ -5,13 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.engine.layout import COUNTS, struct_of
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside and
 #: those that are rejected; each but the group may be null
@@ -24,8 +23,6 @@ _CELL = 1024 * 1024
 
 def cells(table: pa.Table) -> Iterator[pa.Buffer]:
     """Yield a table in cells of bounded size."""
-    import pyarrow as pa
-
     rows = max(1, _CELL * max(1, table.num_rows) // max(1, table.nbytes))
     for start in range(0, table.num_rows, rows):
         sink = pa.BufferOutputStream()
@@ -48,8 +45,6 @@ def row(
     group: int, facts: str | None, cell: pa.Buffer | bytes | None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
     """Return one row of a packed frame, perhaps with a cell of :data:`MESSAGES`."""
-    import pyarrow as pa
-
     columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(cell)}
     columns |= {name: binary(of_messages.get(name)) for name in MESSAGES}
     return pa.RecordBatch.from_pydict(columns)
@@ -57,8 +52,6 @@ def row(
 
 def binary(content: pa.Buffer | bytes | None) -> pa.Array:
     """Return a column of one value, without copying it."""
-    import pyarrow as pa
-
     if content is None:
         return pa.nulls(1, pa.binary())
     buffer = pa.py_buffer(content)
@@ -78,8 +71,6 @@ def packed_messages(group: int, kind: str, messages: pa.Table, facts: str) -> It
 
 def unpacked(column: pa.Array) -> Iterator[pa.Table]:
     """Yield the tables in packed cells, without copying them."""
-    import pyarrow as pa
-
     for cell in column:
         if cell.is_valid:
             yield pa.ipc.open_stream(cell.as_buffer()).read_all()
@@ -100,8 +91,6 @@ def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield rows as numbered cells, ``cell int, packed binary``; runs in a task."""
-    import pyarrow as pa
-
     settle()
     found = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
     for number, cell in enumerate(found):
@@ -119,9 +108,6 @@ class UnpackTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack one cell after another."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         settle()
         for table in all_of(batches):
             wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
@@ -129,9 +115,6 @@ class UnpackTask:
                 yield self._changes(batch)
 
     def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         of = {name: batch.column(name) for name in batch.schema.names}
         # a delete has its key alone, but where there is none
         gone = pc.is_in(of["op"], pa.array(["d", "x"] if self.key else ["x"]))

@@ -8,8 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, places_back, rejected_column
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, Numbers, decoded_schema, places_back, rejected_column
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
@@ -18,11 +22,6 @@ from lakecdc.model.order import RANK_CHANGE
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    import pyarrow as pa
-
     from lakecdc.ingest.change import Column
 
 _SIGN = 1 << 63
@@ -73,8 +72,6 @@ class RecordLayout:
 
     def typed(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return records as events in the engine's layout, with the columns of its checks."""
-        import pyarrow as pa
-
         values, misfits = self._values(records)
         count = len(records)
         positions, times = self._moments(values)
@@ -99,8 +96,6 @@ class RecordLayout:
 
     def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
         """Return the columns of the rows, and by row the names of those that cannot take their value."""
-        import pyarrow.compute as pc
-
         names, cells = records.schema.names, records.column("cells")
         values: dict[str, pa.Array] = {}
         misfits: list[tuple[str, list[int]]] = []
@@ -118,8 +113,6 @@ class RecordLayout:
 
     def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
         """Return the coordinate of each row in the order, null without one, and its source time in microseconds."""
-        import pyarrow as pa
-
         name = self.reading.order_by
         if name is None:
             return None, pa.nulls(len(next(iter(values.values()))), pa.int64())
@@ -128,12 +121,10 @@ class RecordLayout:
         times = positions if self.reading.times and is_time else pa.nulls(len(positions), pa.int64())
         return positions.fill_null(_LOWEST) if self.reading.lowest_without else positions, times
 
-    def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, np.ndarray[Any, Any]]:
-        import numpy as np
-
+    def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, Numbers]:
         count = len(records)
         numbers = np.zeros(count, np.int64) if positions is None else positions.fill_null(0).to_numpy()
-        parts: dict[str, np.ndarray[Any, Any]] = dict.fromkeys(("ord", "time_ms"), np.zeros(count, np.int64))
+        parts: dict[str, Numbers] = dict.fromkeys(("ord", "time_ms"), np.zeros(count, np.int64))
         # with the sign turned, negative numbers sort below positive ones
         parts["pos"] = numbers.view(np.uint64) ^ np.uint64(_SIGN)
         parts["rank"] = np.full(count, RANK_CHANGE, np.int8)
@@ -171,9 +162,6 @@ class RecordLayout:
         columns: Mapping[str, pa.Array],
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         count, rows, message = len(records), sorted(reasons), schema.field("message").type
         # the cells of a broken record may be those of other columns
         is_whole = records.column("problem").is_null()
@@ -189,9 +177,6 @@ class RecordLayout:
 
 def _lost(cells: pa.Array, values: pa.Array) -> list[int]:
     """Return the places of cells whose value was lost; blanks are none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if values.null_count == cells.null_count:
         return []
     if pa.types.is_string(cells.type):
@@ -206,16 +191,11 @@ def typed_texts(texts: pa.Array, sql_type: str) -> tuple[pa.Array, list[int]]:
 
 def _without_blanks(texts: pa.Array) -> pa.Array:
     """Return texts without the blanks around them; empty ones are null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     trimmed = pc.utf8_trim(texts, " ")
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
 
 
@@ -224,9 +204,6 @@ def instants(values: pa.Array, zone: str) -> pa.Array:
 
     What 64 bits cannot hold is null.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if pa.types.is_decimal(kind):
         inside = pc.and_(pc.greater_equal(values, _LOWEST), pc.less_equal(values, _SIGN - 1))

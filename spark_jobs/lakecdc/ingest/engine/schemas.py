@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from lakecdc.iceberg.widening import holds
 from lakecdc.ingest.envelopes import debezium, find_rows, read_message
@@ -21,8 +22,6 @@ from lakecdc.ingest.formats.values import Field
 from lakecdc.model.tokens import to_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.engine.decoding import Decoding
     from lakecdc.ingest.envelopes.message import Envelope
 
@@ -66,8 +65,6 @@ class SchemaCheck:
 
         The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
         """
-        import pyarrow as pa
-
         if self._of.texts:
             payloads = messages.column(PAYLOAD)
             return payloads, payloads.is_valid().to_pylist()
@@ -141,8 +138,6 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
 
     Messages that should carry one and do not are left out.
     """
-    import pyarrow as pa
-
     rows = find_rows(decoding.format)
     for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
         schema, payload = (unwrap(value) or (b"", None)) if decoding.has_schemas else (b"", value)

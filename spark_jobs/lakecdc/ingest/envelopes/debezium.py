@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from lakecdc.ingest.envelopes.lsn import Lsn
+from lakecdc.ingest.envelopes.lsn import coordinates
 from lakecdc.ingest.envelopes.message import (
     Envelope,
     Keys,
@@ -120,9 +120,9 @@ def place(source: Any, op: str | None) -> Place:
         position, ordinal = first(binlog, position), first(as_integer(get("row")), lsn)
     if lsn is None and (position is None or ordinal is None):
         change = as_text(get("change_lsn")), as_integer(get("event_serial_no"))
-        numbers = Lsn(as_text(get("commit_lsn")), *change, as_text(connector))
-        position = first(position, as_integer(get("commit_scn")), numbers.position)
-        ordinal = first(ordinal, as_integer(get("scn")), numbers.ordinal)
+        of_commit, of_change = coordinates(as_text(get("commit_lsn")), *change, as_text(connector))
+        position = first(position, as_integer(get("commit_scn")), of_commit)
+        ordinal = first(ordinal, as_integer(get("scn")), of_change)
     time_us = as_integer(get("ts_us"))
     if time_us is None:
         time_us = times(as_integer(get("ts_ms")), 1000)
