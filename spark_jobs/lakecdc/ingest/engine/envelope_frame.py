@@ -7,22 +7,17 @@ right behind the last event before it in its partition, which is where the log h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.schemas import PAYLOAD
 from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
-    from lakecdc.ingest.formats.envelope import Reading
 
 _TOLD = {"op": "string", "source_table": "string", "order": "string", "source_time": "timestamp"}
 

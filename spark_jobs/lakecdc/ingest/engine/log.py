@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.facts import Facts
@@ -24,11 +25,6 @@ from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.ingest.formats.values import Field
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
 
 _LEFT_OUT = "an update of a key leaves values out that it did not touch"
 # rows that are typed in one step, and their bytes
@@ -142,7 +138,7 @@ class LogFold:
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
             # an event of another key, or one that does not fit, may have what an event leaves out
             rows.release()
-            return replace(self, layout=layout.each()).run()
+            return self._unfolded()
         misfits = self._misfits(rows) if facts.rejected else None
         moves = self._moves(misfits) if misfits is not None and not layout.moves_left_out else frozenset()
         if moves:
@@ -150,7 +146,7 @@ class LogFold:
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
         self.cached.extend(rows.kept)
         if rows.folded:
-            unfolded = rows.unfolded or cache(self._every_event)
+            unfolded = rows.unfolded or cache(lambda: self._unfolded().rows)
             rows = replace(rows, void_below=layout.void_below, unfolded=unfolded)
         return LogRows(rows, misfits, facts.row_events)
 
@@ -173,8 +169,8 @@ class LogFold:
         types = {column.name: column.type for column in self.layout.columns}
         return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
 
-    def _every_event(self) -> Rows:
-        return replace(self, layout=self.layout.each()).run().rows
+    def _unfolded(self) -> LogRows:
+        return replace(self, layout=replace(self.layout, folds=False)).run()
 
     def _misfits(self, rows: PackedRows) -> DataFrame:
         cells = rows.cells.select("rejected").where("rejected IS NOT NULL")

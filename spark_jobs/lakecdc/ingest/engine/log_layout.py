@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -121,12 +120,8 @@ class LogLayout:
     def _without_moves(self, typed: pa.Table) -> pa.Table:
         """Leave out the deletes of rows that a change of the key has moved which does not fit itself."""
         places = zip(typed["pos"].to_pylist(), typed["ord"].to_pylist(), typed["op"].to_pylist(), strict=True)
-        kept = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
-        return typed.filter(pa.array(np.array(kept, np.bool_)))
-
-    def each(self) -> LogLayout:
-        """Return the layout with every event handed on, none of them folded."""
-        return replace(self, folds=False)
+        stays = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
+        return typed.filter(pa.array(stays, pa.bool_()))
 
 
 class _Texts:

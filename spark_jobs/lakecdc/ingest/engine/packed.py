@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
@@ -20,12 +20,8 @@ from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
 from lakecdc.ingest.fold import EventStats, FoldStats, is_open
 from lakecdc.ingest.formats.changes import REJECTED, row_key
+from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.ingest.formats.values import Field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -168,9 +164,14 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
 
 def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
     found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
-    counts = [f"n_{op}" for op in OPS] if folded else []
     changes = unpacked(cells, layout.fields, layout.key, OPS)
-    frame = change_frame(changes, layout.marks.partitions if layout.marks else None, counts)
+    late = _late(layout.marks.partitions if layout.marks else None)
+    frame = changes.select(
+        *("op", "key", "row", "open", "old_key", "order"),
+        F.timestamp_micros("time_us").alias("source_time"),
+        late.alias("late"),
+        *([f"n_{op}" for op in OPS] if folded else []),
+    )
     return PackedRows(
         frame,
         folded,
@@ -198,18 +199,8 @@ def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], onl
     return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
 
 
-def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
-    """Return the change frame of unpacked rows, with further columns.
-
-    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
-    """
-    rows = changes.where(F.col("op").isin(*OPS))
-    columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]
-    columns += [F.timestamp_micros("time_us").alias("source_time"), _late(marks).alias("late")]
-    return rows.select(*columns, *more)
-
-
 def _late(marks: Mapping[str, str] | None) -> Column:
+    """Return whether an event is not above its partition's mark; all are late if there are no marks to trust."""
     if not marks:
         return F.lit(True)
     known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])

@@ -31,21 +31,24 @@ def cells(table: pa.Table) -> Iterator[pa.Buffer]:
         yield sink.getvalue()
 
 
-def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield a table as rows of a packed frame, the first with the facts; given facts, an empty one yields a row."""
+def packed_rows(group: int, table: pa.Table, facts: str | None, kind: str = "packed") -> Iterator[pa.RecordBatch]:
+    """Yield a table as rows of a packed frame, the first with the facts; given facts, an empty one yields a row.
+
+    :param kind: the column of the cells: ``packed``, or one of :data:`MESSAGES`.
+    """
     first = facts
     for cell in cells(table):
-        yield row(group, first, cell)
+        yield row(group, first, **{kind: cell})
         first = None
     if first is not None:
-        yield row(group, first, None)
+        yield row(group, first)
 
 
 def row(
-    group: int, facts: str | None, cell: pa.Buffer | bytes | None, **of_messages: pa.Buffer | bytes
+    group: int, facts: str | None, packed: pa.Buffer | bytes | None = None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
     """Return one row of a packed frame, perhaps with a cell of :data:`MESSAGES`."""
-    columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(cell)}
+    columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(packed)}
     columns |= {name: binary(of_messages.get(name)) for name in MESSAGES}
     return pa.RecordBatch.from_pydict(columns)
 
@@ -56,17 +59,6 @@ def binary(content: pa.Buffer | bytes | None) -> pa.Array:
         return pa.nulls(1, pa.binary())
     buffer = pa.py_buffer(content)
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(struct.pack("=ii", 0, buffer.size)), buffer])
-
-
-def packed_messages(group: int, kind: str, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
-    """Yield messages as rows of a packed frame, the first with their facts.
-
-    :param kind: one of :data:`MESSAGES`.
-    """
-    first: str | None = facts
-    for cell in cells(messages):
-        yield row(group, first, None, **{kind: cell})
-        first = None
 
 
 def unpacked(column: pa.Array) -> Iterator[pa.Table]:

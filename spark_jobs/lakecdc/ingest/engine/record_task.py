@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.grouping import Grouping
 from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, Numbers, decoded_schema, places_back, rejected_column
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
@@ -20,9 +20,6 @@ from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.model.order import RANK_CHANGE
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.change import Column
 
 _SIGN = 1 << 63
 _LOWEST = -_SIGN
@@ -226,8 +223,7 @@ def _instant(local: datetime, zone: str) -> int:
     moment = local.replace(tzinfo=ZoneInfo(zone))
     offset = moment.utcoffset()
     assert offset is not None
-    since = local - offset - datetime(1970, 1, 1)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return (local - offset - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.change import Column, alike
+from lakecdc.contract.target import Target
+from lakecdc.ingest.change import Column, Rows, alike
 from lakecdc.ingest.engine import packing
-from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, gathered
@@ -22,13 +23,6 @@ from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
 from lakecdc.ingest.formats.values import Field
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import Rows
-    from lakecdc.ingest.engine.decoded import Known
 
 
 def decode_cells(
@@ -135,13 +129,13 @@ class _Records:
         frame, pattern = self.cells.frame, self.reading.timestamp_format
         cell_of = {cell.name: (place, cell) for place, cell in enumerate(self.cells.columns)}
         made = {c.name: prepared(cell_of[c.name][1], c.type, pattern) for c in self.columns}
-        more = [F.expr(p.sql).alias(f"c{i}") for i, p in enumerate(made.values()) if p.sql is not None]
+        more = [F.expr(sql).alias(f"c{i}") for i, (sql, _) in enumerate(made.values()) if sql is not None]
         # each once, though the message of a record may have the same columns
         records = frame.select(*dict.fromkeys((*self.cells.carried, "arrival", "cells", "problem")), *more)
         layout = RecordLayout(
             self.columns,
             tuple(cell_of[c.name][0] for c in self.columns),
-            frozenset(name for name, p in made.items() if p.is_text),
+            frozenset(name for name, (_, is_text) in made.items() if is_text),
             self.key,
             "u" if self.key and self.target.mode != "append" else "c",
             self.cells.carried,

@@ -44,14 +44,9 @@ _COMMIT_LSN = re.compile(r'\["([0-9]+)"')
 
 def read(message: Message, value: Any) -> Iterable[Envelope]:
     """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
-    return (envelope(message, unwrapped(value), member(value, "schema")),)
-
-
-def envelope(message: Message, event: Any, schema: Any) -> Envelope:
-    """Read Debezium's structure from a parsed payload, None for a tombstone."""
-    linked = keys(message)
+    event, schema, linked = unwrapped(value), member(value, "schema"), keys(message)
     if event is None:
-        return Envelope("x", keys=linked, schema=schema)
+        return (Envelope("x", keys=linked, schema=schema),)
     if type(event) is not dict:
         event = {}
     op, source = as_text(event.get("op")), event.get("source")
@@ -59,17 +54,9 @@ def envelope(message: Message, event: Any, schema: Any) -> Envelope:
     problem = None
     if known is None and not _is_no_row_event(event, op):
         problem = "unknown-message", "its op is not one of Debezium's"
-    table = source_table(source)
-    return Envelope(
-        known,
-        place(source, op),
-        table or (message.topic if known or problem else None),
-        as_object(event.get("before")),
-        as_object(event.get("after")),
-        linked,
-        schema,
-        problem=problem,
-    )
+    table = source_table(source) or (message.topic if known or problem else None)
+    before, after = as_object(event.get("before")), as_object(event.get("after"))
+    return (Envelope(known, place(source, op), table, before, after, linked, schema, problem=problem),)
 
 
 def keys(message: Message) -> Keys | None:

@@ -63,7 +63,8 @@ def parse_json(data: bytes | str) -> Any:
                 raise RecursionError
         return value
     except (ValueError, RecursionError) as error:
-        raise UnreadableError("not-json", f"the value is not JSON: {_reason(error)}") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise UnreadableError("not-json", f"the value is not JSON: {reason}") from None
 
 
 def try_parse_json(data: bytes | str | None) -> Any:
@@ -216,10 +217,6 @@ def _count_together(letters: Numbers) -> int:
     zeros &= letters[:-2] - _ZERO > 9
     odd |= zeros
     return -1 if odd.any() else int(np.count_nonzero(ends))
-
-
-def _reason(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Object:
