@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import struct_type
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, parse_json
 from lakecdc.ingest.formats.text_columns import OUTERMOST
 from lakecdc.model.columns import DECIMAL, MICROSECONDS_OF_A_DAY, ColumnType, Parser, arrow_type, parse_number
@@ -87,20 +86,18 @@ class DecodeKept:
     infinity: str
 
     @property
-    def type(self) -> str:
-        """Spark SQL type of events."""
-        types = {name: kind if arrow_type(kind) else "string" for name, kind in self.types.items()}
-        key, row = struct_type({name: types[name] for name in self.key}), struct_type(types)
-        texts = "problem: string, op: string, order: string"
-        return f"struct<{texts}, key: {key}, row: {row}, open: array<string>, old_key: {key}>"
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode one batch after another."""
-        settle()
+    def type(self) -> pa.StructType:
+        """Type of events."""
         types = {name: arrow_type(kind) or pa.string() for name, kind in self.types.items()}
         key = pa.struct([(name, types[name]) for name in self.key] or [("none", pa.string())])
         members = {**dict.fromkeys(("problem", "op", "order"), pa.string()), "key": key}
         members |= {"row": pa.struct([*types.items()]), "open": pa.list_(pa.string()), "old_key": key}
+        return pa.struct([*members.items()])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode one batch after another."""
+        settle()
+        kind = self.type
         for batch in batches:
             events = list[dict[str, Any]]()
             others = (batch.column(name).to_pylist() for name in ("order", "place"))
@@ -109,7 +106,7 @@ class DecodeKept:
                     events.append(self.event(*row))
                 except StaysError as error:
                     events.append({"problem": str(error)})
-            yield batch.append_column("event", pa.array(events, pa.struct([*members.items()])))
+            yield batch.append_column("event", pa.array(events, kind))
 
     def event(self, document: Any, order: str, place: str) -> dict[str, Any]:
         """Return the event of a kept row's parsed JSON, its dates and times as Arrow stores them.

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from lakecdc.contract.target import Target
@@ -27,7 +28,7 @@ from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.rows.cells import stored_type
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import moment
-from lakecdc.sql import EXACT_JSON, canonical, exact_json, parsed_type, quoted_column, sql_type
+from lakecdc.sql import EXACT_JSON, canonical, exact_json, quoted_column, sql_type
 
 
 def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int | None] | None) -> Expression:
@@ -117,7 +118,9 @@ def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
         misfit = F.when(made["corrupt"].isNotNull(), f"values do not fit their columns: {name} ({kind})")
         event = event.withField("problem", F.coalesce(event["problem"], misfit))
         event = event.withField(f"row.{quoted_column(name)}", made["value"])
-    schema = StructType([*rows.schema.fields, StructField("event", parsed_type(task.type))])
+    schema = StructType(
+        [*rows.schema.fields, StructField("event", from_arrow_type(task.type, prefer_timestamp_ntz=True))]
+    )
     return rows.mapInArrow(task, schema).withColumn("event", event)
 
 

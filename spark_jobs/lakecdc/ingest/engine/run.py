@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
-from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
+from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
@@ -184,7 +184,7 @@ class _Run:
         task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         # a scan reads one log, or files whose lines count as one
-        one_log = scan is not None and decoding.format not in MANY_ROWS
+        one_log = scan is not None and not decoding.tells_types
         layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
