@@ -22,7 +22,6 @@ _SHARES = 4
 class Grouping:
     """How keys are divided into groups.
 
-    :param tasks: number of groups.
     :param partitioning: the target's; None if it is not known, or tasks cannot evaluate it.
     :param spread: shares that a partition is cut into.
     """
@@ -52,7 +51,6 @@ def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str
     """Return how the keys of a target are grouped.
 
     :param expressions: the target's partition transforms in SQL.
-    :param types: Spark SQL types of the key columns.
     :param tasks: number of groups to aim at.
     """
     sources = {name: f"k{place}" for place, name in enumerate(key)}

@@ -41,7 +41,6 @@ class StaysError(ValueError):
 class Shape:
     """Columns and key that kept rows share, those of one state of the source's table.
 
-    :param columns: Spark SQL types by name.
     :param numbers: of the source's columns by name, which they keep when they are renamed.
     """
 
@@ -75,7 +74,6 @@ class DecodeKept:
 
     Values of types that Arrow has no parser for are left as JSON.
 
-    :param types: Spark SQL types of the table's columns by name.
     :param kept: by the shape's text: the kept columns by their present names.
     :param infinity: option of the source: what texts of infinite dates and times become.
     """

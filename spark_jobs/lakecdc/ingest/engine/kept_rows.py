@@ -118,9 +118,8 @@ def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
         misfit = F.when(made["corrupt"].isNotNull(), f"values do not fit their columns: {name} ({kind})")
         event = event.withField("problem", F.coalesce(event["problem"], misfit))
         event = event.withField(f"row.{quoted_column(name)}", made["value"])
-    schema = StructType(
-        [*rows.schema.fields, StructField("event", from_arrow_type(task.type, prefer_timestamp_ntz=True))]
-    )
+    event_type = from_arrow_type(task.type, prefer_timestamp_ntz=True)
+    schema = StructType([*rows.schema.fields, StructField("event", event_type)])
     return rows.mapInArrow(task, schema).withColumn("event", event)
 
 

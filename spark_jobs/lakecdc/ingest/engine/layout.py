@@ -173,6 +173,12 @@ def struct_type(types: Mapping[str, str]) -> str:
     return f"struct<{members or 'none: string'}>"
 
 
+def change_schema(types: Mapping[str, str], key: Sequence[str]) -> str:
+    """Return the Spark SQL schema of the columns ``op, key, row, open, old_key`` of a change frame."""
+    of_key = struct_type({name: types[name] for name in key})
+    return f"op string, key {of_key}, row {struct_type(types)}, open array<string>, old_key {of_key}"
+
+
 def struct_of(columns: Sequence[tuple[str, pa.Array]], count: int, mask: pa.Array | None = None) -> pa.Array:
     """Return a struct of named columns, of the type that :func:`struct_type` gives it; null where the mask is true."""
     named = columns or [("none", pa.nulls(count, pa.string()))]

@@ -23,8 +23,8 @@ from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import JUDGED
-from lakecdc.ingest.formats.values import Field
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.writer.files import slices
 
 _LEFT_OUT = "an update of a key leaves values out that it did not touch"
 # rows that are typed in one step, and their bytes
@@ -56,7 +56,9 @@ class LogTask:
             with duckdb_of_its_own() as connection:
                 names = [column.name for column in self.layout.columns]
                 buffers = row_buffers(Buffering(self.grouping, self.epoch, names, self.alone), connection, self.every)
-                tables = (self.layout.typed(table, self.epoch) for table in _slices(packing.all_of(batches)))
+                tables = (
+                    self.layout.typed(table, self.epoch) for table in slices(packing.all_of(batches), _BYTES, _ROWS)
+                )
                 yield from buffered(buffers, (b for table in tables for b in table.to_batches()), self._folded)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
@@ -70,20 +72,6 @@ class LogTask:
         if pc.any(pc.and_(folded.column("moved"), folded.column("open").is_valid())).as_py():
             raise LeftOutError(_LEFT_OUT)
         return folded
-
-
-def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Gather cells into tables that are worth a vector."""
-    gathered: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        gathered.append(table)
-        rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= _ROWS or size >= _BYTES:
-            yield pa.concat_tables(gathered)
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield pa.concat_tables(gathered)
 
 
 @dataclass(frozen=True)
@@ -158,16 +146,19 @@ class LogFold:
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         task = LogTask(layout, groups, self.epoch, alone, every)
         typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
-        fields = tuple(Field(column.name, column.type) for column in self.layout.columns)
-        packed = PackedLayout(fields, layout.key, self._grouping, self.epoch)
+        packed = PackedLayout(self._types, layout.key, self._grouping, self.epoch)
         return gathered(typed, packed, alone=alone, every=every, folds=folds)
 
     @property
     def _grouping(self) -> Grouping:
         parallelism = self.cells.sparkSession.sparkContext.defaultParallelism
         shares = max(self.size.tasks(*_FOLDED_AT_ONCE), min(self.size.tasks(*_TYPED_AT_ONCE), parallelism))
-        types = {column.name: column.type for column in self.layout.columns}
-        return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
+        key = self.layout.key
+        return grouping(self.partition_by, key, [self._types[name] for name in key], shares)
+
+    @property
+    def _types(self) -> dict[str, str]:
+        return {column.name: column.type for column in self.layout.columns}
 
     def _unfolded(self) -> LogRows:
         return replace(self, layout=replace(self.layout, folds=False)).run()
@@ -175,11 +166,9 @@ class LogFold:
     def _misfits(self, rows: PackedRows) -> DataFrame:
         cells = rows.cells.select("rejected").where("rejected IS NOT NULL")
         events = cells.mapInArrow(rows_of_cells, self.layout.misfit_schema)
-        row = F.when((F.col("op") != "d") | F.lit(not self.layout.key), F.col("row"))
         return events.select(
-            *("op", "key"),
-            row.alias("row"),
-            *("open", "old_key", F.col("rejected.order").alias("order")),
+            *("op", "key", "row", "open", "old_key"),
+            F.col("rejected.order").alias("order"),
             F.timestamp_micros("time_us").alias("source_time"),
             *JUDGED,
         )

@@ -9,7 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back, struct_of, struct_type
+from lakecdc.ingest.engine.layout import (
+    CHECKS,
+    COUNTS,
+    ORDER_PARTS,
+    change_schema,
+    order_texts,
+    places_back,
+    struct_of,
+    struct_type,
+)
+from lakecdc.ingest.engine.packing import change_columns
 from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_CHANGE
@@ -45,9 +55,7 @@ class LogLayout:
 
     :param versions: one for each state of the source's table in the round.
     :param columns: of the target; a row that is older than a column has its ``fill``.
-    :param position: name of the column of positions.
-    :param time: name of the column of times.
-    :param unit: microseconds of a unit of time.
+    :param position, time: names of columns; a unit of the latter is ``unit`` microseconds.
     :param end: position at which the round ends.
     :param folds: the last event of each key may stand for all of them.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
@@ -70,11 +78,10 @@ class LogLayout:
     def misfit_schema(self) -> str:
         """Spark SQL schema of the events that do not fit, see :meth:`typed`."""
         types = {c.name: c.type for c in self.columns}
-        key = struct_type({name: types[name] for name in self.key})
         texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (types, self.key))
         return (
-            f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, time_us bigint, "
-            f"misfits array<string>, texts {texts}, old_texts {old_texts}, rejected struct<order: string>"
+            f"{change_schema(types, self.key)}, time_us bigint, misfits array<string>, texts {texts}, "
+            f"old_texts {old_texts}, rejected struct<order: string>"
         )
 
     def typed(self, table: pa.Table, epoch: int) -> pa.Table:
@@ -216,13 +223,7 @@ class _Texts:
         nothing = pa.nulls(count, pa.string())
         texts = [(name, pc.if_else(gone, of_old.get(name, nothing), text)) for name, text in of_row]
         key = self._layout.key
-        old_key = [(name, at[f"o{i}"]) for i, name in enumerate(key)]
-        message = {
-            "op": at["op"],
-            "key": struct_of([(name, at[f"k{i}"]) for i, name in enumerate(key)], count),
-            "row": struct_of([(name, at[f"c{i}"]) for i, name in enumerate(names)], count),
-            "open": at["open"],
-            "old_key": struct_of(old_key, count, pc.invert(at["moved"])),
+        message = change_columns(at, names, key) | {
             "time_us": at["time_us"],
             "misfits": pa.array(in_order, pa.list_(pa.string())),
             "texts": struct_of(texts, count),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -104,19 +104,21 @@ class UnpackTask:
         for table in all_of(batches):
             wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
             for batch in wanted.combine_chunks().to_batches():
-                yield self._changes(batch)
+                of = {name: batch.column(name) for name in batch.schema.names}
+                columns = change_columns(of, self.names, self.key)
+                columns |= {name: of[name] for name in ("order", "time_us", "partition", *COUNTS)}
+                yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        of = {name: batch.column(name) for name in batch.schema.names}
-        # a delete has its key alone, but where there is none
-        gone = pc.is_in(of["op"], pa.array(["d", "x"] if self.key else ["x"]))
-        count, stayed = len(batch), pc.invert(of["moved"])
-        columns = {
-            "op": of["op"],
-            "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(self.key)], count),
-            "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(self.names)], count, gone),
-            "open": of["open"],
-            "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(self.key)], count, stayed),
-            **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
-        }
-        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+def change_columns(of: Mapping[str, pa.Array], names: Sequence[str], key: Sequence[str]) -> dict[str, pa.Array]:
+    """Return ``op, key, row, open, old_key`` of a change frame from the columns of the engine's layout."""
+    # a delete has its key alone, but where there is none
+    gone = pc.is_in(of["op"], pa.array(["d", "x"] if key else ["x"]))
+    count, stayed = len(gone), pc.invert(of["moved"])
+    return {
+        "op": of["op"],
+        "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(key)], count),
+        "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(names)], count, gone),
+        "open": of["open"],
+        "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(key)], count, stayed),
+    }

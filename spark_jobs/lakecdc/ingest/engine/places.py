@@ -59,10 +59,6 @@ class Places:
         millis = np.clip(times // 1000, 0, LAST_TIME)
         return dict(zip(ORDER_PARTS, (self.positions, self.ordinals, self.ranks, millis, arrivals), strict=True))
 
-    def __getitem__(self, number: int) -> Place:
-        time = self.times[number].as_py()
-        return Place(int(self.positions[number]), int(self.ordinals[number]), int(self.ranks[number]), time)
-
 
 def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
     found = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)

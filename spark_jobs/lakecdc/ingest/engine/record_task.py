@@ -52,10 +52,8 @@ class RecordLayout:
     A batch of records has the columns ``cells``, a struct; ``c0`` … in the place of cells that Spark has prepared;
     ``problem``, why a record cannot be read (``rule: reason``) or null; and those of a message.
 
-    :param columns: of the target.
     :param places: of the cells that they are made of.
     :param texts: names of the columns that are typed from texts.
-    :param op: of every record.
     :param carried: columns of the message of a record that is rejected.
     """
 
@@ -114,7 +112,8 @@ class RecordLayout:
         if name is None:
             return None, pa.nulls(len(next(iter(values.values()))), pa.int64())
         positions = instants(values[name], self.reading.zone)
-        is_time = not _is_number(values[name].type)
+        kind = values[name].type
+        is_time = not (pa.types.is_integer(kind) or pa.types.is_decimal(kind))
         times = positions if self.reading.times and is_time else pa.nulls(len(positions), pa.int64())
         return positions.fill_null(_LOWEST) if self.reading.lowest_without else positions, times
 
@@ -192,10 +191,6 @@ def _without_blanks(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
-
-
 def instants(values: pa.Array, zone: str) -> pa.Array:
     """Return integers, or the microseconds since 1970 of times, on the clock of a zone where they have none.
 
@@ -231,7 +226,6 @@ class RecordTask:
     """Records in, a packed frame out.
 
     :param grouping: how the keys of folded rows are told apart; None for no folded rows.
-    :param every: hand on every event.
     """
 
     layout: RecordLayout

@@ -20,7 +20,6 @@ from lakecdc.ingest.engine.packed import PackedLayout, gathered
 from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
-from lakecdc.ingest.formats.values import Field
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import quoted_column, sql_type
 
@@ -103,8 +102,7 @@ class _Records:
         records, layout = self._prepared()
         groups = self._grouping()
         packed = records.mapInArrow(RecordTask(layout, groups if folds else None, every), packing.SCHEMA)
-        fields = tuple(Field(c.name, c.type) for c in self.columns)
-        rows_layout = PackedLayout(fields, key, groups, self.reading.epoch)
+        rows_layout = PackedLayout({c.name: c.type for c in self.columns}, key, groups, self.reading.epoch)
         rows = gathered(packed, rows_layout, alone=False, every=every, folds=folds)
         facts, types = rows.facts, {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
         carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)

@@ -185,7 +185,8 @@ class _Run:
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         # a scan reads one log, or files whose lines count as one
         one_log = scan is not None and not decoding.tells_types
-        layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
+        types = {f.name: f.type for f in decoding.fields}
+        layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
 
@@ -216,7 +217,7 @@ def _reason(rows: PackedRows, *, shards: bool) -> str | None:
     if not rows.folded and facts.events["x"] and rows.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(rows.cells, rows.fields, rows.key, "dx")
+            unpacked(rows.cells, rows.types, rows.key, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")

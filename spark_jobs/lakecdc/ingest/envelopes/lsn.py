@@ -35,7 +35,6 @@ def coordinates(
 ) -> tuple[int | None, int | None]:
     """Return position and ordinal of an event's order key; None without a log sequence number.
 
-    :param commit: log sequence number of the commit.
     :param change: that of the change; None for a row of a snapshot.
     :param serial: SQL Server's ``event_serial_no``.
     :param connector: Debezium's name of the connector, if known.

@@ -28,11 +28,7 @@ _SIGN, _BITS = 1 << 63, (1 << 64) - 1
 
 
 def read(order_by: str | None, op: str, message: Message, value: Any) -> Iterator[Envelope]:
-    """Read a row, see :data:`lakecdc.ingest.envelopes.message.Rows`.
-
-    :param order_by: member with the order.
-    :param op: of every row.
-    """
+    """Read a row, see :data:`lakecdc.ingest.envelopes.message.Rows`."""
     keys = Keys.of(message)
     if value is None:
         yield Envelope("x", Place(time_us=message.timestamp_us), keys=keys)

@@ -32,7 +32,6 @@ class Registry:
     """The schemas of a registry, as far as they have been read.
 
     :raises SpecError: a secret reference cannot be resolved.
-    :ivar id_bytes: bytes of a schema id in a message.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:

@@ -80,10 +80,7 @@ def null_places(values: pa.Array) -> list[int]:
 
 @dataclass(frozen=True)
 class TypeRows:
-    """Types rows of texts and finds which values do not fit.
-
-    :param columns: in the order of the texts.
-    """
+    """Types rows of texts and finds which values do not fit."""
 
     columns: tuple[TextColumn, ...]
     key: tuple[str, ...]

@@ -69,11 +69,7 @@ def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
 
 
 def _of_names(messages: DataFrame, settings: CsvSettings, own: Sequence[str], names: Sequence[str]) -> Cells:
-    """Return the cells of records with the same header.
-
-    :param own: the columns of these records, in order.
-    :param names: the columns of all records.
-    """
+    """Return the cells of records with the same header, whose columns are some of all names."""
     if not own:
         return with_cells(messages, (), (), "CAST(NULL AS string)")
     schema = ", ".join([*(f"c{i} string" for i in range(len(own))), "bad string"])
