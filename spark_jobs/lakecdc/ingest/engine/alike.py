@@ -44,7 +44,6 @@ class Members:
     :param missing: members that the sample lacks, for which there is None; an object that has one has one too many.
     :ivar struct: a type with a field for each; an object with another member is refused.
     :ivar fields: names of the fields, by member.
-    :ivar count: how many members an object has.
     :ivar nothing: a struct without values.
     """
 

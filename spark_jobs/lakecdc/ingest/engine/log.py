@@ -54,11 +54,10 @@ class LogTask:
         settle()
         try:
             with duckdb_of_its_own() as connection:
-                names = [column.name for column in self.layout.columns]
-                buffers = row_buffers(Buffering(self.grouping, self.epoch, names, self.alone), connection, self.every)
-                tables = (
-                    self.layout.typed(table, self.epoch) for table in slices(packing.all_of(batches), _BYTES, _ROWS)
-                )
+                buffering = Buffering(self.grouping, self.epoch, list(self.layout.types), self.alone)
+                buffers = row_buffers(buffering, connection, self.every)
+                cells = slices(packing.all_of(batches), _BYTES, _ROWS)
+                tables = (self.layout.typed(table, self.epoch) for table in cells)
                 yield from buffered(buffers, (b for table in tables for b in table.to_batches()), self._folded)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
@@ -121,7 +120,7 @@ class LogFold:
         """Type the events, and fold them as far as that is wanted and possible."""
         layout, target = self.layout, self.target
         folds = layout.folds and bool(layout.key) and can_fold(target)
-        rows = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
+        rows = self._gathered(folds=folds, every=not folds or bool(target.history_table))
         facts = rows.facts
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
             # an event of another key, or one that does not fit, may have what an event leaves out
@@ -138,27 +137,23 @@ class LogFold:
             rows = replace(rows, void_below=layout.void_below, unfolded=unfolded)
         return LogRows(rows, misfits, facts.row_events)
 
-    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> PackedRows:
-        tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells
+    def _gathered(self, *, folds: bool, every: bool) -> PackedRows:
+        layout, tasks, cells = self.layout, self.size.tasks(*_TYPED_AT_ONCE), self.cells
         alone, groups = tasks == 1, self._grouping if folds else None
         if not alone:
             # dealt out in the same way if they have to be read again
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         task = LogTask(layout, groups, self.epoch, alone, every)
         typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
-        packed = PackedLayout(self._types, layout.key, self._grouping, self.epoch)
+        packed = PackedLayout(layout.types, layout.key, self._grouping, self.epoch)
         return gathered(typed, packed, alone=alone, every=every, folds=folds)
 
     @property
     def _grouping(self) -> Grouping:
         parallelism = self.cells.sparkSession.sparkContext.defaultParallelism
         shares = max(self.size.tasks(*_FOLDED_AT_ONCE), min(self.size.tasks(*_TYPED_AT_ONCE), parallelism))
-        key = self.layout.key
-        return grouping(self.partition_by, key, [self._types[name] for name in key], shares)
-
-    @property
-    def _types(self) -> dict[str, str]:
-        return {column.name: column.type for column in self.layout.columns}
+        key, types = self.layout.key, self.layout.types
+        return grouping(self.partition_by, key, [types[name] for name in key], shares)
 
     def _unfolded(self) -> LogRows:
         return replace(self, layout=replace(self.layout, folds=False)).run()

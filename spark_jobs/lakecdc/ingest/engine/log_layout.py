@@ -75,12 +75,16 @@ class LogLayout:
     moves_left_out: frozenset[tuple[int, int]] = frozenset()
 
     @property
+    def types(self) -> dict[str, str]:
+        """Spark SQL types of the columns by name."""
+        return {column.name: column.type for column in self.columns}
+
+    @property
     def misfit_schema(self) -> str:
         """Spark SQL schema of the events that do not fit, see :meth:`typed`."""
-        types = {c.name: c.type for c in self.columns}
-        texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (types, self.key))
+        texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (self.types, self.key))
         return (
-            f"{change_schema(types, self.key)}, time_us bigint, misfits array<string>, texts {texts}, "
+            f"{change_schema(self.types, self.key)}, time_us bigint, misfits array<string>, texts {texts}, "
             f"old_texts {old_texts}, rejected struct<order: string>"
         )
 
@@ -144,7 +148,7 @@ class _Texts:
         self._count = table.num_rows
         self._gone, self.moved = pc.equal(self.of["kind"], "d"), self.of["moved"].fill_null(False)
         self._has_gone, self._has_moved = (pc.any(which).as_py() or False for which in (self._gone, self.moved))
-        self._types = {c.name: c.type for c in layout.columns}
+        self._types = layout.types
         self._misfits: list[tuple[str, list[int]]] = []
         self._old: dict[str, pa.Array] = {}
         for name in layout.key:

@@ -57,7 +57,7 @@ class SchemaCheck:
         self._of = decoding
         self._known = decoding.known_names
         # few schemas are different
-        self._is_expected = lru_cache(_MOST_SCHEMAS)(self._compare_schema)
+        self._is_expected = lru_cache(_MOST_SCHEMAS)(lambda text: fields_of(text, decoding.format) == decoding.schema)
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
@@ -77,9 +77,6 @@ class SchemaCheck:
             payloads.append(value if parts is None else parts[1])
             known.append(parts is not None and self._is_expected(parts[0]))
         return pa.array(payloads, pa.binary()), known
-
-    def _compare_schema(self, schema: bytes) -> bool:
-        return fields_of(schema, self._of.format) == self._of.schema
 
     def judge(self, envelope: Envelope) -> str | None:
         """Return why an event with a schema of its own is set aside; None if it is not."""
