@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -75,18 +76,20 @@ class PartitionFiles:
         return result(location=file.location, kind=self._kind, bytes=size, partition=json.dumps(values))
 
 
-def slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Concatenate tables up to the size that is sorted and written at once."""
+def slices(
+    tables: Iterable[pa.Table], most_bytes: int = _SLICE_BYTES, most_rows: int = sys.maxsize
+) -> Iterator[pa.Table]:
+    """Concatenate tables up to a size, by default the one that is sorted and written at once."""
     import pyarrow as pa
 
     gathered: list[pa.Table] = []
-    size = 0
+    size = rows = 0
     for table in tables:
         gathered.append(table)
-        size += table.nbytes
-        if size >= _SLICE_BYTES:
+        size, rows = size + table.nbytes, rows + table.num_rows
+        if size >= most_bytes or rows >= most_rows:
             whole = [pa.concat_tables(gathered)]
-            gathered, size = [], 0
+            gathered, size, rows = [], 0, 0
             # the generator must not hold the slice while it is written
             yield whole.pop()
     if gathered:

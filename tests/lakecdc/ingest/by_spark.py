@@ -40,7 +40,8 @@ def made_by(engine: str) -> Iterator[None]:
 
 class _LogUnfolded(LogFold):
     def run(self) -> LogRows:
-        of = (self.cells, self.layout.each(), self.size, self.target, self.partition_by, self.epoch, self.cached)
+        layout = replace(self.layout, folds=False)
+        of = (self.cells, layout, self.size, self.target, self.partition_by, self.epoch, self.cached)
         found = LogFold(*of).run()
         return replace(found, rows=Rows(found.rows.frame))
 

@@ -47,8 +47,7 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
     """Return the rows if tasks hold them as the table's files need them; others are written as a frame."""
     if not isinstance(rows, PackedRows) or not rows.folded or set(live_specs) - {definition.current_spec_id(table)}:
         return None
-    types, sources = {f.name: f.type for f in rows.fields}, {name: f"k{i}" for i, name in enumerate(batch.key)}
-    partitioning = partitioning_of(table, types, sources)
+    partitioning = partitioning_of(table, rows.types, {name: f"k{i}" for i, name in enumerate(batch.key)})
     if partitioning != rows.grouping.partitioning or refusal(table, partitioning) is not None:
         return None
     few = rows.completed is not None and 0 < rows.facts.whole <= _FEW_ROWS
@@ -66,7 +65,7 @@ def stage(
     :return: its data files.
     """
     of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
-    of_row, by = {f.name: f"c{i}" for i, f in enumerate(packed.fields)} | _OWN, packed.grouping.partitioning or ()
+    of_row, by = {name: f"c{i}" for i, name in enumerate(packed.types)} | _OWN, packed.grouping.partitioning or ()
     cells = packed.cells.select("packed")
     if not by:
         # as many tasks as files are wanted
@@ -149,13 +148,13 @@ def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | None:
-    types = _EVENT_TYPES | {f.name: f.type for f in packed.fields}
+    types = _EVENT_TYPES | {**packed.types}
     return partitioning_of(table, types, {name: source for name, source in _sources(packed).items() if name in types})
 
 
 def _sources(packed: PackedRows) -> dict[str, str]:
     """Return the columns of packed tables that the table's columns are filled from."""
-    return _EVENT | {f.name: f"c{i}" for i, f in enumerate(packed.fields)}
+    return _EVENT | {name: f"c{i}" for i, name in enumerate(packed.types)}
 
 
 def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
@@ -163,7 +162,7 @@ def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
     packed = batch.rows.every_event() if batch.rows else None
     if not isinstance(packed, PackedRows):
         return None
-    there, own = definition.spark_types(table), {f.name: f.type for f in packed.fields}
+    there, own = definition.spark_types(table), packed.types
     same_types = all(there.get(name) == kind for name, kind in own.items())
     plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
     if not (same_types and plain) or refusal(table, _partitioning(table, packed)) is not None:
@@ -176,7 +175,7 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
     by = _partitioning(table, packed)
     assert by is not None
     sources = _sources(packed)
-    fields = {f.name: sources[f.name] for f in packed.fields}
+    fields = {name: sources[name] for name in packed.types}
     cells = packed.cells.select("packed").coalesce(packed.grouping.tasks)
     with folder_of_work(table, "events") as folder:
         task = EventsTask(FileLayout.of(table, folder, sources, by), fields, batch.key)

@@ -9,20 +9,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.json_values import NOT_DECODED, TOGETHER, Object, Texts, decoder
 from lakecdc.ingest.envelopes.message import HIGHEST
 
-#: formats whose events are Debezium's
-FORMATS = ("debezium-json", "debezium-avro")
 # members of the source that all events of a table share
 _SHARED = ("connector", "db", "schema", "table")
 # microseconds by unit, and the highest numbers that 63 bits of microseconds hold
@@ -45,7 +44,6 @@ class Members:
     :param missing: members that the sample lacks, for which there is None; an object that has one has one too many.
     :ivar struct: a type with a field for each; an object with another member is refused.
     :ivar fields: names of the fields, by member.
-    :ivar count: how many members an object has.
     :ivar nothing: a struct without values.
     """
 
@@ -108,22 +106,6 @@ def _time_beside_lsn(source: Object) -> str | None:
     return name if type(source.get(name)) is int else None
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Events of one shape: their messages' places, and their members."""
-
-    places: Sequence[int]
-    ops: Sequence[str]
-    sources: Sequence[Any]
-    afters: Sequence[Any]
-    befores: Sequence[Any]
-
-    def chosen(self, kept: Sequence[bool]) -> Chunk:
-        """Return some of the events."""
-        parts = (self.places, self.ops, self.sources, self.afters, self.befores)
-        return Chunk(*(list(compress(part, kept)) for part in parts))
-
-
 class Shape:
     """Structs for the events of one table that have the same members.
 
@@ -153,8 +135,8 @@ class Shape:
         beside = ("lsn", *_TEXTS, self._time)
         self.place_members = [name for name in source if self._time is None or name in beside]
 
-    def chunk(self, texts: Texts, places: Sequence[int]) -> Chunk:
-        """Return the events that have these members.
+    def read(self, texts: Texts, places: Sequence[int]) -> list[Sequence[Any]]:
+        """Read the events that have these members: the places of their messages, ops, sources, rows, rows before.
 
         :param places: of messages within :data:`TOGETHER`.
         """
@@ -166,31 +148,30 @@ class Shape:
             except NOT_DECODED:
                 odd.add(place)
         decoded = [place for place in places if place not in odd] if odd else places
-        chunk = Chunk(decoded, *(self._event.values(name, events) for name in ("op", "source", "after", "before")))
-        counts = self._counts(events, chunk)
+        ops, sources, afters, befores = (self._event.values(n, events) for n in ("op", "source", "after", "before"))
+        parts: list[Sequence[Any]] = [decoded, ops, sources, afters, befores]
+        counts = self._counts(events, afters, befores)
         start = places[0] - places[0] % TOGETHER
         # deletes, and they alone, have no row after the change
-        fits = [(op == "d") is (after is None) for op, after in zip(chunk.ops, chunk.afters, strict=True)]
+        fits = [(op == "d") is (after is None) for op, after in zip(ops, afters, strict=True)]
         is_whole = len(events) == len(all_texts[start : start + TOGETHER])
         if is_whole and all(fits) and sum(counts) == texts.members_together(start):
-            return chunk
+            return parts
         each = zip(decoded, counts, fits, strict=True)
-        return chunk.chosen([fit and count == texts.members(place) for place, count, fit in each])
+        stays = [fit and count == texts.members(place) for place, count, fit in each]
+        return [list(compress(part, stays)) for part in parts]
 
-    def _counts(self, events: Sequence[Any], chunk: Chunk) -> list[int]:
+    def _counts(self, events: Sequence[Any], afters: Sequence[Any], befores: Sequence[Any]) -> list[int]:
         counts = [self._event.count + self.source.count] * len(events)
-        for members, images in ((self.after, chunk.afters), (self.before, chunk.befores)):
+        for members, images in ((self.after, afters), (self.before, befores)):
             counts = [count if i is None else count + members.count for count, i in zip(counts, images, strict=True)]
-        for members, structs in ((self._event, events), (self.after, chunk.afters), (self.before, chunk.befores)):
+        for members, structs in ((self._event, events), (self.after, afters), (self.before, befores)):
             for within in members.counts_within(structs):
                 counts = [count + more for count, more in zip(counts, within, strict=True)]
         return counts
 
     def places(self, ops: Sequence[str], sources: Mapping[str, Sequence[Any]]) -> Places:
         """Return the places of events, from members of their sources."""
-        import numpy as np
-        import pyarrow as pa
-
         if not ops or self._time is None:
             rows = (dict(zip(sources, values, strict=True)) for values in zip(*sources.values(), strict=True))
             return Places.of([debezium.place(source, op) for source, op in zip(rows, ops, strict=True)])
@@ -228,23 +209,30 @@ class Alike:
         begin = 0
         while begin < len(candidates):
             end = bisect_left(candidates, candidates[begin] // TOGETHER * TOGETHER + TOGETHER, begin)
-            self._take(self._shape.chunk(texts, candidates[begin:end]))
+            self._take(*self._shape.read(texts, candidates[begin:end]))
             begin = end
 
-    def _take(self, chunk: Chunk) -> None:
-        if not chunk.places:
+    def _take(
+        self,
+        places: Sequence[int],
+        ops: Sequence[str],
+        sources: Sequence[Any],
+        afters: Sequence[Any],
+        befores: Sequence[Any],
+    ) -> None:
+        if not places:
             return
-        shape, ops, none = self._shape, chunk.ops, [None] * len(chunk.places)
-        self.messages += chunk.places
+        shape, none = self._shape, [None] * len(places)
+        self.messages += places
         self.ops += ops
         for name, column in self._sources.items():
-            column += shape.source.values(name, chunk.sources)
-        rows = shape.after.columns(row or shape.after.nothing for row in chunk.afters)
+            column += shape.source.values(name, sources)
+        rows = shape.after.columns(row or shape.after.nothing for row in afters)
         for name, column in self.rows.items():
             column += rows.get(name, none)
-        befores = [row or shape.before.nothing for row in chunk.befores]
+        was = [row or shape.before.nothing for row in befores]
         for name, column in self.keys.items():
-            olds = shape.before.values(name, befores)
+            olds = shape.before.values(name, was)
             news = rows.get(name, none)
             column += [old if op == "d" else new for op, new, old in zip(ops, news, olds, strict=True)]
             self.befores[name] += [old if op == "u" else None for op, old in zip(ops, olds, strict=True)]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.engine.decode_messages import decode_messages, find_table_messages
 from lakecdc.ingest.engine.decoded import Decoded, Request
-from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
+from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.message_facts import collect_message_facts, message_facts
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import InJson, Reading
     from lakecdc.ingest.formats.messages import Messages
 
-# formats whose schemas have all columns
-_WITH_SCHEMAS = ("debezium-json", "debezium-avro")
 # first messages that are looked at for the columns of a new table
 _SAMPLE = 5_000
 
@@ -159,7 +157,7 @@ class _BatchDecoder:
             self._prepared = to_json(self._messages(), self._request.reading)
         if target.fold_case:
             raise SecondPassError("fold_case")
-        if target.on_dropped_column != "keep" and (target.source_tables or self._format not in _WITH_SCHEMAS):
+        if target.on_dropped_column != "keep" and (target.source_tables or not find_format(self._format).whole):
             raise SecondPassError("on_dropped_column")
         if self._prepared and self._prepared.schema is None:
             raise SecondPassError("records that are not of one schema of a registry")
@@ -187,7 +185,7 @@ class _BatchDecoder:
             # the columns of a new table are those of all its messages
             rejects=bool(self._known.types),
             # a message of which some rows are odd would be decoded twice
-            sets_aside=bool(self._known.types) and self._format not in MANY_ROWS,
+            sets_aside=bool(self._known.types) and not find_format(self._format).many_rows,
         )
         schema = self._prepared.schema if self._prepared else None
         if schema is None:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from lakecdc.ingest.formats.envelope import Read, Reading
     from lakecdc.ingest.formats.values import Field
 
-#: formats whose messages may have many rows, and tell the types of their columns
-MANY_ROWS = frozenset(("canal-json",))
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -81,7 +78,7 @@ class Decoding:
     @property
     def tells_types(self) -> bool:
         """Check whether messages tell the types of their columns."""
-        return self.format in MANY_ROWS
+        return find_format(self.format).many_rows
 
     @property
     def tells_key(self) -> bool:

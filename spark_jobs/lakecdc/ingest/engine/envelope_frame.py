@@ -7,22 +7,18 @@ right behind the last event before it in its partition, which is where the log h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
-from pyspark.sql import Window
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.schemas import PAYLOAD
 from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS, order_key
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-    from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
-    from lakecdc.ingest.formats.envelope import Reading
 
 _TOLD = {"op": "string", "source_table": "string", "order": "string", "source_time": "timestamp"}
 
@@ -41,29 +37,23 @@ def envelope_frame(messages: DataFrame, reader: EnvelopeReader) -> DataFrame:
     :return: their columns, ``op``, ``source_table``, ``order`` (the order key) and ``source_time``.
     """
     schema = ", ".join(f"`{name}` {kind}" for name, kind in [*messages.dtypes, *_TOLD.items()])
-    return messages.mapInArrow(_EnvelopeTask(reader), schema)
+    return messages.mapInArrow(partial(_with_envelopes, reader), schema)
 
 
-class _EnvelopeTask:
-    def __init__(self, reader: EnvelopeReader) -> None:
-        self._reader = reader
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for messages in batches:
-            reads = list(self._reader.read(messages))
-            arrivals, epoch = messages.column("arrival").to_pylist(), self._reader.reading.epoch
-            envelopes = [read.envelope for read in reads]
-            rows = messages.take(pa.array([read.place for read in reads], pa.int64()))
-            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-            columns |= {
-                "op": pa.array([one.op for one in envelopes], pa.string()),
-                "source_table": pa.array([one.source_table for one in envelopes], pa.string()),
-                "order": pa.array([r.envelope.place.order(epoch, arrivals[r.place]) for r in reads], pa.string()),
-                "source_time": pa.array([one.place.source_time for one in envelopes], pa.timestamp("us", "UTC")),
-            }
-            yield pa.RecordBatch.from_pydict(columns)
+def _with_envelopes(reader: EnvelopeReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    epoch = reader.reading.epoch
+    for messages in batches:
+        reads, arrivals = list(reader.read(messages)), messages.column("arrival").to_pylist()
+        envelopes = [read.envelope for read in reads]
+        rows = messages.take(pa.array([read.place for read in reads], pa.int64()))
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        columns |= {
+            "op": pa.array([one.op for one in envelopes], pa.string()),
+            "source_table": pa.array([one.source_table for one in envelopes], pa.string()),
+            "order": pa.array([r.envelope.place.order(epoch, arrivals[r.place]) for r in reads], pa.string()),
+            "source_time": pa.array([one.place.source_time for one in envelopes], pa.timestamp("us", "UTC")),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def lone_tombstones(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.ingest.engine import alike
 from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
@@ -107,7 +106,7 @@ class QuickReader:
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
         self._key = frozenset(decoding.key) if decoding.tells_key else None
-        self._has_row_keys = find_format(decoding.format).row_keys
+        self._has_row_keys, self._is_whole = find_format(decoding.format).row_keys, find_format(decoding.format).whole
         self._own: dict[tuple[str | None, str | None], bool] = {}
         self._shape: Shape | None = None
 
@@ -115,7 +114,7 @@ class QuickReader:
         """Yield the events of messages: those that are alike, and all others."""
         values, expected = self._schemas.payloads(messages)
         texts, left = Texts(values), [*range(len(values))]
-        if self._of.format in alike.FORMATS:
+        if self._is_whole:
             candidates = self._candidates(messages, values, expected)
             shape = self._shape or self._find_shape(messages, texts, candidates)
             if shape is not None:

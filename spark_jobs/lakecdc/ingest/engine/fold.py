@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, Numbers
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import duckdb
-    import numpy as np
-    import pyarrow as pa
 
     from lakecdc.contract.target import Target
-
-    Numbers = np.ndarray[Any, Any]
 
 # SQL of an order key that DuckDB compares
 _ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in ORDER_PARTS) + ")"
@@ -46,8 +44,6 @@ def check_left_out(batch: pa.RecordBatch) -> None:
 
     :raises LeftOutError: a row that has moved leaves values out, or one that is new.
     """
-    import pyarrow.compute as pc
-
     plain = pc.and_(pc.equal(batch.column("op"), "u"), pc.invert(batch.column("moved")))
     if pc.any(pc.and_not(batch.column("open").is_valid(), plain)).as_py():
         raise LeftOutError("an event that is no update of the same key leaves values out")
@@ -123,10 +119,6 @@ def _filled(
     connection: duckdb.DuckDBPyConnection, table: pa.Table, names: Sequence[str], places: Numbers, rows: pa.Table
 ) -> tuple[pa.Table, int]:
     """Fill rows, which have places in the table, with the values of earlier events."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     left_out = set(pc.unique(pc.list_flatten(rows["open"])).to_pylist())
     opened = [name for name in names if name in left_out]
     has = [f"coalesce(NOT list_contains(open, {_literal(name)}), true)" for name in opened]
@@ -161,9 +153,6 @@ def _literal(text: str) -> str:
 
 def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa.Array:
     """Return lists of the names that are chosen for the rows at some places; null for all other rows."""
-    import numpy as np
-    import pyarrow as pa
-
     of_all = np.zeros((count, len(names)), np.bool_)
     of_all[at] = chosen.T
     counts = of_all.sum(axis=1)
@@ -174,8 +163,5 @@ def _lists(names: Sequence[str], chosen: Numbers, at: Numbers, count: int) -> pa
 
 def _register(connection: duckdb.DuckDBPyConnection, table: pa.Table, *more: str) -> None:
     """Register what tells events apart in DuckDB as ``arrived``, with their places and further columns."""
-    import numpy as np
-    import pyarrow as pa
-
     parts = table.select([*columns(table, "p"), *columns(table, "k"), *ORDER_PARTS, *COUNTS, *more])
     connection.register("arrived", parts.append_column("place", pa.array(np.arange(table.num_rows, dtype=np.int64))))

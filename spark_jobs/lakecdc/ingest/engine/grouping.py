@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zlib import crc32
 
+import numpy as np
+import pyarrow as pa
+
+from lakecdc.ingest.engine.layout import Numbers
 from lakecdc.writer.partitions import Partitioning, columns_of, count_of, find_partitioning, with_partitions
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    import pyarrow as pa
 
 _MOST_TASKS = 256
 # shares that a partition is cut into where only values tell how many partitions there are: each makes a file, and one
@@ -25,7 +22,6 @@ _SHARES = 4
 class Grouping:
     """How keys are divided into groups.
 
-    :param tasks: number of groups.
     :param partitioning: the target's; None if it is not known, or tasks cannot evaluate it.
     :param spread: shares that a partition is cut into.
     """
@@ -38,10 +34,8 @@ class Grouping:
         """Return a table of the engine's layout with the partition values ``p0`` … of its keys."""
         return with_partitions(table, self.partitioning or ())
 
-    def groups(self, table: pa.Table) -> np.ndarray[Any, Any]:
+    def groups(self, table: pa.Table) -> Numbers:
         """Return the group of each row of a table with ``p0`` … and ``hash``."""
-        import numpy as np
-
         hashes = table["hash"].to_numpy()
         if not self.partitioning:
             return hashes % self.tasks
@@ -57,7 +51,6 @@ def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str
     """Return how the keys of a target are grouped.
 
     :param expressions: the target's partition transforms in SQL.
-    :param types: Spark SQL types of the key columns.
     :param tasks: number of groups to aim at.
     """
     sources = {name: f"k{place}" for place, name in enumerate(key)}
@@ -71,13 +64,10 @@ def grouping(expressions: Sequence[str], key: Sequence[str], types: Sequence[str
     return Grouping(min(_MOST_TASKS, partitions * spread), found, spread)
 
 
-def _numbers(values: pa.Array) -> np.ndarray[Any, Any]:
+def _numbers(values: pa.Array) -> Numbers:
     """Return a number from 0, below 2 to the 31st, for each partition value: the same in each process."""
-    import numpy as np
-    import pyarrow as pa
-
     if pa.types.is_int32(values.type):
-        found: np.ndarray[Any, Any] = values.to_numpy().astype(np.int64)
+        found: Numbers = values.to_numpy().astype(np.int64)
         return found % (1 << 31)
     encoded = values.dictionary_encode()
     of_each = [crc32(str(value).encode()) >> 1 for value in encoded.dictionary.to_pylist()]

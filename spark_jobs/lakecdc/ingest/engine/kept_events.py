@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import struct_type
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, parse_json
 from lakecdc.ingest.formats.text_columns import OUTERMOST
 from lakecdc.model.columns import DECIMAL, MICROSECONDS_OF_A_DAY, ColumnType, Parser, arrow_type, parse_number
@@ -18,8 +19,6 @@ from lakecdc.model.tokens import MisfitError, Nested, as_token, to_text
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.contract.target import Target
 
 _OF_EARLIER_RELEASE = (
@@ -42,7 +41,6 @@ class StaysError(ValueError):
 class Shape:
     """Columns and key that kept rows share, those of one state of the source's table.
 
-    :param columns: Spark SQL types by name.
     :param numbers: of the source's columns by name, which they keep when they are renamed.
     """
 
@@ -76,7 +74,6 @@ class DecodeKept:
 
     Values of types that Arrow has no parser for are left as JSON.
 
-    :param types: Spark SQL types of the table's columns by name.
     :param kept: by the shape's text: the kept columns by their present names.
     :param infinity: option of the source: what texts of infinite dates and times become.
     """
@@ -87,22 +84,18 @@ class DecodeKept:
     infinity: str
 
     @property
-    def type(self) -> str:
-        """Spark SQL type of events."""
-        types = {name: kind if arrow_type(kind) else "string" for name, kind in self.types.items()}
-        key, row = struct_type({name: types[name] for name in self.key}), struct_type(types)
-        texts = "problem: string, op: string, order: string"
-        return f"struct<{texts}, key: {key}, row: {row}, open: array<string>, old_key: {key}>"
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode one batch after another."""
-        import pyarrow as pa
-
-        settle()
+    def type(self) -> pa.StructType:
+        """Type of events."""
         types = {name: arrow_type(kind) or pa.string() for name, kind in self.types.items()}
         key = pa.struct([(name, types[name]) for name in self.key] or [("none", pa.string())])
         members = {**dict.fromkeys(("problem", "op", "order"), pa.string()), "key": key}
         members |= {"row": pa.struct([*types.items()]), "open": pa.list_(pa.string()), "old_key": key}
+        return pa.struct([*members.items()])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode one batch after another."""
+        settle()
+        kind = self.type
         for batch in batches:
             events = list[dict[str, Any]]()
             others = (batch.column(name).to_pylist() for name in ("order", "place"))
@@ -111,7 +104,7 @@ class DecodeKept:
                     events.append(self.event(*row))
                 except StaysError as error:
                     events.append({"problem": str(error)})
-            yield batch.append_column("event", pa.array(events, pa.struct([*members.items()])))
+            yield batch.append_column("event", pa.array(events, kind))
 
     def event(self, document: Any, order: str, place: str) -> dict[str, Any]:
         """Return the event of a kept row's parsed JSON, its dates and times as Arrow stores them.

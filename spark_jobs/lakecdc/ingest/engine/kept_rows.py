@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.change import Column, Rows
-from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.engine.kept_events import DecodeKept, Shape, shape_text
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.envelopes.json_values import try_parse_json
@@ -25,30 +28,7 @@ from lakecdc.ingest.formats.changes import REJECTED
 from lakecdc.ingest.formats.rows.cells import stored_type
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import moment
-from lakecdc.sql import EXACT_JSON, canonical, exact_json, parsed_type, quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
-    from lakecdc.contract.target import Target
-
-
-@dataclass(frozen=True)
-class TableNow:
-    """The table that kept rows are applied to.
-
-    :param types: Spark SQL types of its columns by the source's names.
-    :param key: its key columns by the source's names; empty if it has none.
-    :param numbers: the source's columns as it has them, each with its number; empty if they are not known.
-    :param infinity: option of the source: what its texts of infinite dates and times become.
-    """
-
-    types: Mapping[str, str]
-    key: tuple[str, ...] = ()
-    numbers: Mapping[str, int | None] | None = None
-    infinity: str = "quarantine"
+from lakecdc.sql import EXACT_JSON, canonical, exact_json, quoted_column, sql_type
 
 
 def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int | None] | None) -> Expression:
@@ -68,13 +48,22 @@ def kept_json(events: DataFrame, key: Sequence[str], numbers: Mapping[str, int |
     return exact_json(document)
 
 
-def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
+def decode_kept(
+    rows: DataFrame,
+    target: Target,
+    known: Known,
+    numbers: Mapping[str, int | None] | None = None,
+    infinity: str = "quarantine",
+) -> Decoded:
     """Make events of kept rows, with the order keys they had.
 
     :param rows: ``changes.REJECTED``, as the quarantine has them.
+    :param known: the table that they are applied to, its columns by the source's names.
+    :param numbers: the source's columns as it has them, each with its number; empty if they are not known.
+    :param infinity: option of the source: what its texts of infinite dates and times become.
     :return: the changes, persisted; the caller clears Spark's cache when the batch is done.
     """
-    task = _plan(_shapes(rows), target, now)
+    task = _plan(_shapes(rows), target, known, numbers or {}, infinity)
     decoded = _decoded(rows.select(*REJECTED), task).persist()
     changes = decoded.where("event.problem IS NULL").select("event.*", "source_time").drop("problem")
     newest, accepted = changes.agg(F.max(F.unix_micros("source_time")), F.count("*")).collect()[0]
@@ -82,7 +71,7 @@ def decode_kept(rows: DataFrame, target: Target, now: TableNow) -> Decoded:
     lost = lost.select(*REJECTED).localCheckpoint()
     rejections = lost.count()
     return Decoded(
-        tuple(Column(name, kind) for name, kind in (task.types if accepted else now.types).items()),
+        tuple(Column(name, kind) for name, kind in (task.types if accepted else known.types).items()),
         task.key,
         Rows(_with_deletes_of_moved_keys(changes)) if accepted else None,
         Rejected(lost, rejections) if rejections else None,
@@ -103,24 +92,24 @@ def _shapes(rows: DataFrame) -> dict[str, Shape]:
     return shapes
 
 
-def _plan(shapes: Mapping[str, Shape], target: Target, now: TableNow) -> DecodeKept:
+def _plan(
+    shapes: Mapping[str, Shape], target: Target, known: Known, numbers: Mapping[str, int | None], infinity: str
+) -> DecodeKept:
     """Choose the table's columns and key, and the shapes whose rows enter it."""
-    types, chosen = dict(now.types), {name: chosen_type(target, name) for name in target.columns}
+    types, chosen = dict(known.types), {name: chosen_type(target, name) for name in target.columns}
     kept, keys = dict[str | None, dict[str, Column]](), dict[str | None, tuple[str, ...]]()
     for text, shape in shapes.items():
-        names = shape.names(target, now.numbers or {})
+        names = shape.names(target, numbers)
         kept[text] = {new: Column(name, shape.columns[name]) for name, new in names.items()}
         keys[text] = tuple(names.get(name, name) for name in shape.key)
         types |= {new: stored_type(own, chosen.get(new), types.get(new)) for new, own in kept[text].items()}
-    wanted = now.key or target.key
+    wanted = known.key or target.key
     key = next((k for k in keys.values() if not wanted or {*k} == {*wanted}), wanted)
-    return DecodeKept(types, key, {text: kept[text] for text in kept if {*keys[text]} == {*key}}, now.infinity)
+    return DecodeKept(types, key, {text: kept[text] for text in kept if {*keys[text]} == {*key}}, infinity)
 
 
 def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
     """Return kept rows with the ``event`` of each; Spark parses the values of nested types."""
-    from pyspark.sql.types import StructField, StructType
-
     event = F.col("event")
     for name, kind in ((name, kind) for name, kind in task.types.items() if arrow_type(kind) is None):
         text = F.concat(F.lit('{"value":'), F.col("event.row")[name], F.lit("}"))
@@ -129,7 +118,8 @@ def _decoded(rows: DataFrame, task: DecodeKept) -> DataFrame:
         misfit = F.when(made["corrupt"].isNotNull(), f"values do not fit their columns: {name} ({kind})")
         event = event.withField("problem", F.coalesce(event["problem"], misfit))
         event = event.withField(f"row.{quoted_column(name)}", made["value"])
-    schema = StructType([*rows.schema.fields, StructField("event", parsed_type(task.type))])
+    event_type = from_arrow_type(task.type, prefer_timestamp_ntz=True)
+    schema = StructType([*rows.schema.fields, StructField("event", event_type)])
     return rows.mapInArrow(task, schema).withColumn("event", event)
 
 

@@ -19,17 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import EVENT_DIGITS, RANK_READ, WIDTH
 from lakecdc.sql import quoted_column
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    import pyarrow as pa
+Numbers = np.ndarray[Any, Any]
 
 OPS = "rcud"
 COUNTS = tuple(f"n_{op}" for op in (*OPS, "x"))
@@ -49,8 +48,6 @@ _ENDS = (4, 20, 36, 37, EVENT_DIGITS, WIDTH)
 
 def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.Schema:
     """Return the columns of events whose order keys are in parts, without partition values."""
-    import pyarrow as pa
-
     numbers = {"pos": pa.uint64(), **dict.fromkeys(("ord", "time_ms", "arrival", "time_us"), pa.int64())}
     fields = {
         "op": pa.string(),
@@ -69,8 +66,6 @@ def events_schema(columns: Mapping[str, pa.DataType], key: Sequence[str]) -> pa.
 
 def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], message: pa.DataType) -> pa.Schema:
     """Return the columns that events are decoded into, with :data:`CHECKS`."""
-    import pyarrow as pa
-
     # Spark stores no struct without fields
     of_key = pa.struct([(f"k{i}", columns[name]) for i, name in enumerate(key)] or [("none", pa.string())])
     rejected = {**{name: arrow_type(kind) for name, kind in REJECTED_TYPES.items()}, "key": of_key}
@@ -80,9 +75,6 @@ def decoded_schema(columns: Mapping[str, pa.DataType], key: Sequence[str], messa
 
 def places_back(places: Sequence[int], count: int) -> pa.Array:
     """Return indices that spread the values of some rows over all rows; null for all others."""
-    import numpy as np
-    import pyarrow as pa
-
     index = np.full(count, -1)
     index[places] = np.arange(len(places))
     return pa.array(index, mask=index < 0)
@@ -96,8 +88,6 @@ def rejected_column(
     :param reasons: rule and reason of those that are rejected, by their places.
     :param columns: of all events, in the engine's layout with ``source_table``.
     """
-    import pyarrow as pa
-
     rows = sorted(reasons)
     places, of_key = pa.array(rows, pa.int64()), kind.field("key").type
     keys = [columns[f.name].take(places) if f.name in columns else pa.nulls(len(rows), f.type) for f in of_key]
@@ -125,9 +115,6 @@ def without_void(batch: pa.RecordBatch, truncate_order: str | None) -> pa.Record
 
     :param batch: of the engine's layout, not folded yet, with :data:`CHECKS`.
     """
-    import numpy as np
-    import pyarrow as pa
-
     if truncate_order is None:
         return batch
     parts = order_parts(truncate_order)
@@ -149,20 +136,17 @@ def with_order(table: pa.Table, epoch: int) -> pa.Table:
 
 def order_texts(
     epoch: int,
-    position: np.ndarray[Any, Any],
-    ordinal: np.ndarray[Any, Any],
-    rank: np.ndarray[Any, Any],
-    time_ms: np.ndarray[Any, Any],
-    arrival: np.ndarray[Any, Any],
+    position: Numbers,
+    ordinal: Numbers,
+    rank: Numbers,
+    time_ms: Numbers,
+    arrival: Numbers,
 ) -> pa.Array:
     """Return order keys as ``model.order.order_key`` writes them, a column at a time.
 
     :param epoch: 0 to 65535.
     :param position: unsigned 64 bits; the others are from 0 to below 2 to the 63rd, times below 2 to the 48th.
     """
-    import numpy as np
-    import pyarrow as pa
-
     count = len(position)
     text = np.empty((count, WIDTH), np.uint8)
     text[:, :4] = np.frombuffer(f"{epoch:04x}".encode(), np.uint8)
@@ -173,17 +157,13 @@ def order_texts(
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
-def _hex(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    import numpy as np
-
+def _hex(numbers: Numbers) -> Numbers:
     words = np.ascontiguousarray(numbers).astype(">i8").view(">u2")
     return _four_digits()[words].view(np.uint8).reshape(-1, 16)
 
 
 @cache
-def _four_digits() -> np.ndarray[Any, Any]:
-    import numpy as np
-
+def _four_digits() -> Numbers:
     return np.frombuffer(b"".join(b"%04x" % number for number in range(65536)), np.uint32)
 
 
@@ -193,9 +173,13 @@ def struct_type(types: Mapping[str, str]) -> str:
     return f"struct<{members or 'none: string'}>"
 
 
+def change_schema(types: Mapping[str, str], key: Sequence[str]) -> str:
+    """Return the Spark SQL schema of the columns ``op, key, row, open, old_key`` of a change frame."""
+    of_key = struct_type({name: types[name] for name in key})
+    return f"op string, key {of_key}, row {struct_type(types)}, open array<string>, old_key {of_key}"
+
+
 def struct_of(columns: Sequence[tuple[str, pa.Array]], count: int, mask: pa.Array | None = None) -> pa.Array:
     """Return a struct of named columns, of the type that :func:`struct_type` gives it; null where the mask is true."""
-    import pyarrow as pa
-
     named = columns or [("none", pa.nulls(count, pa.string()))]
     return pa.StructArray.from_arrays([values for _, values in named], [name for name, _ in named], mask=mask)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.facts import Facts
@@ -20,14 +23,8 @@ from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import JUDGED
-from lakecdc.ingest.formats.values import Field
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
+from lakecdc.writer.files import slices
 
 _LEFT_OUT = "an update of a key leaves values out that it did not touch"
 # rows that are typed in one step, and their bytes
@@ -57,9 +54,10 @@ class LogTask:
         settle()
         try:
             with duckdb_of_its_own() as connection:
-                names = [column.name for column in self.layout.columns]
-                buffers = row_buffers(Buffering(self.grouping, self.epoch, names, self.alone), connection, self.every)
-                tables = (self.layout.typed(table, self.epoch) for table in _slices(packing.all_of(batches)))
+                buffering = Buffering(self.grouping, self.epoch, list(self.layout.types), self.alone)
+                buffers = row_buffers(buffering, connection, self.every)
+                cells = slices(packing.all_of(batches), _BYTES, _ROWS)
+                tables = (self.layout.typed(table, self.epoch) for table in cells)
                 yield from buffered(buffers, (b for table in tables for b in table.to_batches()), self._folded)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
@@ -69,28 +67,10 @@ class LogTask:
 
         :raises LeftOutError: they cannot be.
         """
-        import pyarrow.compute as pc
-
         folded = without_void(batch, self.layout.void_below)
         if pc.any(pc.and_(folded.column("moved"), folded.column("open").is_valid())).as_py():
             raise LeftOutError(_LEFT_OUT)
         return folded
-
-
-def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Gather cells into tables that are worth a vector."""
-    import pyarrow as pa
-
-    gathered: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        gathered.append(table)
-        rows, size = rows + table.num_rows, size + table.nbytes
-        if rows >= _ROWS or size >= _BYTES:
-            yield pa.concat_tables(gathered)
-            gathered, rows, size = [], 0, 0
-    if gathered:
-        yield pa.concat_tables(gathered)
 
 
 @dataclass(frozen=True)
@@ -140,12 +120,12 @@ class LogFold:
         """Type the events, and fold them as far as that is wanted and possible."""
         layout, target = self.layout, self.target
         folds = layout.folds and bool(layout.key) and can_fold(target)
-        rows = self._gathered(layout, folds=folds, every=not folds or bool(target.history_table))
+        rows = self._gathered(folds=folds, every=not folds or bool(target.history_table))
         facts = rows.facts
         if folds and (facts.left_out or (facts.leaves_out and facts.rejected)):
             # an event of another key, or one that does not fit, may have what an event leaves out
             rows.release()
-            return replace(self, layout=layout.each()).run()
+            return self._unfolded()
         misfits = self._misfits(rows) if facts.rejected else None
         moves = self._moves(misfits) if misfits is not None and not layout.moves_left_out else frozenset()
         if moves:
@@ -153,40 +133,37 @@ class LogFold:
             return replace(self, layout=replace(layout, moves_left_out=moves)).run()
         self.cached.extend(rows.kept)
         if rows.folded:
-            unfolded = rows.unfolded or cache(self._every_event)
+            unfolded = rows.unfolded or cache(lambda: self._unfolded().rows)
             rows = replace(rows, void_below=layout.void_below, unfolded=unfolded)
         return LogRows(rows, misfits, facts.row_events)
 
-    def _gathered(self, layout: LogLayout, *, folds: bool, every: bool) -> PackedRows:
-        tasks, cells = self.size.tasks(*_TYPED_AT_ONCE), self.cells
+    def _gathered(self, *, folds: bool, every: bool) -> PackedRows:
+        layout, tasks, cells = self.layout, self.size.tasks(*_TYPED_AT_ONCE), self.cells
         alone, groups = tasks == 1, self._grouping if folds else None
         if not alone:
             # dealt out in the same way if they have to be read again
             cells = cells.repartitionById(tasks, (F.col("cell") % tasks).cast("int"))
         task = LogTask(layout, groups, self.epoch, alone, every)
         typed = cells.select("packed").mapInArrow(task, packing.SCHEMA)
-        fields = tuple(Field(column.name, column.type) for column in self.layout.columns)
-        packed = PackedLayout(fields, layout.key, self._grouping, self.epoch)
+        packed = PackedLayout(layout.types, layout.key, self._grouping, self.epoch)
         return gathered(typed, packed, alone=alone, every=every, folds=folds)
 
     @property
     def _grouping(self) -> Grouping:
         parallelism = self.cells.sparkSession.sparkContext.defaultParallelism
         shares = max(self.size.tasks(*_FOLDED_AT_ONCE), min(self.size.tasks(*_TYPED_AT_ONCE), parallelism))
-        types = {column.name: column.type for column in self.layout.columns}
-        return grouping(self.partition_by, self.layout.key, [types[name] for name in self.layout.key], shares)
+        key, types = self.layout.key, self.layout.types
+        return grouping(self.partition_by, key, [types[name] for name in key], shares)
 
-    def _every_event(self) -> Rows:
-        return replace(self, layout=self.layout.each()).run().rows
+    def _unfolded(self) -> LogRows:
+        return replace(self, layout=replace(self.layout, folds=False)).run()
 
     def _misfits(self, rows: PackedRows) -> DataFrame:
         cells = rows.cells.select("rejected").where("rejected IS NOT NULL")
         events = cells.mapInArrow(rows_of_cells, self.layout.misfit_schema)
-        row = F.when((F.col("op") != "d") | F.lit(not self.layout.key), F.col("row"))
         return events.select(
-            *("op", "key"),
-            row.alias("row"),
-            *("open", "old_key", F.col("rejected.order").alias("order")),
+            *("op", "key", "row", "open", "old_key"),
+            F.col("rejected.order").alias("order"),
             F.timestamp_micros("time_us").alias("source_time"),
             *JUDGED,
         )

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.engine.layout import CHECKS, COUNTS, ORDER_PARTS, order_texts, places_back, struct_of, struct_type
+from lakecdc.ingest.engine.layout import (
+    CHECKS,
+    COUNTS,
+    ORDER_PARTS,
+    change_schema,
+    order_texts,
+    places_back,
+    struct_of,
+    struct_type,
+)
+from lakecdc.ingest.engine.packing import change_columns
 from lakecdc.ingest.formats.text_columns import Convert, misfits_by_row, null_places
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.order import RANK_CHANGE
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -46,9 +55,7 @@ class LogLayout:
 
     :param versions: one for each state of the source's table in the round.
     :param columns: of the target; a row that is older than a column has its ``fill``.
-    :param position: name of the column of positions.
-    :param time: name of the column of times.
-    :param unit: microseconds of a unit of time.
+    :param position, time: names of columns; a unit of the latter is ``unit`` microseconds.
     :param end: position at which the round ends.
     :param folds: the last event of each key may stand for all of them.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
@@ -68,14 +75,17 @@ class LogLayout:
     moves_left_out: frozenset[tuple[int, int]] = frozenset()
 
     @property
+    def types(self) -> dict[str, str]:
+        """Spark SQL types of the columns by name."""
+        return {column.name: column.type for column in self.columns}
+
+    @property
     def misfit_schema(self) -> str:
         """Spark SQL schema of the events that do not fit, see :meth:`typed`."""
-        types = {c.name: c.type for c in self.columns}
-        key = struct_type({name: types[name] for name in self.key})
-        texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (types, self.key))
+        texts, old_texts = (struct_type(dict.fromkeys(names, "string")) for names in (self.types, self.key))
         return (
-            f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, time_us bigint, "
-            f"misfits array<string>, texts {texts}, old_texts {old_texts}, rejected struct<order: string>"
+            f"{change_schema(self.types, self.key)}, time_us bigint, misfits array<string>, texts {texts}, "
+            f"old_texts {old_texts}, rejected struct<order: string>"
         )
 
     def typed(self, table: pa.Table, epoch: int) -> pa.Table:
@@ -83,9 +93,6 @@ class LogLayout:
 
         An event with a value that its column cannot take is rejected, with its columns in ``message``.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         table = table.filter(pc.less(table[self.position], self.end))
         if len(self.versions) == 1:
             return self._typed(table.combine_chunks(), self.versions[0], epoch)
@@ -96,9 +103,6 @@ class LogLayout:
         return pa.concat_tables(parts, promote_options="default")
 
     def _typed(self, table: pa.Table, version: LogVersion, epoch: int) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         texts = _Texts(self, version, table)
         events = {f"c{i}": texts.row[c.name] for i, c in enumerate(self.columns)}
         for i, name in enumerate(self.key):
@@ -126,16 +130,9 @@ class LogLayout:
 
     def _without_moves(self, typed: pa.Table) -> pa.Table:
         """Leave out the deletes of rows that a change of the key has moved which does not fit itself."""
-        import numpy as np
-        import pyarrow as pa
-
         places = zip(typed["pos"].to_pylist(), typed["ord"].to_pylist(), typed["op"].to_pylist(), strict=True)
-        kept = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
-        return typed.filter(pa.array(np.array(kept, np.bool_)))
-
-    def each(self) -> LogLayout:
-        """Return the layout with every event handed on, none of them folded."""
-        return replace(self, folds=False)
+        stays = [op != "d" or (position, ordinal) not in self.moves_left_out for position, ordinal, op in places]
+        return typed.filter(pa.array(stays, pa.bool_()))
 
 
 class _Texts:
@@ -146,14 +143,12 @@ class _Texts:
     """
 
     def __init__(self, layout: LogLayout, version: LogVersion, table: pa.Table) -> None:
-        import pyarrow.compute as pc
-
         self._layout, self._version = layout, version
         self.of = {name: _whole(table[name]) for name in table.column_names}
         self._count = table.num_rows
         self._gone, self.moved = pc.equal(self.of["kind"], "d"), self.of["moved"].fill_null(False)
         self._has_gone, self._has_moved = (pc.any(which).as_py() or False for which in (self._gone, self.moved))
-        self._types = {c.name: c.type for c in layout.columns}
+        self._types = layout.types
         self._misfits: list[tuple[str, list[int]]] = []
         self._old: dict[str, pa.Array] = {}
         for name in layout.key:
@@ -164,8 +159,6 @@ class _Texts:
     @property
     def open(self) -> pa.Array:
         """Return the present names of the columns that events leave out."""
-        import pyarrow as pa
-
         lists = self.of.get("open")
         if lists is None:
             return pa.nulls(self._count, pa.list_(pa.string()))
@@ -177,18 +170,12 @@ class _Texts:
 
     def old_key(self, name: str) -> pa.Array:
         """Return the values of a key column before the event changed it."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not self._has_moved:
             return pa.nulls(self._count, self.row[name].type)
         return pc.if_else(self.moved, self._old[name], pa.scalar(None, self.row[name].type))
 
     def _text(self, column: str, name: str) -> tuple[pa.Array, str]:
         """Return the ``new`` or ``old`` texts of a column, and their type; nulls where the version lacks it."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         found = (self._version.texts if column == "new" else self._version.old).get(name)
         if found is None or not self._count:
             return pa.nulls(self._count, pa.string()), found.base if found else ""
@@ -196,9 +183,6 @@ class _Texts:
 
     def _convert_old(self, name: str, where: pa.Array) -> None:
         """Type the texts of a column before the event, for the events that tell them."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kind = arrow_type(self._types[name])
         if not (self._has_gone or self._has_moved):
             self._old[name] = pa.nulls(self._count, kind)
@@ -209,9 +193,6 @@ class _Texts:
         self._misfits.append((name, [*wrong]))
 
     def _convert_row(self, column: Column) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kind = arrow_type(column.type)
         if column.name not in self._version.texts:
             values = pa.repeat(pa.scalar(column.fill, kind), self._count)
@@ -226,17 +207,12 @@ class _Texts:
         return values
 
     def _key(self, name: str) -> pa.Array:
-        import pyarrow.compute as pc
-
         values = pc.if_else(self._gone, self._old[name], self.row[name]) if self._has_gone else self.row[name]
         self._misfits.append((name, null_places(values)))
         return values
 
     def rejected(self, typed: Mapping[str, pa.Array], epoch: int) -> dict[str, pa.Array]:
         """Return the columns ``rejected`` and ``message`` of events with values that do not fit; empty without any."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         misfits = misfits_by_row(self._misfits)
         if not misfits:
             return {}
@@ -251,13 +227,7 @@ class _Texts:
         nothing = pa.nulls(count, pa.string())
         texts = [(name, pc.if_else(gone, of_old.get(name, nothing), text)) for name, text in of_row]
         key = self._layout.key
-        old_key = [(name, at[f"o{i}"]) for i, name in enumerate(key)]
-        message = {
-            "op": at["op"],
-            "key": struct_of([(name, at[f"k{i}"]) for i, name in enumerate(key)], count),
-            "row": struct_of([(name, at[f"c{i}"]) for i, name in enumerate(names)], count),
-            "open": at["open"],
-            "old_key": struct_of(old_key, count, pc.invert(at["moved"])),
+        message = change_columns(at, names, key) | {
             "time_us": at["time_us"],
             "misfits": pa.array(in_order, pa.list_(pa.string())),
             "texts": struct_of(texts, count),
@@ -270,6 +240,4 @@ class _Texts:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    import pyarrow as pa
-
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)

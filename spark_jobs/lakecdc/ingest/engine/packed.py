@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
@@ -15,17 +15,12 @@ from lakecdc.ingest.change import Rows
 from lakecdc.ingest.engine import facts, packing
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, struct_type
+from lakecdc.ingest.engine.layout import COUNTS, OPS, REJECTED_TYPES, change_schema, struct_type
 from lakecdc.ingest.engine.packing import UnpackTask
 from lakecdc.ingest.engine.tasks import EVERY, FoldTask
 from lakecdc.ingest.fold import EventStats, FoldStats, is_open
 from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.model.order import Marks
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.ingest.formats.values import Field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,6 +28,7 @@ class PackedRows(Rows):
     """Changes as tasks have made them; folded ones are in order of partition values and keys.
 
     :param cells: the packed frame, few binary cells that Spark keeps.
+    :param types: Spark SQL types of the columns by name.
     :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
         there are none.
     :param marks: how far the table had come before; None of a log.
@@ -41,7 +37,7 @@ class PackedRows(Rows):
     """
 
     cells: DataFrame
-    fields: tuple[Field, ...]
+    types: Mapping[str, str]
     key: tuple[str, ...]
     facts: Facts
     grouping: Grouping
@@ -94,8 +90,7 @@ class PackedRows(Rows):
         """
         if not self.facts.rejected:
             return None
-        types = {f.name: f.type for f in self.fields}
-        names = {f"k{i}": types[name] for i, name in enumerate(self.key)}
+        names = {f"k{i}": self.types[name] for i, name in enumerate(self.key)}
         more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
         cells = self.cells.select("rejected").where("rejected IS NOT NULL")
         found = messages(cells.mapInArrow(packing.rows_of_cells, f"{carried}, {more}"), "rejected")
@@ -108,7 +103,7 @@ class PackedRows(Rows):
     @property
     def deletes(self) -> DataFrame:
         """Return the deletes, without unpacking the rest."""
-        rows = unpacked(self.cells, self.fields, self.key, "d")
+        rows = unpacked(self.cells, self.types, self.key, "d")
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
@@ -131,9 +126,9 @@ class PackedRows(Rows):
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Columns, key and order of the rows that tasks pack; for ``marks`` and ``one_log`` see :class:`PackedRows`."""
+    """Columns, key and order of the rows that tasks pack; see :class:`PackedRows`."""
 
-    fields: tuple[Field, ...]
+    types: Mapping[str, str]
     key: tuple[str, ...]
     grouping: Grouping
     epoch: int
@@ -158,7 +153,7 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
         parts.append(_rows(of_events, layout, folded=False))
     if folds and not any(rows.facts.odd for rows in parts):
         if not alone:
-            task = FoldTask(layout.epoch, tuple(field.name for field in layout.fields))
+            task = FoldTask(layout.epoch, tuple(layout.types))
             typed = typed.repartitionById(layout.grouping.tasks, "grp").mapInArrow(task, packing.SCHEMA)
         kept.append(typed.persist())
         parts.append(_rows(typed, layout, folded=True))
@@ -168,16 +163,21 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
 
 def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
     found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
-    counts = [f"n_{op}" for op in OPS] if folded else []
-    changes = unpacked(cells, layout.fields, layout.key, OPS)
-    frame = change_frame(changes, layout.marks.partitions if layout.marks else None, counts)
+    changes = unpacked(cells, layout.types, layout.key, OPS)
+    late = _late(layout.marks.partitions if layout.marks else None)
+    frame = changes.select(
+        *("op", "key", "row", "open", "old_key", "order"),
+        F.timestamp_micros("time_us").alias("source_time"),
+        late.alias("late"),
+        *([f"n_{op}" for op in OPS] if folded else []),
+    )
     return PackedRows(
         frame,
         folded,
         found.keys,
         found.filled,
         cells=cells,
-        fields=layout.fields,
+        types=layout.types,
         key=layout.key,
         facts=found,
         grouping=layout.grouping,
@@ -186,30 +186,15 @@ def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows
     )
 
 
-def unpacked(frame: DataFrame, fields: Sequence[Field], keys: Sequence[str], only: str) -> DataFrame:
+def unpacked(frame: DataFrame, types: Mapping[str, str], keys: Sequence[str], only: str) -> DataFrame:
     """Return the rows of a packed frame that have some ops."""
-    types = {f.name: f.type for f in fields}
-    key = struct_type({k: types[k] for k in keys})
     counts = ", ".join(f"{count} int" for count in COUNTS)
-    schema = (
-        f"op string, key {key}, row {struct_type(types)}, open array<string>, old_key {key}, "
-        f"`order` string, time_us bigint, partition string, {counts}"
-    )
+    schema = f"{change_schema(types, keys)}, `order` string, time_us bigint, partition string, {counts}"
     return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
 
 
-def change_frame(changes: DataFrame, marks: Mapping[str, str] | None, more: Sequence[str]) -> DataFrame:
-    """Return the change frame of unpacked rows, with further columns.
-
-    :param marks: highest order key applied by ``topic/partition``; None if there are none to trust.
-    """
-    rows = changes.where(F.col("op").isin(*OPS))
-    columns: list[Column] = [F.col(c) for c in ("op", "key", "row", "open", "old_key", "order")]
-    columns += [F.timestamp_micros("time_us").alias("source_time"), _late(marks).alias("late")]
-    return rows.select(*columns, *more)
-
-
 def _late(marks: Mapping[str, str] | None) -> Column:
+    """Return whether an event is not above its partition's mark; all are late if there are no marks to trust."""
     if not marks:
         return F.lit(True)
     known = F.create_map(*[F.lit(x) for pair in marks.items() for x in pair])

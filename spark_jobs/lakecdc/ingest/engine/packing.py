@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.engine.layout import COUNTS, struct_of
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: columns of a frame of packed tables: the group of the rows, facts as JSON, the rows, messages that are set aside and
 #: those that are rejected; each but the group may be null
@@ -24,8 +23,6 @@ _CELL = 1024 * 1024
 
 def cells(table: pa.Table) -> Iterator[pa.Buffer]:
     """Yield a table in cells of bounded size."""
-    import pyarrow as pa
-
     rows = max(1, _CELL * max(1, table.num_rows) // max(1, table.nbytes))
     for start in range(0, table.num_rows, rows):
         sink = pa.BufferOutputStream()
@@ -34,52 +31,38 @@ def cells(table: pa.Table) -> Iterator[pa.Buffer]:
         yield sink.getvalue()
 
 
-def packed_rows(group: int, table: pa.Table, facts: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield a table as rows of a packed frame, the first with the facts; given facts, an empty one yields a row."""
+def packed_rows(group: int, table: pa.Table, facts: str | None, kind: str = "packed") -> Iterator[pa.RecordBatch]:
+    """Yield a table as rows of a packed frame, the first with the facts; given facts, an empty one yields a row.
+
+    :param kind: the column of the cells: ``packed``, or one of :data:`MESSAGES`.
+    """
     first = facts
     for cell in cells(table):
-        yield row(group, first, cell)
+        yield row(group, first, **{kind: cell})
         first = None
     if first is not None:
-        yield row(group, first, None)
+        yield row(group, first)
 
 
 def row(
-    group: int, facts: str | None, cell: pa.Buffer | bytes | None, **of_messages: pa.Buffer | bytes
+    group: int, facts: str | None, packed: pa.Buffer | bytes | None = None, **of_messages: pa.Buffer | bytes
 ) -> pa.RecordBatch:
     """Return one row of a packed frame, perhaps with a cell of :data:`MESSAGES`."""
-    import pyarrow as pa
-
-    columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(cell)}
+    columns = {"grp": pa.array([group], pa.int32()), "facts": pa.array([facts], pa.string()), "packed": binary(packed)}
     columns |= {name: binary(of_messages.get(name)) for name in MESSAGES}
     return pa.RecordBatch.from_pydict(columns)
 
 
 def binary(content: pa.Buffer | bytes | None) -> pa.Array:
     """Return a column of one value, without copying it."""
-    import pyarrow as pa
-
     if content is None:
         return pa.nulls(1, pa.binary())
     buffer = pa.py_buffer(content)
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(struct.pack("=ii", 0, buffer.size)), buffer])
 
 
-def packed_messages(group: int, kind: str, messages: pa.Table, facts: str) -> Iterator[pa.RecordBatch]:
-    """Yield messages as rows of a packed frame, the first with their facts.
-
-    :param kind: one of :data:`MESSAGES`.
-    """
-    first: str | None = facts
-    for cell in cells(messages):
-        yield row(group, first, None, **{kind: cell})
-        first = None
-
-
 def unpacked(column: pa.Array) -> Iterator[pa.Table]:
     """Yield the tables in packed cells, without copying them."""
-    import pyarrow as pa
-
     for cell in column:
         if cell.is_valid:
             yield pa.ipc.open_stream(cell.as_buffer()).read_all()
@@ -100,8 +83,6 @@ def rows_of_cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def cells_of_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield rows as numbered cells, ``cell int, packed binary``; runs in a task."""
-    import pyarrow as pa
-
     settle()
     found = (cell for batch in batches for cell in cells(pa.Table.from_batches([batch])))
     for number, cell in enumerate(found):
@@ -119,29 +100,25 @@ class UnpackTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Unpack one cell after another."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         settle()
         for table in all_of(batches):
             wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))
             for batch in wanted.combine_chunks().to_batches():
-                yield self._changes(batch)
+                of = {name: batch.column(name) for name in batch.schema.names}
+                columns = change_columns(of, self.names, self.key)
+                columns |= {name: of[name] for name in ("order", "time_us", "partition", *COUNTS)}
+                yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-        import pyarrow.compute as pc
 
-        of = {name: batch.column(name) for name in batch.schema.names}
-        # a delete has its key alone, but where there is none
-        gone = pc.is_in(of["op"], pa.array(["d", "x"] if self.key else ["x"]))
-        count, stayed = len(batch), pc.invert(of["moved"])
-        columns = {
-            "op": of["op"],
-            "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(self.key)], count),
-            "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(self.names)], count, gone),
-            "open": of["open"],
-            "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(self.key)], count, stayed),
-            **{name: of[name] for name in ("order", "time_us", "partition", *COUNTS)},
-        }
-        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+def change_columns(of: Mapping[str, pa.Array], names: Sequence[str], key: Sequence[str]) -> dict[str, pa.Array]:
+    """Return ``op, key, row, open, old_key`` of a change frame from the columns of the engine's layout."""
+    # a delete has its key alone, but where there is none
+    gone = pc.is_in(of["op"], pa.array(["d", "x"] if key else ["x"]))
+    count, stayed = len(gone), pc.invert(of["moved"])
+    return {
+        "op": of["op"],
+        "key": struct_of([(name, of[f"k{i}"]) for i, name in enumerate(key)], count),
+        "row": struct_of([(name, of[f"c{i}"]) for i, name in enumerate(names)], count, gone),
+        "open": of["open"],
+        "old_key": struct_of([(name, of[f"o{i}"]) for i, name in enumerate(key)], count, stayed),
+    }

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-if TYPE_CHECKING:
-    from bz2 import BZ2File
-    from gzip import GzipFile
-    from typing import BinaryIO
-
-    import pyarrow as pa
+import numpy as np
+import pyarrow as pa
 
 _NEWLINE, _RETURN = b"\n\r"
 # bytes that are decoded at once
@@ -176,10 +174,28 @@ def _check_size(piece: Piece, size: int) -> None:
 
 def _texts(piece: Piece) -> Iterator[tuple[int, memoryview]]:
     """Yield whole lines, and where they begin."""
-    return _packed(piece) if piece.end is None else _plain(piece, piece.end)
+    end = sys.maxsize if piece.end is None else piece.end
+    with _opened(piece.path) as file:
+        if piece.start:
+            # the line that the byte before the piece is part of is another piece's
+            file.seek(piece.start - 1)
+            _rest_of_line(file, piece)
+        while (place := file.tell()) < end:
+            text = file.read(min(_CHUNK, end - place))
+            _check_size(piece, os.fstat(file.fileno()).st_size)
+            if not text:
+                return
+            if not text.endswith(b"\n"):
+                text += _rest_of_line(file, piece)
+            yield place, memoryview(text)
 
 
-def _rest_of_line(file: BinaryIO | GzipFile | BZ2File, piece: Piece) -> bytes:
+def _opened(path: str) -> BinaryIO | gzip.GzipFile | bz2.BZ2File:
+    name = path.lower()
+    return gzip.open(path) if name.endswith(".gz") else bz2.open(path) if name.endswith(".bz2") else open(path, "rb")
+
+
+def _rest_of_line(file: BinaryIO | gzip.GzipFile | bz2.BZ2File, piece: Piece) -> bytes:
     """Return the rest of a line.
 
     :raises LongLineError: it is too long.
@@ -190,42 +206,11 @@ def _rest_of_line(file: BinaryIO | GzipFile | BZ2File, piece: Piece) -> bytes:
     return rest
 
 
-def _plain(piece: Piece, end: int) -> Iterator[tuple[int, memoryview]]:
-    with open(piece.path, "rb") as file:
-        if piece.start:
-            # the line that the byte before the piece is part of is another piece's
-            file.seek(piece.start - 1)
-            _rest_of_line(file, piece)
-        while (place := file.tell()) < end:
-            _check_size(piece, os.fstat(file.fileno()).st_size)
-            text = file.read(min(_CHUNK, end - place))
-            if not text.endswith(b"\n"):
-                text += _rest_of_line(file, piece)
-            if text:
-                yield place, memoryview(text)
-
-
-def _packed(piece: Piece) -> Iterator[tuple[int, memoryview]]:
-    import bz2
-    import gzip
-
-    place = 0
-    with gzip.open(piece.path) if piece.path.lower().endswith(".gz") else bz2.open(piece.path) as file:
-        while text := file.read(_CHUNK):
-            if not text.endswith(b"\n"):
-                text += _rest_of_line(file, piece)
-            yield place, memoryview(text)
-            place += len(text)
-
-
 def _table(text: memoryview, first: int) -> pa.Table:
     """Return lines that are not empty, given the place of arrival of the first byte.
 
     :raises OddTextError: a carriage return that ends no line, where Spark would end one.
     """
-    import numpy as np
-    import pyarrow as pa
-
     if text[-1] != _NEWLINE:
         text = memoryview(bytes(text) + b"\n")
     letters = np.frombuffer(text, np.uint8)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from lakecdc.ingest.engine.layout import ORDER_PARTS
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakecdc.ingest.engine.layout import ORDER_PARTS, Numbers
 from lakecdc.ingest.envelopes import debezium
 from lakecdc.ingest.envelopes.message import Place
 from lakecdc.model.order import LAST_TIME, RANK_CHANGE, RANK_READ
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-    Numbers = np.ndarray[Any, Any]
 
 # the beginning of Postgres' ``sequence``, and as many digits as 63 bits always hold
 _COMMIT_LSN = r'^\["0*(?P<lsn>[0-9]{1,18})"'
@@ -33,9 +30,6 @@ class Places:
     @classmethod
     def of(cls, places: Sequence[Place]) -> Places:
         """Return places as columns."""
-        import numpy as np
-        import pyarrow as pa
-
         return cls(
             np.array([place.position for place in places], np.uint64),
             np.array([place.ordinal for place in places], np.int64),
@@ -53,8 +47,6 @@ class Places:
         :param commits: ``sequence`` of each event; None if they have none.
         :param reads: whether a snapshot has read the row.
         """
-        import numpy as np
-
         ordinals = np.array(lsns, np.int64)
         ranks = np.where(reads, RANK_READ, RANK_CHANGE).astype(np.int8)
         positions = ordinals if commits is None else _commits(commits, ordinals)
@@ -62,23 +54,13 @@ class Places:
 
     def order_parts(self, arrivals: Numbers) -> dict[str, Numbers]:
         """Return the parts of order keys, ``layout.ORDER_PARTS``, given the places of arrival."""
-        import numpy as np
-
         times = self.times.fill_null(0).to_numpy(zero_copy_only=False)
         # as :meth:`Place.order` cuts them
         millis = np.clip(times // 1000, 0, LAST_TIME)
         return dict(zip(ORDER_PARTS, (self.positions, self.ordinals, self.ranks, millis, arrivals), strict=True))
 
-    def __getitem__(self, number: int) -> Place:
-        time = self.times[number].as_py()
-        return Place(int(self.positions[number]), int(self.ordinals[number]), int(self.ranks[number]), time)
-
 
 def _commits(sequences: Sequence[str], lsns: Numbers) -> Numbers:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pc.extract_regex(pa.array(sequences, pa.string()), _COMMIT_LSN)
     known = pc.struct_field(found, "lsn").cast(pa.int64())
     positions: Numbers = known.fill_null(0).to_numpy(zero_copy_only=False).copy()

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.grouping import Grouping
-from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, decoded_schema, places_back, rejected_column
+from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, Numbers, decoded_schema, places_back, rejected_column
 from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
 from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.model.order import RANK_CHANGE
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-    import pyarrow as pa
-
-    from lakecdc.ingest.change import Column
 
 _SIGN = 1 << 63
 _LOWEST = -_SIGN
@@ -56,10 +52,8 @@ class RecordLayout:
     A batch of records has the columns ``cells``, a struct; ``c0`` … in the place of cells that Spark has prepared;
     ``problem``, why a record cannot be read (``rule: reason``) or null; and those of a message.
 
-    :param columns: of the target.
     :param places: of the cells that they are made of.
     :param texts: names of the columns that are typed from texts.
-    :param op: of every record.
     :param carried: columns of the message of a record that is rejected.
     """
 
@@ -73,8 +67,6 @@ class RecordLayout:
 
     def typed(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return records as events in the engine's layout, with the columns of its checks."""
-        import pyarrow as pa
-
         values, misfits = self._values(records)
         count = len(records)
         positions, times = self._moments(values)
@@ -99,8 +91,6 @@ class RecordLayout:
 
     def _values(self, records: pa.RecordBatch) -> tuple[dict[str, pa.Array], dict[int, list[str]]]:
         """Return the columns of the rows, and by row the names of those that cannot take their value."""
-        import pyarrow.compute as pc
-
         names, cells = records.schema.names, records.column("cells")
         values: dict[str, pa.Array] = {}
         misfits: list[tuple[str, list[int]]] = []
@@ -118,22 +108,19 @@ class RecordLayout:
 
     def _moments(self, values: Mapping[str, pa.Array]) -> tuple[pa.Array | None, pa.Array]:
         """Return the coordinate of each row in the order, null without one, and its source time in microseconds."""
-        import pyarrow as pa
-
         name = self.reading.order_by
         if name is None:
             return None, pa.nulls(len(next(iter(values.values()))), pa.int64())
         positions = instants(values[name], self.reading.zone)
-        is_time = not _is_number(values[name].type)
+        kind = values[name].type
+        is_time = not (pa.types.is_integer(kind) or pa.types.is_decimal(kind))
         times = positions if self.reading.times and is_time else pa.nulls(len(positions), pa.int64())
         return positions.fill_null(_LOWEST) if self.reading.lowest_without else positions, times
 
-    def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, np.ndarray[Any, Any]]:
-        import numpy as np
-
+    def _order(self, positions: pa.Array | None, records: pa.RecordBatch) -> dict[str, Numbers]:
         count = len(records)
         numbers = np.zeros(count, np.int64) if positions is None else positions.fill_null(0).to_numpy()
-        parts: dict[str, np.ndarray[Any, Any]] = dict.fromkeys(("ord", "time_ms"), np.zeros(count, np.int64))
+        parts: dict[str, Numbers] = dict.fromkeys(("ord", "time_ms"), np.zeros(count, np.int64))
         # with the sign turned, negative numbers sort below positive ones
         parts["pos"] = numbers.view(np.uint64) ^ np.uint64(_SIGN)
         parts["rank"] = np.full(count, RANK_CHANGE, np.int8)
@@ -171,9 +158,6 @@ class RecordLayout:
         columns: Mapping[str, pa.Array],
         schema: pa.Schema,
     ) -> dict[str, pa.Array]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         count, rows, message = len(records), sorted(reasons), schema.field("message").type
         # the cells of a broken record may be those of other columns
         is_whole = records.column("problem").is_null()
@@ -189,9 +173,6 @@ class RecordLayout:
 
 def _lost(cells: pa.Array, values: pa.Array) -> list[int]:
     """Return the places of cells whose value was lost; blanks are none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if values.null_count == cells.null_count:
         return []
     if pa.types.is_string(cells.type):
@@ -206,17 +187,8 @@ def typed_texts(texts: pa.Array, sql_type: str) -> tuple[pa.Array, list[int]]:
 
 def _without_blanks(texts: pa.Array) -> pa.Array:
     """Return texts without the blanks around them; empty ones are null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     trimmed = pc.utf8_trim(texts, " ")
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
 
 
 def instants(values: pa.Array, zone: str) -> pa.Array:
@@ -224,9 +196,6 @@ def instants(values: pa.Array, zone: str) -> pa.Array:
 
     What 64 bits cannot hold is null.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if pa.types.is_decimal(kind):
         inside = pc.and_(pc.greater_equal(values, _LOWEST), pc.less_equal(values, _SIGN - 1))
@@ -249,8 +218,7 @@ def _instant(local: datetime, zone: str) -> int:
     moment = local.replace(tzinfo=ZoneInfo(zone))
     offset = moment.utcoffset()
     assert offset is not None
-    since = local - offset - datetime(1970, 1, 1)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return (local - offset - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -258,7 +226,6 @@ class RecordTask:
     """Records in, a packed frame out.
 
     :param grouping: how the keys of folded rows are told apart; None for no folded rows.
-    :param every: hand on every event.
     """
 
     layout: RecordLayout

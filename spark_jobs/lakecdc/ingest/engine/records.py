@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.change import Column, alike
+from lakecdc.contract.target import Target
+from lakecdc.ingest.change import Column, Rows, alike
 from lakecdc.ingest.engine import packing
-from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.engine.fold import can_fold
-from lakecdc.ingest.engine.grouping import Grouping, grouping
+from lakecdc.ingest.engine.grouping import grouping
 from lakecdc.ingest.engine.packed import PackedLayout, gathered
 from lakecdc.ingest.engine.record_task import RecordLayout, RecordTask, RowReading
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.formats.rows.cells import Cells, prepared, stored_type
-from lakecdc.ingest.formats.values import Field
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import Rows
-    from lakecdc.ingest.engine.decoded import Known
 
 
 def decode_cells(
@@ -47,8 +40,34 @@ def decode_cells(
     wanted = [c for c in cells.columns if c.name not in target.exclude_columns]
     _check_present(wanted, key, reading.order_by, target.table)
     columns = stored_columns(wanted, target, known.types)
-    _check_order(reading, {c.name: c.type for c in columns}, target.table)
-    return replace(_Records(cells, columns, key, target, known, reading).decode(), key=target.key)
+    types = {c.name: c.type for c in columns}
+    _check_order(reading, types, target.table)
+    folds = bool(key) and known.folds and can_fold(target)
+    every = bool(target.history_table) or not folds
+    tasks = cells.frame.sparkSession.sparkContext.defaultParallelism
+    groups = grouping(known.partition_by, key, [types[name] for name in key], tasks)
+    records, layout = _prepared(cells, columns, key, target, reading)
+    packed = records.mapInArrow(RecordTask(layout, groups if folds else None, every), packing.SCHEMA)
+    rows = gathered(packed, PackedLayout(types, key, groups, reading.epoch), alone=False, every=every, folds=folds)
+
+    def every_event() -> Rows:
+        unfolded = decode_cells(cells, target, replace(known, folds=False), reading, key).rows
+        assert unfolded is not None
+        return unfolded
+
+    if rows.folded and rows.unfolded is None:
+        rows = replace(rows, unfolded=cache(every_event))
+    kinds = {f.name: sql_type(f.dataType) for f in cells.frame.schema.fields}
+    carried = ", ".join(f"{quoted_column(name)} {kinds[name]}" for name in cells.carried)
+    facts = rows.facts
+    return Decoded(
+        columns,
+        target.key,
+        rows if facts.row_events else None,
+        rows.rejected(carried, cells.messages),
+        newest=facts.newest_moment,
+        events=facts.row_events,
+    )
 
 
 def stored_columns(cells: Sequence[Column], target: Target, known: Mapping[str, str]) -> tuple[Column, ...]:
@@ -90,66 +109,22 @@ def _check_order(reading: RowReading, types: Mapping[str, str], table: str) -> N
         )
 
 
-@dataclass(frozen=True)
-class _Records:
-    """Records of a batch for one table, and the columns that their cells become."""
-
-    cells: Cells
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    target: Target
-    known: Known
-    reading: RowReading
-
-    def decode(self) -> Decoded:
-        """Type the records, and fold them as far as that is wanted."""
-        target, key = self.target, self.key
-        folds = bool(key) and self.known.folds and can_fold(target)
-        every = bool(target.history_table) or not folds
-        records, layout = self._prepared()
-        groups = self._grouping()
-        packed = records.mapInArrow(RecordTask(layout, groups if folds else None, every), packing.SCHEMA)
-        fields = tuple(Field(c.name, c.type) for c in self.columns)
-        rows_layout = PackedLayout(fields, key, groups, self.reading.epoch)
-        rows = gathered(packed, rows_layout, alone=False, every=every, folds=folds)
-        facts, types = rows.facts, {f.name: sql_type(f.dataType) for f in self.cells.frame.schema.fields}
-        carried = ", ".join(f"{quoted_column(name)} {types[name]}" for name in self.cells.carried)
-        if rows.folded and rows.unfolded is None:
-            rows = replace(rows, unfolded=cache(self._every_event))
-        return Decoded(
-            self.columns,
-            key,
-            rows if facts.row_events else None,
-            rows.rejected(carried, self.cells.messages),
-            newest=facts.newest_moment,
-            events=facts.row_events,
-        )
-
-    def _every_event(self) -> Rows:
-        rows = replace(self, known=replace(self.known, folds=False)).decode().rows
-        assert rows is not None
-        return rows
-
-    def _prepared(self) -> tuple[DataFrame, RecordLayout]:
-        """Return the records with what Spark makes of their cells, and how tasks type them."""
-        frame, pattern = self.cells.frame, self.reading.timestamp_format
-        cell_of = {cell.name: (place, cell) for place, cell in enumerate(self.cells.columns)}
-        made = {c.name: prepared(cell_of[c.name][1], c.type, pattern) for c in self.columns}
-        more = [F.expr(p.sql).alias(f"c{i}") for i, p in enumerate(made.values()) if p.sql is not None]
-        # each once, though the message of a record may have the same columns
-        records = frame.select(*dict.fromkeys((*self.cells.carried, "arrival", "cells", "problem")), *more)
-        layout = RecordLayout(
-            self.columns,
-            tuple(cell_of[c.name][0] for c in self.columns),
-            frozenset(name for name, p in made.items() if p.is_text),
-            self.key,
-            "u" if self.key and self.target.mode != "append" else "c",
-            self.cells.carried,
-            self.reading,
-        )
-        return records, layout
-
-    def _grouping(self) -> Grouping:
-        types = {c.name: c.type for c in self.columns}
-        tasks = self.cells.frame.sparkSession.sparkContext.defaultParallelism
-        return grouping(self.known.partition_by, self.key, [types[name] for name in self.key], tasks)
+def _prepared(
+    cells: Cells, columns: tuple[Column, ...], key: tuple[str, ...], target: Target, reading: RowReading
+) -> tuple[DataFrame, RecordLayout]:
+    """Return the records with what Spark makes of their cells, and how tasks type them."""
+    cell_of = {cell.name: (place, cell) for place, cell in enumerate(cells.columns)}
+    made = {c.name: prepared(cell_of[c.name][1], c.type, reading.timestamp_format) for c in columns}
+    more = [F.expr(sql).alias(f"c{i}") for i, (sql, _) in enumerate(made.values()) if sql is not None]
+    # each once, though the message of a record may have the same columns
+    records = cells.frame.select(*dict.fromkeys((*cells.carried, "arrival", "cells", "problem")), *more)
+    layout = RecordLayout(
+        columns,
+        tuple(cell_of[c.name][0] for c in columns),
+        frozenset(name for name, (_, is_text) in made.items() if is_text),
+        key,
+        "u" if key and target.mode != "append" else "c",
+        cells.carried,
+        reading,
+    )
+    return records, layout

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
-from lakecdc.ingest.engine.decoding import MANY_ROWS, Decoding
+from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
@@ -184,8 +184,9 @@ class _Run:
         task = DecodeTask(decoding, read, groups, alone, plan.marks, every, plan.void_below)
         typed = (scan.numbers() if scan else self.messages()).mapInArrow(task, packing.SCHEMA)
         # a scan reads one log, or files whose lines count as one
-        one_log = scan is not None and decoding.format not in MANY_ROWS
-        layout = PackedLayout(decoding.fields, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
+        one_log = scan is not None and not decoding.tells_types
+        types = {f.name: f.type for f in decoding.fields}
+        layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
 
 
@@ -216,7 +217,7 @@ def _reason(rows: PackedRows, *, shards: bool) -> str | None:
     if not rows.folded and facts.events["x"] and rows.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(rows.cells, rows.fields, rows.key, "dx")
+            unpacked(rows.cells, rows.types, rows.key, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")

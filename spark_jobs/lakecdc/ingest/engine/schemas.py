@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from lakecdc.iceberg.widening import holds
 from lakecdc.ingest.envelopes import debezium, find_rows, read_message
@@ -21,8 +22,6 @@ from lakecdc.ingest.formats.values import Field
 from lakecdc.model.tokens import to_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.engine.decoding import Decoding
     from lakecdc.ingest.envelopes.message import Envelope
 
@@ -58,7 +57,7 @@ class SchemaCheck:
         self._of = decoding
         self._known = decoding.known_names
         # few schemas are different
-        self._is_expected = lru_cache(_MOST_SCHEMAS)(self._compare_schema)
+        self._is_expected = lru_cache(_MOST_SCHEMAS)(lambda text: fields_of(text, decoding.format) == decoding.schema)
         self._judge_types = lru_cache(_MOST_SCHEMAS)(self._compare_types)
 
     def payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[bool] | None]:
@@ -66,8 +65,6 @@ class SchemaCheck:
 
         The latter is None if none is expected; a value that cannot be unwrapped stays as it is.
         """
-        import pyarrow as pa
-
         if self._of.texts:
             payloads = messages.column(PAYLOAD)
             return payloads, payloads.is_valid().to_pylist()
@@ -80,9 +77,6 @@ class SchemaCheck:
             payloads.append(value if parts is None else parts[1])
             known.append(parts is not None and self._is_expected(parts[0]))
         return pa.array(payloads, pa.binary()), known
-
-    def _compare_schema(self, schema: bytes) -> bool:
-        return fields_of(schema, self._of.format) == self._of.schema
 
     def judge(self, envelope: Envelope) -> str | None:
         """Return why an event with a schema of its own is set aside; None if it is not."""
@@ -141,8 +135,6 @@ def _own_events(messages: pa.RecordBatch, decoding: Decoding) -> Iterator[tuple[
 
     Messages that should carry one and do not are left out.
     """
-    import pyarrow as pa
-
     rows = find_rows(decoding.format)
     for value in messages.column("value").slice(0, LOOKED_AT).cast(pa.binary()).drop_null().to_pylist():
         schema, payload = (unwrap(value) or (b"", None)) if decoding.has_schemas else (b"", value)

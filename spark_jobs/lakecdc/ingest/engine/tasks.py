@@ -237,14 +237,14 @@ class RowBuffer:
 
         about = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
         messages = pa.Table.from_batches([_messages(batch)])
-        yield from packing.packed_messages(self._group, "aside", messages, about.to_json())
+        yield from packing.packed_rows(self._group, messages, about.to_json(), "aside")
 
     def _reject(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         messages = pa.Table.from_batches([_messages(batch)])
         messages = messages.append_column("rejected", batch.column("rejected"))
-        yield from packing.packed_messages(self._group, "rejected", messages, facts.of_rejected(batch).to_json())
+        yield from packing.packed_rows(self._group, messages, facts.of_rejected(batch).to_json(), "rejected")
 
     @property
     def _group(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from lakecdc.ingest.envelopes import canal, debezium, debezium_flat, dms, golden_gate, maxwell, plain
 from lakecdc.ingest.envelopes.json_values import UnreadableError, parse_json
@@ -27,7 +28,9 @@ def find_rows(format_name: str, order_by: str | None = None, *, only_added: bool
     :param only_added: of format ``json``: each message is a row of its own, not the newer state of another.
     :raises KeyError: the format is not JSON.
     """
-    return plain.rows(order_by, only_added=only_added) if format_name == "json" else _FORMATS[format_name]
+    if format_name == "json":
+        return partial(plain.read, order_by, "c" if only_added else "u")
+    return _FORMATS[format_name]
 
 
 def read_message(rows: Rows, message: Message) -> Iterator[Envelope]:

@@ -36,6 +36,7 @@ _DDL = frozenset(
         *("XACOMMIT", "XAROLLBACK", "MHEARTBEAT"),
     )
 )
+_NO_ROWS = ("unknown-message", "it has no rows in data")
 _TRUNCATE = re.compile(r"\s*truncate\b", re.IGNORECASE)
 
 
@@ -45,57 +46,34 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
         return
     kind = (text(event, "type") or "").upper()
     rows, old = (value if isinstance(value, list) else [] for value in (member(event, "data"), member(event, "old")))
-    shared = _Shared(message, event, kind)
+    table, keys, batch = dotted(text(event, "database"), text(event, "table")), Keys.of(message), integer(event, "id")
+    time = first(integer(event, "es"), integer(event, "ts"), 0) or 0
+    rank, position = (RANK_READ, 0) if kind == "INIT" else (RANK_CHANGE, placed(time))
+
+    def envelope(op: str | None, nth: int = 0, **rest: Any) -> Envelope:
+        place = Place(position, placed(first(times(batch, 1 << ROWS_BITS, nth), nth)), rank, times(time, 1000))
+        named = table or (message.topic if op or rest.get("problem") else None)
+        return Envelope(op, place, named, keys=keys, **rest)
+
     if kind == "TRUNCATE" or _TRUNCATE.match(text(event, "sql") or ""):
-        yield shared.envelope("t")
+        yield envelope("t")
     elif kind not in _OPS:
         is_known = text(event, "isDdl") == "true" or kind in _DDL
-        yield shared.envelope(None, problem=None if is_known else ("unknown-message", "its type is not one of Canal's"))
+        yield envelope(None, problem=None if is_known else ("unknown-message", "its type is not one of Canal's"))
     elif not rows:
-        yield shared.envelope(None, problem=("unknown-message", "it has no rows in data"))
+        yield envelope(None, problem=_NO_ROWS)
     else:
+        shared = {"schema": member(event, "mysqlType"), "key_names": names_of(member(event, "pkNames"))}
         for nth, row in enumerate(rows):
-            yield shared.row(_OPS[kind], nth, row, old[nth] if nth < len(old) else None)
+            image, problem = as_object(row), _problem(row, shared["schema"])
+            was = as_object(old[nth]) if nth < len(old) and kind == "UPDATE" else None
+            images = {"before": image} if kind == "DELETE" else {"before": was, "after": image}
+            yield envelope(None if problem else _OPS[kind], nth, **images, **shared, problem=problem)
 
 
-class _Shared:
-    """What the rows of one message share."""
-
-    def __init__(self, message: Message, event: Any, kind: str) -> None:
-        self._event, self._is_read, self._topic = event, kind == "INIT", message.topic
-        self._table = dotted(text(event, "database"), text(event, "table"))
-        self._keys = Keys.of(message)
-        self._time = first(integer(event, "es"), integer(event, "ts"), 0) or 0
-        self._types = member(event, "mysqlType")
-
-    def envelope(self, op: str | None, nth: int = 0, **rest: Any) -> Envelope:
-        """Return the envelope of one row, or of the message itself."""
-        ordinal = first(times(integer(self._event, "id"), 1 << ROWS_BITS, nth), nth) or 0
-        rank = RANK_READ if self._is_read else RANK_CHANGE
-        position = 0 if self._is_read else placed(self._time)
-        place = Place(position, placed(ordinal), rank, times(self._time, 1000))
-        table = self._table or (self._topic if op or rest.get("problem") else None)
-        return Envelope(op, place, table, keys=self._keys, **rest)
-
-    def row(self, op: str, nth: int, row: Any, old: Any) -> Envelope:
-        """Return the envelope of one row."""
-        image = as_object(row)
-        before = image if op == "d" else as_object(old) if op == "u" else None
-        after = None if op == "d" else image
-        problem = self._problem(row)
-        return self.envelope(
-            op if problem is None else None,
-            nth,
-            before=before,
-            after=after,
-            schema=self._types,
-            key_names=names_of(member(self._event, "pkNames")),
-            problem=problem,
-        )
-
-    def _problem(self, row: Any) -> tuple[str, str] | None:
-        if row is None:
-            return "unknown-message", "it has no rows in data"
-        if isinstance(row, dict) and isinstance(self._types, dict) and not row.keys() <= self._types.keys():
-            return "unknown-type", "mysqlType lacks a column of the row"
-        return None
+def _problem(row: Any, types: Any) -> tuple[str, str] | None:
+    if row is None:
+        return _NO_ROWS
+    if isinstance(row, dict) and isinstance(types, dict) and not row.keys() <= types.keys():
+        return "unknown-type", "mysqlType lacks a column of the row"
+    return None

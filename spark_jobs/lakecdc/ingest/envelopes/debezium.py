@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from lakecdc.ingest.envelopes.lsn import Lsn
+from lakecdc.ingest.envelopes.lsn import coordinates
 from lakecdc.ingest.envelopes.message import (
     Envelope,
     Keys,
@@ -44,14 +44,9 @@ _COMMIT_LSN = re.compile(r'\["([0-9]+)"')
 
 def read(message: Message, value: Any) -> Iterable[Envelope]:
     """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
-    return (envelope(message, unwrapped(value), member(value, "schema")),)
-
-
-def envelope(message: Message, event: Any, schema: Any) -> Envelope:
-    """Read Debezium's structure from a parsed payload, None for a tombstone."""
-    linked = keys(message)
+    event, schema, linked = unwrapped(value), member(value, "schema"), keys(message)
     if event is None:
-        return Envelope("x", keys=linked, schema=schema)
+        return (Envelope("x", keys=linked, schema=schema),)
     if type(event) is not dict:
         event = {}
     op, source = as_text(event.get("op")), event.get("source")
@@ -59,17 +54,9 @@ def envelope(message: Message, event: Any, schema: Any) -> Envelope:
     problem = None
     if known is None and not _is_no_row_event(event, op):
         problem = "unknown-message", "its op is not one of Debezium's"
-    table = source_table(source)
-    return Envelope(
-        known,
-        place(source, op),
-        table or (message.topic if known or problem else None),
-        as_object(event.get("before")),
-        as_object(event.get("after")),
-        linked,
-        schema,
-        problem=problem,
-    )
+    table = source_table(source) or (message.topic if known or problem else None)
+    before, after = as_object(event.get("before")), as_object(event.get("after"))
+    return (Envelope(known, place(source, op), table, before, after, linked, schema, problem=problem),)
 
 
 def keys(message: Message) -> Keys | None:
@@ -120,9 +107,9 @@ def place(source: Any, op: str | None) -> Place:
         position, ordinal = first(binlog, position), first(as_integer(get("row")), lsn)
     if lsn is None and (position is None or ordinal is None):
         change = as_text(get("change_lsn")), as_integer(get("event_serial_no"))
-        numbers = Lsn(as_text(get("commit_lsn")), *change, as_text(connector))
-        position = first(position, as_integer(get("commit_scn")), numbers.position)
-        ordinal = first(ordinal, as_integer(get("scn")), numbers.ordinal)
+        of_commit, of_change = coordinates(as_text(get("commit_lsn")), *change, as_text(connector))
+        position = first(position, as_integer(get("commit_scn")), of_commit)
+        ordinal = first(ordinal, as_integer(get("scn")), of_change)
     time_us = as_integer(get("ts_us"))
     if time_us is None:
         time_us = times(as_integer(get("ts_ms")), 1000)

@@ -30,23 +30,21 @@ _PLACED = {
 
 def read(message: Message, value: Any) -> Iterator[Envelope]:
     """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
-    yield _envelope(message, unwrapped(value), member(value, "schema"))
-
-
-def _envelope(message: Message, event: Any, schema: Any) -> Envelope:
-    linked = keys(message)
+    event, schema, linked = unwrapped(value), member(value, "schema"), keys(message)
     if event is None:
-        return Envelope("x", keys=linked, schema=schema)
+        yield Envelope("x", keys=linked, schema=schema)
+        return
     if not isinstance(event, dict):
         raise UnreadableError("unknown-message", "the value is not a JSON object")
     if text(event, "op") == "m" and text(event, "source", "connector") is not None:
-        return Envelope(None, schema=schema)
+        yield Envelope(None, schema=schema)
+        return
     code = as_text(event.get("__op")) or "u"
     op = "d" if as_text(event.get("__deleted")) == "true" else code if code in ("r", "c", "u", "d", "t") else None
     row = {name: value for name, value in event.items() if not name.startswith(PREFIX)}
     source = _source(event)
     schema_name, table = (as_text(source.get(name)) for name in ("schema", "table"))
-    return Envelope(
+    yield Envelope(
         op,
         place(source, code),
         dotted(schema_name or as_text(source.get("db")), table) or message.topic,

@@ -52,7 +52,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     moment = moment_of(text(about, "timestamp") if committed is None else committed)
     is_load = operation == "load"
     yield Envelope(
-        op if problem is None else None,
+        op,
         Place(0 if is_load else placed(moment), rank=RANK_READ if is_load else RANK_CHANGE, time_us=moment),
         dotted(text(about, "schema-name"), text(about, "table-name")) or (message.topic if op or problem else None),
         before,

@@ -32,7 +32,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     before, after = as_object(member(event, "before")), as_object(member(event, "after")) if op != "d" else None
     problem = None if op else ("unknown-message", "its op_type is not one of I, U, D, T")
     yield Envelope(
-        op if problem is None else None,
+        op,
         Place(last_digits(text(event, "pos")) or 0, time_us=moment_of(text(event, "op_ts"))),
         text(event, "table") or message.topic,
         before,

@@ -10,18 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from lakecdc.model.tokens import Number, deep_calls
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-    Numbers = np.ndarray[Any, Any]
-
+Numbers = np.ndarray[Any, Any]
 #: a JSON object, its members as int, text, :class:`Number`, bool, None, lists and objects
 Object = dict[str, Any]
 _QUOTE, _COLON, _BACKSLASH, _SPACE, _MINUS, _ZERO = b'":\\ -0'
@@ -66,7 +63,8 @@ def parse_json(data: bytes | str) -> Any:
                 raise RecursionError
         return value
     except (ValueError, RecursionError) as error:
-        raise UnreadableError("not-json", f"the value is not JSON: {_reason(error)}") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise UnreadableError("not-json", f"the value is not JSON: {reason}") from None
 
 
 def try_parse_json(data: bytes | str | None) -> Any:
@@ -87,8 +85,6 @@ class Texts:
     """
 
     def __init__(self, values: pa.Array) -> None:
-        import pyarrow as pa
-
         self._values = values.cast(pa.binary())
         self.texts: list[bytes | None] = self._values.to_pylist()
         self._members: dict[int, list[int]] = {}
@@ -172,8 +168,6 @@ def _members(value: Any) -> int:
 
 def _letters(values: pa.Array) -> tuple[Numbers, Numbers]:
     """Return the bytes of some texts, and where each begins and the last one ends."""
-    import numpy as np
-
     _, bounds, letters = values.buffers()
     if letters is None:
         return np.zeros(0, np.uint8), np.zeros(len(values) + 1, np.int32)
@@ -186,8 +180,6 @@ def _count_members(letters: Numbers, edges: Numbers) -> list[int]:
 
     A quote in front of a colon ends the name of a member, unless it is escaped.
     """
-    import numpy as np
-
     if len(letters) < 3:
         return [0] * (len(edges) - 1)
     is_quote, after = letters[:-1] == _QUOTE, letters[1:]
@@ -211,8 +203,6 @@ def _count_members(letters: Numbers, edges: Numbers) -> list[int]:
 
 def _count_together(letters: Numbers) -> int:
     """Count the members of objects in all texts; -1 if any of them may have to be parsed exactly."""
-    import numpy as np
-
     if len(letters) < 3:
         return 0
     is_quote, ends = letters[:-1] == _QUOTE, letters[1:] == _COLON
@@ -227,10 +217,6 @@ def _count_together(letters: Numbers) -> int:
     zeros &= letters[:-2] - _ZERO > 9
     odd |= zeros
     return -1 if odd.any() else int(np.count_nonzero(ends))
-
-
-def _reason(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Object:

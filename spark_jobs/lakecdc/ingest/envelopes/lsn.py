@@ -24,56 +24,41 @@ the order of their commits, so that of commits with the same first half the chan
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 _DB2_LENGTH, _LENGTH = 34, 22
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
 _MOST_BLOCKS, _MOST_SLOTS, _MOST_COMMIT_SLOTS, _MOST_FILES = (1 << 28) - 1, (1 << 12) - 1, (1 << 11) - 1, 255
 
 
-@dataclass(frozen=True, slots=True)
-class Lsn:
-    """The log sequence numbers of an event.
+def coordinates(
+    commit: str | None, change: str | None, serial: int | None, connector: str | None
+) -> tuple[int | None, int | None]:
+    """Return position and ordinal of an event's order key; None without a log sequence number.
 
-    :param commit: of the commit, as text; None where the event has none.
-    :param change: of the change; None for a row of a snapshot.
+    :param change: that of the change; None for a row of a snapshot.
     :param serial: SQL Server's ``event_serial_no``.
     :param connector: Debezium's name of the connector, if known.
     """
+    if commit is None or len(commit) not in (_DB2_LENGTH, _LENGTH):
+        return None, None
+    position = hexadecimal(commit[:17].replace(":", ""))
+    if len(commit) == _DB2_LENGTH or connector == "db2":
+        return position, hexadecimal((change or "").replace(":", "")[-15:]) or 0
+    slot = min(hexadecimal(commit[18:22]) or 0, _MOST_COMMIT_SLOTS) << 52
+    return position, slot if change is None else slot + _within_commit(commit, change, serial)
 
-    commit: str | None
-    change: str | None = None
-    serial: int | None = None
-    connector: str | None = None
 
-    @property
-    def position(self) -> int | None:
-        """Return the order key's position; None without a log sequence number."""
-        if self.commit is None or len(self.commit) not in (_DB2_LENGTH, _LENGTH):
-            return None
-        return hexadecimal(self.commit[:17].replace(":", ""))
+def _within_commit(commit: str, change: str, serial: int | None) -> int:
+    last, of_change = hexadecimal(commit[:8]), hexadecimal(change[:8])
+    files = _MOST_FILES if last is None or of_change is None else min(last - of_change, _MOST_FILES)
+    block, slot = _bounded(change[9:17], _MOST_BLOCKS), _bounded(change[18:22], _MOST_SLOTS)
+    return (_MOST_FILES - files << 44) + (block << 16) + (slot << 4) + min(serial or 0, 15)
 
-    @property
-    def ordinal(self) -> int | None:
-        """Return the order key's ordinal; None without a log sequence number."""
-        if self.commit is None or len(self.commit) not in (_DB2_LENGTH, _LENGTH):
-            return None
-        if len(self.commit) == _DB2_LENGTH or self.connector == "db2":
-            return hexadecimal((self.change or "").replace(":", "")[-15:]) or 0
-        slot = min(hexadecimal(self.commit[18:22]) or 0, _MOST_COMMIT_SLOTS) << 52
-        return slot if self.change is None else slot + self._within(self.commit, self.change)
 
-    def _within(self, commit: str, change: str) -> int:
-        last, of_change = hexadecimal(commit[:8]), hexadecimal(change[:8])
-        files = _MOST_FILES if last is None or of_change is None else min(last - of_change, _MOST_FILES)
-        block, slot = hexadecimal(change[9:17]), hexadecimal(change[18:22])
-        # what is not a number counts as the highest
-        return (
-            (_MOST_FILES - files << 44)
-            + ((_MOST_BLOCKS if block is None else min(block, _MOST_BLOCKS)) << 16)
-            + ((_MOST_SLOTS if slot is None else min(slot, _MOST_SLOTS)) << 4)
-            + min(self.serial or 0, 15)
-        )
+def _bounded(digits: str, most: int) -> int:
+    """Return the number that hexadecimal digits mean; what is not a number counts as the highest."""
+    number = hexadecimal(digits)
+    return most if number is None else min(number, most)
 
 
 def hexadecimal(digits: str) -> int | None:

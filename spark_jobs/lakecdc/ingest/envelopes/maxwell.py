@@ -55,7 +55,7 @@ def read(message: Message, event: Any) -> Iterator[Envelope]:
     file, _, place = (text(event, "position") or "").rpartition(":")
     logged = first(times(last_digits(file), 1 << 32, whole(place)), seconds, 0) or 0
     yield Envelope(
-        op if problem is None else None,
+        op,
         Place(
             0 if op == "r" else placed(logged),
             placed(first(times(xid, _LAST_OF_TRANSACTION + 1, nth), nth)),

@@ -58,8 +58,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
     def order(self, epoch: int, arrival: int) -> str:
         """Return the order key; a time without place in it counts as the nearest one that has."""
-        millis = _towards_zero(self.time_us or 0, 1000)
-        return order_key(epoch, self.position, self.ordinal, self.rank, min(max(millis, 0), LAST_TIME), arrival)
+        millis = min(max((self.time_us or 0) // 1000, 0), LAST_TIME)
+        return order_key(epoch, self.position, self.ordinal, self.rank, millis, arrival)
 
 
 class Keys(msgspec.Struct, frozen=True, gc=False):
@@ -234,7 +234,3 @@ def refuse_bad_names(envelope: Envelope) -> Envelope:
             reason = "a member has no name, or one with a null character"
             return msgspec.structs.replace(envelope, op=None, problem=("bad-name", reason))
     return envelope
-
-
-def _towards_zero(number: int, divisor: int) -> int:
-    return number // divisor if number >= 0 else -(-number // divisor)

@@ -8,7 +8,6 @@ Order: ``order_by`` of the source names a member that rises with every change (a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError
@@ -17,7 +16,6 @@ from lakecdc.ingest.envelopes.message import (
     Keys,
     Message,
     Place,
-    Rows,
     as_object,
     first,
     instant,
@@ -29,16 +27,8 @@ from lakecdc.ingest.envelopes.message import (
 _SIGN, _BITS = 1 << 63, (1 << 64) - 1
 
 
-def rows(order_by: str | None = None, *, only_added: bool = False) -> Rows:
-    """Return how the rows of a source are read.
-
-    :param order_by: member with the order.
-    :param only_added: each message is a row of its own, not the newer state of another.
-    """
-    return partial(_read, order_by, "c" if only_added else "u")
-
-
-def _read(order_by: str | None, op: str, message: Message, value: Any) -> Iterator[Envelope]:
+def read(order_by: str | None, op: str, message: Message, value: Any) -> Iterator[Envelope]:
+    """Read a row, see :data:`lakecdc.ingest.envelopes.message.Rows`."""
     keys = Keys.of(message)
     if value is None:
         yield Envelope("x", Place(time_us=message.timestamp_us), keys=keys)

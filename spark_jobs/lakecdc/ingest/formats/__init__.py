@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,16 +18,12 @@ def find_format(name: str) -> Format:
     from lakecdc.ingest.formats import canal_types, debezium_avro, debezium_schema
     from lakecdc.ingest.formats.envelope import Format
 
-    debezium = Format(debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True, wraps=True)
-    flat = Format(debezium_schema.flat_fields, placeholders=True, tombstones=True, row_keys=True, wraps=True)
-    avro = Format(
-        debezium_schema.fields, placeholders=True, tombstones=True, row_keys=True, in_json=debezium_avro.in_json
-    )
+    of_debezium = partial(Format, placeholders=True, tombstones=True, row_keys=True)
     return {
-        "debezium-json": debezium,
-        "debezium-flat-json": flat,
-        "debezium-avro": avro,
-        "canal-json": Format(canal_types.fields, doubts=canal_types.doubts),
+        "debezium-json": of_debezium(debezium_schema.fields, wraps=True, whole=True),
+        "debezium-flat-json": of_debezium(debezium_schema.flat_fields, wraps=True),
+        "debezium-avro": of_debezium(debezium_schema.fields, whole=True, in_json=debezium_avro.in_json),
+        "canal-json": Format(canal_types.fields, many_rows=True, doubts=canal_types.doubts),
         "maxwell-json": Format(),
         "ogg-json": Format(),
         "dms-json": Format(),

@@ -13,14 +13,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.contract.secrets import resolve
+from lakecdc.contract.sources.formats import RegistrySettings
 from lakecdc.ingest.formats.avro_schema import AvroSchema, read_schema
-
-if TYPE_CHECKING:
-    from lakecdc.contract.sources.formats import RegistrySettings
 
 Headers = Sequence[tuple[str, str | bytes | None]] | None
 log = logging.getLogger(__name__)
@@ -34,21 +31,15 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json, */*;q=0.5"
 class Registry:
     """The schemas of a registry, as far as they have been read.
 
-    :param settings: how to reach it; secret references are resolved here.
-    :raises SpecError: if one cannot be resolved.
+    :raises SpecError: a secret reference cannot be resolved.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
-        self._settings = settings
+        self._settings, self.id_bytes = settings, settings.id_bytes
         self._known: dict[int, AvroSchema | str] = {}
         secrets = resolve({"password": settings.password, "token": settings.token}, "source.registry")
         login = base64.b64encode(f"{settings.user}:{secrets['password']}".encode()).decode()
         self._login = f"Bearer {secrets['token']}" if settings.token else f"Basic {login}" if settings.user else None
-
-    @property
-    def id_bytes(self) -> int:
-        """Bytes of a schema id in a message."""
-        return self._settings.id_bytes
 
     def schemas(self, ids: Iterable[int]) -> dict[int, AvroSchema | str]:
         """Return schemas by id, or why one cannot be used.
@@ -67,10 +58,7 @@ class Registry:
         return self._known[number]
 
     def key_names(self, key: bytes | None, headers: Headers = None) -> set[str] | None:
-        """Return the fields of the schema of a message's key; None if it has no known one.
-
-        :param headers: those of the message.
-        """
+        """Return the fields of the schema of a message's key; None if it has no known one."""
         told = next((value for name, value in headers or () if name in id_headers("key")), None)
         if isinstance(told, bytes):
             number = int.from_bytes(told, "big")

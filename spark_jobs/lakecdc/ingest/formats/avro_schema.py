@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import or_
+from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 Node = dict[str, Any]
 _CONNECT = {
@@ -73,11 +73,7 @@ class AvroSchema:
     def is_there(self, record: Column) -> Column:
         """Check whether bytes could be decoded: Spark makes a record of nulls of those that could not."""
         required = [f["name"] for f in self.root["fields"] if not _is_optional(f["type"])]
-        known = [record.getField(name).isNotNull() for name in (required[:1] or self.members)]
-        condition = known[0]
-        for other in known[1:]:
-            condition = condition | other
-        return condition
+        return reduce(or_, (record.getField(name).isNotNull() for name in (required[:1] or self.members)))
 
     def plain(self, record: Column) -> Column:
         """Return the decoded record with bytes as base64, as the JSON converter writes them."""

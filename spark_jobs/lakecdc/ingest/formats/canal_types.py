@@ -9,21 +9,19 @@ from typing import Any
 
 from lakecdc.ingest.formats.values import Field
 
-_INTEGERS = {"tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "integer": "int", "year": "int"}
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
 _DECIMAL = re.compile(rf"(?:{'|'.join(_DECIMALS)})(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(?:\s+\w+)*\s*")
 # digits of a decimal, and those of them behind the point, in MySQL and MariaDB at most
 _MOST_DIGITS, _MOST_PLACES = 65, 38
-_OTHERS = {
+_SQL_TYPES = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "integer", "year"), "int"),
     "bigint": "bigint",
     "float": "float",
-    "double": "double",
-    "real": "double",
+    **dict.fromkeys(("double", "real"), "double"),
     "date": "date",
     "datetime": "timestamp_ntz",
     "timestamp": "timestamp",
-    "bool": "boolean",
-    "boolean": "boolean",
+    **dict.fromkeys(("bool", "boolean"), "boolean"),
 }
 # what else the first word of a type is called in MySQL and MariaDB
 _TEXTS = frozenset(
@@ -36,7 +34,7 @@ _TEXTS = frozenset(
         *("geometrycollection", "geomcollection"),
     )
 )
-_NAMES = frozenset((*_INTEGERS, *_OTHERS, *_TEXTS))
+_NAMES = frozenset((*_SQL_TYPES, *_TEXTS))
 
 
 def fields(schema: str) -> tuple[Field, ...]:
@@ -75,7 +73,7 @@ def sql_type(mysql_type: str) -> str:
         return "decimal(20,0)"
     if base in ("int", "integer") and unsigned:
         return "bigint"
-    return _INTEGERS.get(base) or _OTHERS.get(base, "string")
+    return _SQL_TYPES.get(base, "string")
 
 
 def _is_known(lowered: str) -> bool:

@@ -10,24 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from lakecdc.contract.errors import InputError
 from lakecdc.ingest.formats import debezium_schema
-from lakecdc.ingest.formats.avro_registry import id_headers
+from lakecdc.ingest.formats.avro_registry import Registry, id_headers
 from lakecdc.ingest.formats.avro_schema import AvroSchema
-from lakecdc.ingest.formats.envelope import InJson
+from lakecdc.ingest.formats.envelope import InJson, Reading
 from lakecdc.local_relation import local_relation
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.ingest.formats.avro_registry import Registry
-    from lakecdc.ingest.formats.envelope import Reading
 
 _PARTS = ("value", "key", "moved")
 _NO_ID = "not-avro: the value does not begin with the id of a schema"
@@ -36,28 +29,29 @@ _NO_ID = "not-avro: the value does not begin with the id of a schema"
 def in_json(messages: DataFrame, reading: Reading) -> InJson:
     """Return messages with their records as JSON beside them."""
     assert reading.registry is not None
-    named, schemas, ids = _with_records(messages, reading.registry)
-    good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
+    named, good, reasons, ids = _with_records(messages, reading.registry)
+    nothing = F.lit(None).cast("string")
     texts = {part: _text(part, ids[part], good) for part in _PARTS}
     # the converter of headers may be another one
     moved = F.coalesce(texts["moved"], F.expr("CASE WHEN moved_id IS NULL THEN CAST(moved AS string) END"))
     # thousands of them would be too much for an expression
-    bad = [(n, f"unknown-schema: {reason}") for n, reason in schemas.items() if isinstance(reason, str)]
+    bad = [(n, f"unknown-schema: {reason}") for n, reason in reasons.items()]
     if bad:
-        reasons = local_relation(messages.sparkSession, bad, "value_id bigint, bad_schema string")
-        named = named.join(F.broadcast(reasons), "value_id", "left")
+        bad_ids = local_relation(messages.sparkSession, bad, "value_id bigint, bad_schema string")
+        named = named.join(F.broadcast(bad_ids), "value_id", "left")
     else:
-        named = named.withColumn("bad_schema", F.lit(None).cast("string"))
+        named = named.withColumn("bad_schema", nothing)
     broken = F.concat(F.lit("not-avro: the bytes do not fit schema "), F.col("value_id").cast("string"))
     unreadable = F.when(F.col("value_id").isNull(), F.lit(_NO_ID)).otherwise(
         F.coalesce("bad_schema", F.when(F.col("payload").isNull(), broken))
     )
+    schemas = [F.when(F.col("value_id") == n, good[n].connect) for n in ids["value"]]
     told = named.select(
         *messages.columns,
         texts["value"].alias("payload"),
         texts["key"].alias("key_text"),
         moved.alias("moved_text"),
-        _by_id({n: F.lit(good[n].connect) for n in ids["value"]}, F.lit(None).cast("string")).alias("schema_text"),
+        F.coalesce(nothing, *schemas).alias("schema_text"),
         "value_id",
         "bad_schema",
     )
@@ -67,17 +61,20 @@ def in_json(messages: DataFrame, reading: Reading) -> InJson:
 
 
 def _text(part: str, ids: Iterable[int], schemas: Mapping[int, AvroSchema]) -> Column:
-    found = []
+    texts = []
     for number in ids:
         record = F.col(_record(part, number))
-        found.append(F.when(schemas[number].is_there(record), F.to_json(schemas[number].plain(record))))
-    return F.coalesce(*found) if found else F.lit(None).cast("string")
+        texts.append(F.when(schemas[number].is_there(record), F.to_json(schemas[number].plain(record))))
+    return F.coalesce(F.lit(None).cast("string"), *texts)
 
 
 def _with_records(
     messages: DataFrame, registry: Registry
-) -> tuple[DataFrame, Mapping[int, AvroSchema | str], Mapping[str, list[int]]]:
-    """Return messages with ids of their schemas and columns for the records of each, the schemas, and usable ids."""
+) -> tuple[DataFrame, Mapping[int, AvroSchema], Mapping[int, str], Mapping[str, list[int]]]:
+    """Return messages with ids of their schemas and columns for the records of each.
+
+    :return: the messages, the schemas, why others cannot be used, and the ids of the former by part.
+    """
     moved = F.expr("get(filter(headers, h -> h.key = '__debezium.oldkey'), 0).value")
     # which schemas there are is asked before the messages are decoded, and reading them is dear
     messages = messages.persist()
@@ -85,11 +82,10 @@ def _with_records(
     named = named.withColumns({f"{part}_id": _id(part, registry.id_bytes) for part in _PARTS})
     row = named.agg(*[F.collect_set(f"{part}_id").alias(part) for part in _PARTS]).first()
     assert row is not None
-    schemas = _usable(registry, {number for part in _PARTS for number in row[part]})
-    ids = {part: [n for n in sorted(row[part]) if isinstance(schemas[n], AvroSchema)] for part in _PARTS}
-    good = {n: s for n, s in schemas.items() if isinstance(s, AvroSchema)}
+    good, reasons = _usable(registry, {number for part in _PARTS for number in row[part]})
+    ids = {part: [n for n in sorted(row[part]) if n in good] for part in _PARTS}
     records = {_record(part, n): _from_avro(part, n, good[n], registry) for part in _PARTS for n in ids[part]}
-    return named.withColumns(records), schemas, ids
+    return named.withColumns(records), good, reasons, ids
 
 
 def _id(part: str, size: int) -> Column:
@@ -108,14 +104,20 @@ def _header(part: str) -> str:
     return f"get(filter(headers, h -> h.key IN ({names})), 0).value"
 
 
-def _usable(registry: Registry, ids: Iterable[int]) -> Mapping[int, AvroSchema | str]:
-    """Return schemas by id, or why one cannot be used, by Spark among others.
+def _usable(registry: Registry, ids: Iterable[int]) -> tuple[dict[int, AvroSchema], dict[int, str]]:
+    """Return schemas by id, and why others cannot be used, by Spark among others.
 
     :raises InputError: if Spark lacks Avro.
     """
-    found = registry.schemas(sorted(ids))
-    reasons = {n: refusal(schema) for n, schema in found.items() if isinstance(schema, AvroSchema)}
-    return {n: f"schema {n} cannot be used: {reasons[n]}" if reasons.get(n) else found[n] for n in found}
+    good, reasons = dict[int, AvroSchema](), dict[int, str]()
+    for number, schema in registry.schemas(sorted(ids)).items():
+        if isinstance(schema, str):
+            reasons[number] = schema
+        elif reason := refusal(schema):
+            reasons[number] = f"schema {number} cannot be used: {reason}"
+        else:
+            good[number] = schema
+    return good, reasons
 
 
 @lru_cache(maxsize=1024)
@@ -150,10 +152,3 @@ def _from_avro(part: str, number: int, schema: AvroSchema, registry: Registry) -
 def _once(value: Column) -> Column:
     """Return a value that is evaluated once per row, see :func:`lakecdc.ingest.formats.messages.once`."""
     return F.when(F.monotonically_increasing_id() >= 0, value)
-
-
-def _by_id(values: Mapping[int, Column], otherwise: Column) -> Column:
-    found = otherwise
-    for number, value in values.items():
-        found = F.when(F.col("value_id") == number, value).otherwise(found)
-    return found

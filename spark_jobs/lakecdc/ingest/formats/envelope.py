@@ -74,6 +74,8 @@ class Format:
     :param tombstones: a null value deletes its key.
     :param row_keys: the messages' keys are the keys of their rows.
     :param wraps: messages may carry their schemas beside their payloads.
+    :param whole: events have Debezium's structure, and their schemas all columns.
+    :param many_rows: messages may have many rows, and tell the types of their columns.
     :param in_json: message frame to the same in JSON; None for a format that is JSON.
     :param doubts: returns columns to which the text of a schema gives a type that the source cannot have.
     """
@@ -83,6 +85,8 @@ class Format:
     tombstones: bool = False
     row_keys: bool = False
     wraps: bool = False
+    whole: bool = False
+    many_rows: bool = False
     in_json: Callable[[DataFrame, Reading], InJson] | None = None
     doubts: Callable[[str], Sequence[str]] = lambda schema: ()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.envelopes.debezium import OLD_KEY, unwrapped
 from lakecdc.ingest.envelopes.message import Keys, Message
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: column with the order key of a tombstone that deletes the row of its key; null for all other messages
 PLACED = "placed"
@@ -33,8 +32,6 @@ def read_messages(messages: pa.RecordBatch, *, texts: bool) -> list[Message]:
 
     :param texts: their keys stand beside them as JSON.
     """
-    import pyarrow as pa
-
     gone = messages.column("value").is_null().to_pylist()
     topics = messages.column("topic").to_pylist()
     stamps = messages.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
@@ -56,8 +53,6 @@ def record_keys(messages: pa.RecordBatch, *, texts: bool) -> list[Keys | None]:
 
 def has_old_key(messages: pa.RecordBatch) -> pa.Array:
     """Check which messages have a header with the key that the row had before."""
-    import pyarrow as pa
-
     if messages.column("headers").null_count == len(messages):
         return pa.repeat(False, len(messages))
     return pa.array([was is not None for was in _old_keys(messages, texts=False)], pa.bool_())
@@ -65,8 +60,6 @@ def has_old_key(messages: pa.RecordBatch) -> pa.Array:
 
 def has_key_of(messages: pa.RecordBatch, key: Set[str]) -> pa.Array:
     """Check which messages have a key of these columns, or none."""
-    import pyarrow as pa
-
     keys = record_keys(messages, texts="key_text" in messages.schema.names)
     return pa.array([agrees(None if one is None else one.record_key(), key) for one in keys], pa.bool_())
 
@@ -78,9 +71,6 @@ def agrees(names: Iterable[str] | None, key: Set[str]) -> bool:
 
 def partitions(messages: pa.RecordBatch) -> pa.Array:
     """Return ``topic/partition`` of each message, the partition alone without a topic."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     partition = messages.column("partition").cast(pa.string())
     topic = messages.column("topic")
     return pc.if_else(topic.is_valid(), pc.binary_join_element_wise(topic, partition, "/"), partition)
@@ -104,7 +94,5 @@ def _old_keys(messages: pa.RecordBatch, *, texts: bool) -> list[bytes | None]:
 
 
 def _texts(column: pa.Array) -> list[bytes | None]:
-    import pyarrow as pa
-
     values: list[bytes | None] = column.cast(pa.binary()).to_pylist()
     return values

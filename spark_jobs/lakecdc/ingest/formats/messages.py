@@ -68,7 +68,6 @@ def from_dumped_records(lines: DataFrame) -> DataFrame:
 
     Key and value may be JSON or text that holds JSON; a line that is not a record stays whole, so that it is kept.
 
-    :param lines: as for :func:`from_values`.
     """
     parsed = lines.selectExpr("value AS line", "arrival", "place", f"{once(json('value'))} AS v")
     headers = (

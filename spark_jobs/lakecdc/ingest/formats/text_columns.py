@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark import Accumulator
 
 #: columns that a change frame with misfits has besides the others: names of the columns that cannot take a value of the
@@ -43,8 +45,6 @@ class TextColumn:
 
 def parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
     """Return the values of texts in a type, whatever type they have at the source; see :data:`Convert`."""
-    import pyarrow as pa
-
     if kind == "string":
         return texts, ()
     if kind == "binary":
@@ -56,8 +56,6 @@ def parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
 
 def cast_or_parse(texts: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
     """Return the values of texts of a type that Arrow casts as the type's parser does, or refuses."""
-    import pyarrow as pa
-
     try:
         return texts.cast(arrow_type(kind)), ()
     except pa.ArrowInvalid:
@@ -77,17 +75,12 @@ def misfits_by_row(columns: Iterable[tuple[str, Collection[int]]]) -> dict[int, 
 
 def null_places(values: pa.Array) -> list[int]:
     """Return the places of nulls."""
-    import numpy as np
-
     return np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist() if values.null_count else []
 
 
 @dataclass(frozen=True)
 class TypeRows:
-    """Types rows of texts and finds which values do not fit.
-
-    :param columns: in the order of the texts.
-    """
+    """Types rows of texts and finds which values do not fit."""
 
     columns: tuple[TextColumn, ...]
     key: tuple[str, ...]
@@ -104,8 +97,6 @@ class TypeRows:
 
         :param arrays: texts by column; values of a column that have been read exactly stay as they are.
         """
-        import pyarrow as pa
-
         values, misfits = list[pa.Array](), dict[int, dict[str, str | None]]()
         for column, texts in zip(self.columns, arrays, strict=True):
             is_text = pa.types.is_string(texts.type)

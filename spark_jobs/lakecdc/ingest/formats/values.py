@@ -83,7 +83,7 @@ def placeholder_shapes(unavailable_value: str) -> tuple[str, ...]:
     named = uuid.UUID(bytes=hashlib.md5(raw).digest(), version=3)
     shapes: list[object] = [[text], [encoded], list(raw), [str(named)], {text: text}]
     written = [json.dumps(shape, separators=(",", ":"), ensure_ascii=False) for shape in shapes]
-    return (text, encoded, raw.hex(), *written, *(f'{{"scale":{s},"value":"{encoded}"}}' for s in (0,)))
+    return (text, encoded, raw.hex(), *written, f'{{"scale":0,"value":"{encoded}"}}')
 
 
 def find_placeholders(values: Sequence[Any], shapes: frozenset[str]) -> list[int]:

@@ -19,7 +19,7 @@ from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
-from lakecdc.ingest.engine.kept_rows import TableNow, decode_kept
+from lakecdc.ingest.engine.kept_rows import decode_kept
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.avro_registry import Registry
 from lakecdc.ingest.formats.envelope import Reading
@@ -125,8 +125,8 @@ class Quarantine(BatchSource):
     def _of_rows(self, target: Target, rows: DataFrame) -> Decoded:
         table = open_if_there(self.spark, self.spec.catalog.name, target.table)
         assert table is not None
-        infinity, known = getattr(self.spec.source, "infinity", TableNow.infinity), known_of(table, target)
-        return decode_kept(rows, target, TableNow(known.types, known.key, remembered(table), infinity))
+        infinity = getattr(self.spec.source, "infinity", "quarantine")
+        return decode_kept(rows, target, known_of(table, target), remembered(table), infinity)
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import reduce
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -11,8 +12,8 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Rows
-from lakecdc.ingest.engine.kept_rows import TableNow, decode_kept
-from lakecdc.ingest.formats.changes import union
+from lakecdc.ingest.engine.decoded import Known
+from lakecdc.ingest.engine.kept_rows import decode_kept
 from lakecdc.ingest.quarantine import of_events
 from lakecdc.metadata.positions import Position
 from lakecdc.sql import sql_type
@@ -60,7 +61,7 @@ def events(spark: SparkSession, key: tuple[str, ...], *told: str, **values: str)
         )
         for one in told
     ]
-    return union(made)
+    return reduce(DataFrame.unionByName, made)
 
 
 def kept(frame: DataFrame, key: tuple[str, ...], numbers: dict[str, int | None] | None = None) -> DataFrame:
@@ -85,7 +86,7 @@ def test_every_value_comes_back_as_it_was(spark: SparkSession) -> None:
         "'u' AS op, array('text') AS open, 6L AS old, 'b' AS order",
         **VALUES,
     )
-    found = decode_kept(kept(frame, key), Target("test.t"), TableNow({}, ("at", "id")))
+    found = decode_kept(kept(frame, key), Target("test.t"), Known({}, key=("at", "id")))
     assert found.rows is not None and found.key == key and found.rejected is None
     types = {f.name: sql_type(f.dataType) for f in frame.schema["row"].dataType}  # type: ignore[attr-defined]
     assert {c.name: c.type for c in found.columns} == types
@@ -114,7 +115,7 @@ def test_what_cannot_enter_stays_and_says_why(spark: SparkSession) -> None:
         value = F.when(F.col("number") == number, other).otherwise(value)
     rows = rows.withColumn("value", value.cast("binary"))
     found = decode_kept(
-        rows, Target("test.t", columns={"n": "int"}), TableNow({"id": "bigint", "n": "string"}, ("id",))
+        rows, Target("test.t", columns={"n": "int"}), Known({"id": "bigint", "n": "string"}, key=("id",))
     )
     assert found.rows is not None and found.rejected is not None and found.rejections == 5
     assert [row["row"]["n"] for row in found.rows.frame.collect()] == [17]
@@ -139,7 +140,7 @@ def test_nested_values_take_the_type_of_the_table(spark: SparkSession) -> None:
     )
     types = {"id": "bigint", "tags": "struct<`a`:int>", "text": "struct<`a`:array<decimal(3,2)>>"}
     target = Target("test.t", columns={"tags": "struct<`a`:int,`b`:bigint>"})
-    found = decode_kept(kept(frame, ("id",)), target, TableNow(types, ("id",)))
+    found = decode_kept(kept(frame, ("id",)), target, Known(types, key=("id",)))
     assert found.rows is not None and found.rejected is not None
     row = found.rows.frame.collect()[0]["row"].asDict(recursive=True)
     assert row == {"id": 1, "tags": {"a": 7, "b": 2}, "text": {"a": [Decimal("1.50")]}}

@@ -7,16 +7,13 @@ column, text as a rule) and ``problem`` (why the record cannot be read, ``rule: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from lakecdc.contract.sources.files import FilesSource
 from lakecdc.ingest.formats.rows import delimited, elements
 from lakecdc.ingest.formats.rows.cells import Cells, cells_of_json
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
-    from lakecdc.contract.sources.files import FilesSource
 
 
 def read_cells(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -21,13 +21,10 @@ from lakecdc.ingest.formats.messages import as_they_are, from_values, json, plac
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.sql import literal, quoted_column
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _NESTED = re.compile(r"(struct|array|map)<|variant$")
-#: SQL of the problem of a record whose bytes are not text, or null
-NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
+# SQL of the problem of a record whose bytes are not text, or null
+_NO_TEXT = "CASE WHEN NOT is_valid_utf8(CAST(value AS string)) THEN 'encoding: the record is no UTF-8' END"
 #: column that takes records which Spark cannot parse
 BAD = "_lakecdc_bad"
 _CARRIED = ("cells", "source", "arrival")
@@ -53,22 +50,10 @@ class Cells:
     messages: Callable[..., DataFrame] = as_they_are
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """What becomes of a cell before its column is typed.
-
-    :param sql: of its value; None if it stays as it is.
-    :param is_text: tasks type it from its text.
-    """
-
-    sql: str | None
-    is_text: bool = False
-
-
 def with_cells(messages: DataFrame, names: Sequence[str], values: Sequence[str], problem: str) -> Cells:
     """Return cells of text from the names and SQL of their columns, and SQL of a record's problem."""
     members = ", ".join(f"{sql} AS {quoted_column(name)}" for name, sql in zip(names, values, strict=True))
-    found = f"coalesce({NO_TEXT}, {problem}) AS problem"
+    found = f"coalesce({_NO_TEXT}, {problem}) AS problem"
     frame = messages.selectExpr(*MESSAGE, "arrival", f"struct({members}) AS cells", found)
     return Cells(frame, tuple(Column(name, "string") for name in names))
 
@@ -81,27 +66,28 @@ def stored_type(cell: Column, chosen: str | None, known: str | None) -> str:
     return own if is_wider(known, own) or _NESTED.match(own) and known != "string" else known
 
 
-def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> Preparation:
-    """Return what Spark makes of a cell whose column has a type.
+def prepared(cell: Column, sql_type: str, timestamp_format: str | None) -> tuple[str | None, bool]:
+    """Return what becomes of a cell before its column is typed.
 
     :param timestamp_format: how times are written in text; default: ISO-8601.
+    :return: SQL of its value, None if it stays as it is; and whether tasks type it from its text.
     """
     source, is_text = f"cells.{quoted_column(cell.name)}", cell.type == "string"
     text = source if is_text else _text(source, cell.type)
     if cell.type == sql_type:
-        return Preparation(None)
+        return None, False
     if _NESTED.match(sql_type):
         parsed = json(f"nullif(trim({text}), '')")
-        return Preparation(f"try_variant_get({parsed}, '$', {literal(sql_type)})")
+        return f"try_variant_get({parsed}, '$', {literal(sql_type)})", False
     if timestamp_format and sql_type in _TIMES and cell.type not in _TIMES:
-        return Preparation(_moment(text, sql_type, timestamp_format), is_text=True)
+        return _moment(text, sql_type, timestamp_format), True
     if is_text:
-        return Preparation(None, is_text=True)
+        return None, True
     if sql_type == "string":
-        return Preparation(text)
+        return text, False
     if is_wider(cell.type, sql_type) or INTEGER_BYTES.get(cell.type, 8) < INTEGER_BYTES.get(sql_type, 0):
-        return Preparation(f"CAST({source} AS {sql_type})")
-    return Preparation(text, is_text=True)
+        return f"CAST({source} AS {sql_type})", False
+    return text, True
 
 
 def _moment(text: str, sql_type: str, timestamp_format: str) -> str:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import csv
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import reduce
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.formats import CsvSettings, TextSettings
 from lakecdc.ingest.formats.rows.cells import Cells, with_cells
 from lakecdc.sql import literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.sources.files import FilesSource
 
 #: name of the message header that holds the header of the file
 HEADER = "csv-header"
@@ -67,20 +65,11 @@ def cells(messages: DataFrame, settings: CsvSettings) -> Cells:
     ]
     if not frames:
         return _of_names(messages.limit(0), settings, (), ())
-    first = frames[0]
-    for other in frames[1:]:
-        first = Cells(first.frame.unionAll(other.frame), first.columns)
-    return first
+    return Cells(reduce(lambda a, b: a.unionAll(b), (one.frame for one in frames)), frames[0].columns)
 
 
-def _of_names(
-    messages: DataFrame, settings: CsvSettings, own: tuple[str, ...] | list[str], names: tuple[str, ...] | list[str]
-) -> Cells:
-    """Return the cells of records with the same header.
-
-    :param own: the columns of these records, in order.
-    :param names: the columns of all records.
-    """
+def _of_names(messages: DataFrame, settings: CsvSettings, own: Sequence[str], names: Sequence[str]) -> Cells:
+    """Return the cells of records with the same header, whose columns are some of all names."""
     if not own:
         return with_cells(messages, (), (), "CAST(NULL AS string)")
     schema = ", ".join([*(f"c{i} string" for i in range(len(own))), "bad string"])
@@ -89,11 +78,7 @@ def _of_names(
     options |= {"maxCharsPerColumn": "-1", "maxColumns": str(max(len(own) * 2, 20480))}
     parsed = messages.withColumn("parsed", F.from_csv(F.expr(_LINE), schema, options))
     values = [f"parsed.c{list(own).index(n)}" if n in own else "CAST(NULL AS string)" for n in names]
-    return with_cells(parsed, names, [_not_empty(v) for v in values], _problem(settings, len(own)))
-
-
-def _not_empty(sql: str) -> str:
-    return f"nullif({sql}, '')"
+    return with_cells(parsed, names, [f"nullif({value}, '')" for value in values], _problem(settings, len(own)))
 
 
 def _problem(settings: CsvSettings, columns: int) -> str:

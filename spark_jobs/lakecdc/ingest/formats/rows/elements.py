@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from lakecdc.contract.sources.formats import XmlSettings
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.envelope import MESSAGE
-from lakecdc.ingest.formats.rows.cells import BAD, NO_TEXT, Cells
+from lakecdc.ingest.formats.rows.cells import BAD, Cells, with_cells
 from lakecdc.sql import parsed_type, quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.sources.formats import XmlSettings
 
 
 def record_pattern(row_tag: str) -> str:
@@ -57,13 +53,12 @@ def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], 
     members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(BAD, StringType())]
     element = F.from_xml(F.expr("CAST(value AS string)"), StructType(members), _options(settings))
     parsed = messages.withColumn("parsed", element)
-    values = ", ".join(f"parsed.{quoted_column(c.name)} AS {quoted_column(c.name)}" for c in columns)
+    values = [f"parsed.{quoted_column(c.name)}" for c in columns]
     bad = (
         "CASE WHEN startswith(CAST(value AS string), '<!--') THEN 'not-xml: a comment does not end' "
         f"WHEN parsed.{BAD} IS NOT NULL THEN 'not-xml: the element cannot be parsed' END"
     )
-    problem = f"coalesce({NO_TEXT}, {bad}) AS problem"
-    return Cells(parsed.selectExpr(*MESSAGE, "arrival", f"struct({values}) AS cells", problem), columns)
+    return replace(with_cells(parsed, [c.name for c in columns], values, bad), columns=columns)
 
 
 def _columns(known: Mapping[str, str], schema: StructType | None) -> tuple[Column, ...]:
