@@ -5,8 +5,8 @@ Both ways return what the column's parser returns (:mod:`lakecdc.model.columns`)
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from lakecdc.model.columns import (
     MICROSECONDS_OF_A_DAY,
     ColumnType,
     arrow_type,
+    parse_base64,
 )
 from lakecdc.model.tokens import MisfitError, Number, as_token
 
@@ -90,7 +91,7 @@ class ArrowColumn:
 def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
     """Return the conversion of values that are written in the usual way."""
     decimal = DECIMAL.match(column.sql_type)
-    if column.names or column.is_converted or column.encoding.startswith("time_"):
+    if column.names or column.own_type is not None or column.encoding.startswith("time_"):
         return _none
     if column.encoding == "decimal_bytes" and decimal:
         return _scaled_decimals(arrow, int(decimal[1]), int(decimal[2]) - column.scale)
@@ -112,7 +113,8 @@ def _find_quick(column: ColumnType, arrow: pa.DataType) -> Quick:
         return _floats(arrow)
     # no number is written like a date, so that texts alone match
     zone = "Z$" if column.sql_type == "timestamp" else "$"
-    return _matching(rf"^{_DATE}$" if column.sql_type == "date" else _MOMENT + zone, arrow)
+    pattern = rf"^{_DATE}$" if column.sql_type == "date" else _MOMENT + zone
+    return _matching(pattern, arrow, partial(pa.array, type=pa.string()))
 
 
 def _none(values: Sequence[Any]) -> None:
@@ -135,9 +137,9 @@ def _integers(arrow: pa.DataType) -> Quick:
     return quick
 
 
-def _matching(pattern: str, arrow: pa.DataType) -> Quick:
+def _matching(pattern: str, arrow: pa.DataType, to_texts: Callable[[Sequence[Any]], pa.Array]) -> Quick:
     def quick(values: Sequence[Any]) -> pa.Array | None:
-        texts = pa.array(values, pa.string())
+        texts = to_texts(values)
         return texts.cast(arrow) if _all(pc.match_substring_regex(texts, pattern)) else None
 
     return quick
@@ -147,11 +149,7 @@ def _decimals(arrow: pa.DataType, precision: int, scale: int) -> Quick:
     whole, places = rf"\d{{1,{max(1, precision - scale)}}}", rf"(?:\.\d{{1,{scale}}})?" if scale else ""
     pattern = f"^-?{whole if precision > scale else '0'}{places}$"
 
-    def quick(values: Sequence[Any]) -> pa.Array | None:
-        texts = _texts(values)
-        return texts.cast(arrow) if _all(pc.match_substring_regex(texts, pattern)) else None
-
-    return quick
+    return _matching(pattern, arrow, _texts)
 
 
 def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
@@ -164,7 +162,7 @@ def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
         octets, validity = bytearray(), []
         for value in values:
             validity.append(value is not None)
-            number = 0 if value is None else int.from_bytes(_decode(value), "big", signed=True) * factor
+            number = 0 if value is None else int.from_bytes(parse_base64(value), "big", signed=True) * factor
             if not -limit < number < limit or value == "":
                 return None
             octets += number.to_bytes(16, "little", signed=True)
@@ -175,17 +173,7 @@ def _scaled_decimals(arrow: pa.DataType, precision: int, more: int) -> Quick:
 
 
 def _octets(values: Sequence[Any]) -> pa.Array:
-    return pa.array([None if value is None else _decode(value) for value in values], pa.binary())
-
-
-def _decode(value: Any) -> bytes:
-    """Decode base64 as it is usually written; raise a :class:`ValueError` for others."""
-    if type(value) is not str:
-        raise ValueError(value)
-    octets = binascii.a2b_base64(value, strict_mode=True)
-    if binascii.b2a_base64(octets, newline=False) != value.encode():
-        raise ValueError(value)
-    return octets
+    return pa.array([None if value is None else parse_base64(value) for value in values], pa.binary())
 
 
 def _days(values: Sequence[Any]) -> pa.Array | None:

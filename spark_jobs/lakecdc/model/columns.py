@@ -91,12 +91,7 @@ class ColumnType:
         return self.sql_type == "string" if self.names else True
 
     @property
-    def is_converted(self) -> bool:
-        """Whether the column has another type than that of its encoding."""
-        return self._own_type is not None
-
-    @property
-    def _own_type(self) -> str | None:
+    def own_type(self) -> str | None:
         """Type of the encoding, if the column has another one."""
         if self.names or self.encoding == "plain":
             return None
@@ -119,8 +114,8 @@ class ColumnType:
         """Return the function that converts a token to the column's value; null stays null."""
         if self.names:
             return _not_null(self._named)
-        if self._own_type is not None:
-            return self._converted(self._own_type)
+        if self.own_type is not None:
+            return self._converted(self.own_type)
         by_encoding: dict[str, Callable[[Any], Any]] = {
             "base64": parse_base64,
             "decimal_bytes": self._decimal_bytes,
@@ -275,7 +270,8 @@ def parse_integer(value: Any) -> int:
 
 def parse_base64(value: Any) -> bytes:
     """Decode base64 (RFC 4648, padded, without line breaks or unused bits); raise :class:`MisfitError` for others."""
-    if isinstance(value, int | Number | Nested):
+    # numbers and nested values are subclasses
+    if type(value) is not str:
         raise MisfitError("it is not text in base64")
     try:
         octets = binascii.a2b_base64(value.encode("ascii"), strict_mode=True)

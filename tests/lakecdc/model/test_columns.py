@@ -193,7 +193,7 @@ def test_columns_of_another_type_than_their_encoding_take_its_text(
     sql_type: str, encoding: str, value: Any, expected: Any
 ) -> None:
     column = ColumnType(sql_type, encoding, 2)
-    assert column.is_converted and column.parser()(value) == expected
+    assert column.own_type is not None and column.parser()(value) == expected
     converted, misfits = ArrowColumn(column).convert([value])
     assert (converted.cast(ArrowColumn(ColumnType(sql_type)).arrow).to_pylist() == [None]) == (value is None)
     assert misfits == []
