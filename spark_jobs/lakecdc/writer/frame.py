@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -49,7 +49,7 @@ def stage_frame(table: IcebergTable, rows: DataFrame, key: Sequence[str] = (), s
         staged = stage_equality_deletes(table, rows, key, spec_id) if key else stage_rows(table, rows)
         return [file for file in staged if int(file.recordCount())]
     with folder_of_work(table, _KIND) as folder:
-        task = FrameTask(FileLayout.of(table, folder, sources, partitioning, key))
+        task = partial(_write, layout=FileLayout.of(table, folder, sources, partitioning, key))
         given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])
         return iceberg_files(table, given.mapInArrow(task, RESULT).collect(), _KIND, key, spec_id)
 
@@ -72,18 +72,12 @@ def iceberg_files(
     return describe(table, written, current_spec_id(table) if spec_id is None else spec_id, key)
 
 
-@dataclass(frozen=True)
-class FrameTask:
-    """Rows of a frame in, one row per written file out."""
+def _write(batches: Iterable[pa.RecordBatch], layout: FileLayout) -> Iterator[pa.RecordBatch]:
+    """Write one slice after another, each in the order of its partitions; yield one row per file. Runs in a task."""
+    import pyarrow as pa
 
-    layout: FileLayout
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write one slice after another, each in the order of its partitions."""
-        import pyarrow as pa
-
-        settle()
-        files, partitioning = PartitionFiles(self.layout, _KIND), self.layout.partitioning
-        for piece in slices(pa.Table.from_batches([batch]) for batch in batches):
-            yield from files.write(in_order(with_partitions(piece, partitioning), columns_of(partitioning)))
-        yield from files.close()
+    settle()
+    files, partitioning = PartitionFiles(layout, _KIND), layout.partitioning
+    for piece in slices(pa.Table.from_batches([batch]) for batch in batches):
+        yield from files.write(in_order(with_partitions(piece, partitioning), columns_of(partitioning)))
+    yield from files.close()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
@@ -77,37 +78,35 @@ def stage(
         remembered = None
         if memory is not None:
             remembered = FileLayout.of(memory, folders.enter_context(folder_of_work(memory, "deletes")), of_key | _OWN)
-        results = cells.mapInArrow(WriteTask(rows, keys, remembered), RESULT).collect()
+        task = partial(_write_folded, rows=rows, keys=keys, remembered=remembered)
+        results = cells.mapInArrow(task, RESULT).collect()
         staged.data_files += iceberg_files(table, results, "rows")
         staged.delete_files += iceberg_files(table, results, "keys", batch.key)
         return iceberg_files(memory, results, "remembered") if memory else []
 
 
-@dataclass(frozen=True)
-class WriteTask:
-    """Packed cells in, one row per written file out: files of rows, of deleted keys and of remembered deletes."""
+def _write_folded(
+    batches: Iterable[pa.RecordBatch], rows: FileLayout, keys: FileLayout | None, remembered: FileLayout | None
+) -> Iterator[pa.RecordBatch]:
+    """Write packed rows but those with placeholders, the keys of all, and the deletes to remember; runs in a task.
 
-    rows: FileLayout
-    keys: FileLayout | None
-    remembered: FileLayout | None
+    :return: one row per written file.
+    """
+    import pyarrow.compute as pc
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write rows but those with placeholders, and the keys of all, in the order of partitions."""
-        import pyarrow.compute as pc
-
-        settle()
-        # rows arrive in that order
-        rows = PartitionFiles(self.rows, "rows", most=1)
-        keys = PartitionFiles(self.keys, "keys", most=1) if self.keys else None
-        deletes = PartitionFiles(self.remembered, "remembered") if self.remembered else None
-        for table in packing.all_of(batches):
-            yield from rows.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
-            if keys is not None:
-                yield from keys.write(table)
-            if deletes is not None:
-                yield from deletes.write(table.filter(pc.equal(table["op"], "d")))
-        for files in filter(None, (rows, keys, deletes)):
-            yield from files.close()
+    settle()
+    # rows arrive in the order of partitions
+    row_files = PartitionFiles(rows, "rows", most=1)
+    key_files = PartitionFiles(keys, "keys", most=1) if keys else None
+    delete_files = PartitionFiles(remembered, "remembered") if remembered else None
+    for table in packing.all_of(batches):
+        yield from row_files.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
+        if key_files is not None:
+            yield from key_files.write(table)
+        if delete_files is not None:
+            yield from delete_files.write(table.filter(pc.equal(table["op"], "d")))
+    for files in filter(None, (row_files, key_files, delete_files)):
+        yield from files.close()
 
 
 def has_twins(packed: PackedRows) -> bool:

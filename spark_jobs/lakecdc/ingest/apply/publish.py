@@ -39,7 +39,7 @@ class Applied:
 
     :param rows: rows in the data files.
     :param bytes: size of all files.
-    :param engine: see :class:`Staged`.
+    :param written_by: see :class:`Staged`.
     :param retries: how often the commit was repeated because another writer came first.
     :param files: the Java data files; empty if a statement has written them.
     """
