@@ -17,7 +17,7 @@ from lakecdc.ingest.sources.log import feed
 from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
 from lakecdc.ingest.sources.mysql.types import BASES, BYTES, DATED, NUMERIC, MysqlType, convert
-from lakecdc.ingest.sources.mysql.values import python_encoding
+from lakecdc.ingest.sources.mysql.values import reader
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.mysql import MysqlSource
@@ -84,7 +84,7 @@ class SourceColumn:
         if self.generated:
             return "is generated when it is read, and the log need not carry it", ", or make it STORED at the source"
         charset = self.named.charset
-        if charset != BINARY and python_encoding(charset) is None:
+        if charset != BINARY and reader(charset) is None:
             why = f"has the character set {charset}, which Python cannot read"
             return why, ", or convert it to utf8mb4 at the source"
         return None

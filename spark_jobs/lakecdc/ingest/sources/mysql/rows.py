@@ -115,7 +115,11 @@ class Rows:
         present = [value for value in values if value is not None]
         if codec is None or not present:
             return pa.nulls(len(values), pa.string())
-        texts = self._made(values, present, codec, there)
+        try:
+            texts = codec.read(present)
+        except UNREADABLE:
+            self._refuse_unreadable(values, codec, there)
+            raise
         if codec.dated:
             self.zero_dates += _zero_dates(texts)
         if len(present) == len(values):
@@ -123,26 +127,17 @@ class Rows:
         known = np.fromiter((value is not None for value in values), np.bool_, len(values))
         return texts.take(pa.array(np.cumsum(known) - 1, mask=~known))
 
-    def _made(self, values: Image, present: Sequence[bytes], codec: Codec, there: np.ndarray[Any, Any]) -> pa.Array:
-        """Return the texts of the values that are not null."""
+    def _refuse_unreadable(self, values: Image, codec: Codec, there: np.ndarray[Any, Any]) -> None:
+        """Raise the error of the first value that cannot be read, which names its event."""
         import numpy as np
-        import pyarrow as pa
 
-        if codec.many is not None:
-            try:
-                return codec.many(present)
-            except UNREADABLE:
-                # its own codec can read it, or tell what is wrong
-                pass
-        found: list[str | None] = []
         for number, value in enumerate(values):
             try:
-                found += [codec.text(value)] if value is not None else []
+                codec.read([value] if value is not None else [])
             except UNREADABLE as error:
                 row = int(np.flatnonzero(there)[number])
                 event = bisect_right(self._events, row, key=lambda begun: begun[0]) - 1
                 raise UnreadableError(f"has rows at {self._events[event][1]} that cannot be read: {error}") from error
-        return pa.array(found, pa.string())
 
 
 def _zero_dates(texts: pa.Array) -> int:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.types import MysqlType
-from lakecdc.ingest.sources.mysql.values import Codec, Text
+from lakecdc.ingest.sources.mysql.values import Codec, Read
 
 T = TypeVar("T")
 BINARY = "binary"
@@ -194,7 +194,7 @@ def _named(optional: Optional, kinds: Sequence[int], charsets: Mapping[int, str]
             if collation not in charsets:
                 raise LayoutError(f"Column {name!r} has the collation {collation}, which the server does not know.")
             charset = charsets[collation]
-        texts = tuple(map(_reader(name, charset), optional.members.get(i, [])))
+        texts = tuple(_reader(name, charset)(optional.members.get(i, [])).to_pylist())
         found.append(Named(name, None, optional.unsigned.get(i, False), charset, texts))
     return found
 
@@ -258,11 +258,11 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
     if is_bytes:
         codec = values.octets(prefix, size if kind == _STRING else 0)
     else:
-        codec = values.characters(prefix, _reader(column.name, column.charset))
+        codec = Codec(_reader(column.name, column.charset), prefix=prefix)
     return LogColumn(column.name, MysqlType(base), codec)
 
 
-def _reader(column: str, charset: str) -> Text:
+def _reader(column: str, charset: str) -> Read:
     found = values.reader("utf8mb4" if charset == BINARY else charset)
     if found is None:
         raise LayoutError(f"Column {column!r} has the character set {charset}, which Python cannot read.")
