@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from pyspark import StorageLevel
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.engine import packing
@@ -110,10 +110,7 @@ class Round(ABC, Generic[S]):
     def layout(
         self, versions: Iterable[LogVersion], columns: Iterable[Column], key: Iterable[str], convert: Convert
     ) -> LogLayout:
-        """Return the layout of a table's events.
-
-        :param versions: one for each description of the table in this round.
-        """
+        """Return the layout of a table's events."""
         place, time, unit = self.place, self.time, self.unit
         return LogLayout(tuple(versions), tuple(columns), tuple(key), convert, place, time, unit, self.end)
 
@@ -149,10 +146,11 @@ class RoundTask(ABC):
     """The task of a round, which reads it once for the one row that arrives."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the round for the one row that arrives."""
         settle()
         # read again after an executor was lost, it must not end earlier than the round that is known already
-        task = self if is_first_read() else self.without_deadline()
+        context = TaskContext.get()
+        is_first = context is None or context.getLocalProperty(_FIRST) is not None
+        task = self if is_first else self.without_deadline()
         for batch in batches:
             for _ in range(batch.num_rows):
                 yield from task.rows()
@@ -168,14 +166,6 @@ class RoundTask(ABC):
     @abstractmethod
     def explain(self, error: Exception) -> LakecdcError:
         """Return our error for the task's failure."""
-
-
-def is_first_read() -> bool:
-    """Check whether a task reads its round for the first time, and not because an executor was lost."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is None or context.getLocalProperty(_FIRST) is not None
 
 
 def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator[pa.RecordBatch]:

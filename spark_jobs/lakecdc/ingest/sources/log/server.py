@@ -105,7 +105,6 @@ class LogServer(ABC, Generic[F, R]):
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
         """Read a target's source table and check that the target can go on from a position.
 
-        :param number: of the target in this run.
         :raises InputError: the target cannot be fed.
         """
 
@@ -131,7 +130,6 @@ class LogServer(ABC, Generic[F, R]):
     def load(self, feed: F, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
         """Yield the rest of a table's full load, part by part.
 
-        :param epoch: of the order keys.
         :param whole: in one part.
         """
 

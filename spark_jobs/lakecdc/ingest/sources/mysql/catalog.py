@@ -258,8 +258,6 @@ def with_fills(
 ) -> tuple[Column, ...]:
     """Return the columns with what rows older than them show, which the log does not carry.
 
-    :param columns: the target's.
-    :param added: columns that the log saw being added.
     :raises InputError: such a column has no constant default, so that only the source knows its values, or has gone.
     """
     known = {column.name: column for column in table.columns}

@@ -68,7 +68,6 @@ class _Layout:
 class Decoder:
     """Turns events into rows; one instance reads one stretch of the log.
 
-    :param wanted: the tables to deliver.
     :param begin: between two transactions.
     """
 
@@ -148,7 +147,9 @@ class Decoder:
         elif kind in (kinds.QUERY, kinds.LOAD_QUERY):
             self._query(event, body_end, start, seconds)
         elif kind in (kinds.XID, kinds.XA_PREPARE):
-            self._end_of_transaction(event, kind, seconds)
+            if kind == kinds.XA_PREPARE and not event[19]:
+                self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
+            self._end(seconds)
         elif kind in kinds.GTIDS:
             self._begin(event, kind, server, body_end)
         elif kind == kinds.FORMAT:
@@ -198,11 +199,6 @@ class Decoder:
             self._begun = not flags & _STANDALONE
             more = 32 + (8 if flags & _GROUP_COMMIT else 0)
             self._unfinished = bool(flags & _DDL and more < end and event[more] & _NO_ALTER)
-
-    def _end_of_transaction(self, event: bytes, kind: int, seconds: int) -> None:
-        if kind == kinds.XA_PREPARE and not event[19]:
-            self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
-        self._end(seconds)
 
     def _end(self, seconds: int) -> None:
         self._inside = self._begun = False
@@ -344,12 +340,14 @@ class Decoder:
         if op == "u":
             ordinal = self._read_updates(layout, rows, event, (at, end, width), place)
         else:
-            take, plan = (rows.add_new, layout.all) if op == "c" else (rows.add_old, layout.keys)
-            ordinal = self._ordinal
+            ordinal, plan = self._ordinal, layout.all if op == "c" else layout.keys
             while at < end:
                 ordinal += 1
                 image, at = _image(plan, event, at, width)
-                take(image if op == "c" else [image[k] for k in layout.key])
+                if op == "c":
+                    rows.new += image
+                else:
+                    rows.old += [image[k] for k in layout.key]
             rows.add(op, place, range(self._ordinal + 1, ordinal + 1))
         count = ordinal - self._ordinal
         self._count(layout.table, op, count)
@@ -381,12 +379,11 @@ class Decoder:
                 rows.add("u", place, range(stayed + 1, ordinal))
                 stayed = ordinal
                 before = [old[k] for k in layout.key]
-                rows.add_old(before)
                 rows.add("d", place, range(ordinal, ordinal + 1))
-                rows.add_old(before)
+                rows.old += before * 2
                 rows.add("u", place, range(ordinal, ordinal + 1), moved=True)
                 self.summary.count(layout.table, "d", 1)
-            rows.add_new(new)
+            rows.new += new
         rows.add("u", place, range(stayed + 1, ordinal + 1))
         return ordinal
 

@@ -104,18 +104,10 @@ def real_text(value: float) -> str:
     """
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a number of JSON")
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    text, point = "".join(map(str, digits)), len(digits) + exponent
-    if value == 0:
-        text, point = "0", 1
-    if -_MOST_PLACES < point <= 0:
-        text = f"0.{'0' * -point}{text}"
-    elif 0 < point <= _MOST_PLACES:
-        text = f"{text[:point].ljust(point, '0')}.{text[point:] or '0'}"
-    else:
-        text = f"{text[0]}{'.' if text[1:] else ''}{text[1:]}e{point - 1}"
-    return f"-{text}" if sign else text
+    number = Decimal(repr(value))
+    if not number or -_MOST_PLACES <= number.adjusted() < _MOST_PLACES:
+        return f"{number:f}"
+    return f"{number.normalize():e}".replace("e+", "e")
 
 
 def _decimal(precision: int, scale: int, raw: bytes) -> str:

@@ -41,7 +41,6 @@ class ReadLog(rounds.RoundTask):
     """The task of a round.
 
     :param server_id: of the reader; 0 is none.
-    :param wanted: the tables, by number.
     """
 
     where: Address
@@ -133,10 +132,7 @@ class Round(rounds.Round[Summary]):
 
     @classmethod
     def from_parked(cls, parked: Parked, events: DataFrame) -> Round:
-        """Return a parked round, as if it had just been read from the log.
-
-        :param events: rows of ``log.summary.EVENTS``.
-        """
+        """Return a parked round, as if it had just been read from the log."""
         old = {"relation": "int(relation)", "position": "commit_lsn", "seconds": "commit_micros div 1000000"}
         columns = [column.split(" ")[0] for column in cls.schema.split(", ")]
         rows = events.selectExpr(*[f"{old.get(name, name)} AS {name}" for name in columns])

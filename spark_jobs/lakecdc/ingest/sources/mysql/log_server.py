@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.sources.mysql import MysqlSource
@@ -50,7 +51,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         assert isinstance(spec.source, MysqlSource)
         self.source, self.where = spec.source, address(spec.source)
         super().__init__(spark, spec, self.where.place)
-        self._files: dict[str, int] = {}
+        self._created = cache(partial(binlog.file_created, self.where))
 
     def open(self) -> str:
         self._session: Session = self._opened.enter_context(closing(connect(self.where)))
@@ -98,11 +99,6 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         finally:
             self._session.rollback()
 
-    def _created(self, file: str) -> int:
-        if file not in self._files:
-            self._files[file] = binlog.file_created(self.where, file)
-        return self._files[file]
-
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def log_end(self) -> LogEnd:
@@ -142,17 +138,14 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
     def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
-        with self.asking():
-            return self._take(read, feed, relation)
-
-    def _take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
         found, name = read.round, feed.table.target.table
         summary = found.summary
         if relation in summary.lost:
             raise full_load_needed(f"The source table {feed.table.label} {summary.lost[relation]}", name)
         altered, before = relation in summary.altered, feed.numbers
         if altered:
-            feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
+            with self.asking():
+                feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
         numbers = summary.columns.get(relation, before)
         names = {of: name for name, of in numbers.items()}
         relations = [binlog.named(one, names) for one in found.summary.relations_of(relation)]
@@ -160,7 +153,8 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         columns = feed.columns
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(relation, ()) if of in names]
-            columns = with_fills(self._session, feed.table, columns, added)
+            with self.asking():
+                columns = with_fills(self._session, feed.table, columns, added)
         by_name = bases(feed.table, relations)
         versions = [binlog.version(each, feed.key, by_name) for each in relations]
         feed.zero_dates += summary.zero_dates.get(relation, 0)

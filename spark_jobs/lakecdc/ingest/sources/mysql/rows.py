@@ -34,21 +34,25 @@ class Rows:
     """The rows.
 
     :param version: of the table's description.
-    :param new: what reads the values of each column; None for one that is left out.
-    :param old: the same for old values.
+    :param new_codecs: of each column; None for one that is left out.
+    :param old_codecs: the same for old values.
+    :ivar new: values of one row after the other; a row of kind ``d`` has none.
+    :ivar old: old values of the rows of kind ``d``, and of those that were moved; others have none.
     """
 
-    def __init__(self, relation: int, version: int, new: Sequence[Codec | None], old: Sequence[Codec | None]) -> None:
+    def __init__(
+        self, relation: int, version: int, new_codecs: Sequence[Codec | None], old_codecs: Sequence[Codec | None]
+    ) -> None:
         self.zero_dates = 0
         self._table = relation, version
-        self._codecs = new, old
+        self._codecs = new_codecs, old_codecs
         self._count = 0
         # what follows each other: kind, position, seconds, whether it moved the row to another key
         self._runs: list[tuple[str, int, int, bool]] = []
         self._counts: list[int] = []
         self._ordinals: list[int] = []
-        self._new: Image = []
-        self._old: Image = []
+        self.new: Image = []
+        self.old: Image = []
         # first row and place of each event
         self._events: list[tuple[int, str]] = []
 
@@ -65,14 +69,6 @@ class Rows:
         self._ordinals += ordinals
         self._count += len(ordinals)
 
-    def add_new(self, image: Image) -> None:
-        """Add the values of a row; a row of kind ``d`` has none."""
-        self._new += image
-
-    def add_old(self, image: Image) -> None:
-        """Add the old values of a row of kind ``d``, or of one that was moved; others have none."""
-        self._old += image
-
     def batch(self) -> pa.RecordBatch:
         """Return the Arrow batch.
 
@@ -88,7 +84,7 @@ class Rows:
         arrays = [
             *(relation, version, pa.array(kind, pa.string()), pa.array(position, pa.int64())),
             *(pa.array(self._ordinals, pa.int64()), pa.array(seconds, pa.int64())),
-            *(self._lists(self._new, self._codecs[0], ~gone), self._lists(self._old, self._codecs[1], gone | moved)),
+            *(self._lists(self.new, self._codecs[0], ~gone), self._lists(self.old, self._codecs[1], gone | moved)),
             pa.array(moved),
         ]
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)

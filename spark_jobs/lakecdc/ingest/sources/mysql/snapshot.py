@@ -150,7 +150,6 @@ def parts(
 
     :param session: one that delivers texts.
     :param part_rows: rows in a part; 0 makes one part of all.
-    :param before: progress of an earlier run.
     :raises InputError: the leading column has changed since the first part.
     """
     leading = before.leading if before else _fingerprint(session, table)
@@ -200,7 +199,6 @@ class ReadTables:
 
     :param source: the table, quoted.
     :param shares: chunks by number of the task.
-    :param zero_dates: counts the zero dates.
     """
 
     where: Address
@@ -283,7 +281,6 @@ def read_tables(
 ) -> ReadTables:
     """Return the task that reads some columns of a table.
 
-    :param columns: the target's.
     :param shares: chunks by number of the task.
     """
     known = {column.name: column.base for column in table.columns}
@@ -296,8 +293,6 @@ class ExactRows(NamedTuple):
 
     :param kept: cached by Spark.
     :param judged: see :func:`lakecdc.ingest.sources.database.judged`.
-    :param facts: their numbers.
-    :param place: in the log.
     """
 
     kept: DataFrame
@@ -310,7 +305,6 @@ class ExactRows(NamedTuple):
 def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetime) -> ExactRows:
     """Read a table by one task, in one transaction.
 
-    :param epoch: of the order keys.
     :param time: the source's clock when the reading began.
     :raises LakecdcError: the task fails.
     """

@@ -53,7 +53,6 @@ class Named:
 
     :param type: the server's present one; None for a column that the log describes itself.
     :param charset: name of the character set; ``binary`` for bytes.
-    :param members: values of an ENUM or SET.
     """
 
     name: str

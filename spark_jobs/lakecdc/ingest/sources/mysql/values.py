@@ -296,28 +296,16 @@ def _written(parts: Sequence[str | tuple[Numbers, int]]) -> pa.Array:
 
 
 _ENCODINGS = {
-    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
-    "latin1": "cp1252",
-    "ascii": "ascii",
-    **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-    "latin2": "iso8859-2",
-    "latin5": "iso8859-9",
-    "latin7": "iso8859-13",
-    "greek": "iso8859-7",
-    "hebrew": "iso8859-8",
-    "koi8r": "koi8-r",
-    "koi8u": "koi8-u",
+    **{name: name for name in ("ascii", "latin2", "latin5", "latin7", "greek", "hebrew", "tis620", "macroman")},
     **{name: name for name in ("cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932")},
-    **{name: name for name in ("gbk", "gb2312", "gb18030", "big5")},
+    **{name: name for name in ("gbk", "gb2312", "gb18030", "big5", "sjis")},
+    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
+    **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
+    **{"utf16le": "utf-16-le", "utf32": "utf-32-be"},
+    **{"latin1": "cp1252", "koi8r": "koi8-r", "koi8u": "koi8-u", "macce": "mac-latin2"},
     # with the syllables that EUC-KR itself lacks
     "euckr": "cp949",
-    "sjis": "shift_jis",
     **dict.fromkeys(("ujis", "eucjpms"), "euc-jp"),
-    "tis620": "tis-620",
-    "macroman": "mac-roman",
-    "macce": "mac-latin2",
 }
 
 

@@ -127,10 +127,10 @@ def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
     images: list[Image] = [[b"a", None, b"x"], [None, day, None], ["é".encode(), bytes(3), b""]]
     for number, image in enumerate(images):
         rows.begin(f"binlog.000001:{number}")
-        rows.add_new(image)
+        rows.new += image
         rows.add("c", (7, 9), range(number, number + 1))
     rows.begin("binlog.000001:3")
-    rows.add_old([day])
+    rows.old += [day]
     rows.add("d", (8, 9), range(3, 4))
     found = rows.batch().to_pylist()
     assert [(r["kind"], r["new"], r["old"], r["position"], r["ordinal"]) for r in found] == [
@@ -139,7 +139,7 @@ def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
     ]  # fmt: skip
     assert rows.zero_dates == 1
     rows.begin("binlog.000001:4")
-    rows.add_new([b"\xff", day, None])
+    rows.new += [b"\xff", day, None]
     rows.add("c", (9, 9), range(4, 5))
     with pytest.raises(UnreadableError, match=r"has rows at binlog.000001:4 that cannot be read: 'utf-8' codec"):
         rows.batch()
@@ -255,7 +255,7 @@ def test_a_damaged_value_ends_in_an_error_that_says_where(count: int) -> None:
         raw = document(rng.choice(DOCUMENTS)) if codec.prefix == 4 else rng.randbytes(codec.size)
         rows = Rows(1, 0, [codec], [codec])
         rows.begin("binlog.000001:7")
-        rows.add_new([mutated_bytes(rng, raw)])
+        rows.new += [mutated_bytes(rng, raw)]
         rows.add("c", (7, 9), range(1))
         try:
             rows.batch()
