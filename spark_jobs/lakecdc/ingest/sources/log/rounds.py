@@ -18,7 +18,7 @@ from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packing import cells_of_rows, rows_of_cells
-from lakecdc.ingest.sources.log.summary import Summary
+from lakecdc.ingest.sources.log.summary import EVENTS, Summary
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -46,18 +46,12 @@ S = TypeVar("S", bound=Summary[Any])
 class Round(ABC, Generic[S]):
     """One round of the log, on the executors' disks until it is released.
 
-    :cvar schema: Spark SQL schema of the decoded events.
-    :cvar place: their column with the place in the log.
-    :cvar time: their column with the time.
-    :cvar unit: microseconds of a unit of time.
+    :cvar truncate_unit: microseconds of a unit of the time of a TRUNCATE in the summary.
     :param cells: of :data:`SCHEMA`; None if the round was parked.
     :param parked: the decoded events otherwise.
     """
 
-    schema: ClassVar[str]
-    place: ClassVar[str]
-    time: ClassVar[str]
-    unit: ClassVar[int]
+    truncate_unit: ClassVar[int] = 1
 
     summary: S
     cells: DataFrame | None = None
@@ -71,7 +65,7 @@ class Round(ABC, Generic[S]):
     def truncate(self, relation: int) -> tuple[int, int, int] | None:
         """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None without one."""
         place = self.summary.truncates.get(relation)
-        return (place[0], place[1], place[2] * self.unit // 1000) if place else None
+        return (place[0], place[1], place[2] * self.truncate_unit // 1000) if place else None
 
     def release(self) -> None:
         if self.cells is not None:
@@ -94,25 +88,24 @@ class Round(ABC, Generic[S]):
         return self.cells.where(self.cells["relation"] == relation)
 
     def parkable(self, relation: int) -> DataFrame | None:
-        """Return the events of a table as :data:`~lakecdc.ingest.sources.log.summary.EVENTS`; None if there are none.
+        """Return the decoded events of a table; None if there are none.
 
         :raises UnsupportedError: a later run could not go on from the end of the round.
         """
         return self.of_table(relation) if self.events(relation) else None
 
     def of_table(self, relation: int) -> DataFrame:
-        """Return the decoded events of a table."""
+        """Return the decoded events of a table, rows of :data:`EVENTS`."""
         if self.parked is not None:
             return self.parked
-        rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, self.schema)
-        return rows.where(F.col(self.place) < self.end)
+        rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, EVENTS)
+        return rows.where(F.col("commit_lsn") < self.end)
 
     def layout(
         self, versions: Iterable[LogVersion], columns: Iterable[Column], key: Iterable[str], convert: Convert
     ) -> LogLayout:
         """Return the layout of a table's events."""
-        place, time, unit = self.place, self.time, self.unit
-        return LogLayout(tuple(versions), tuple(columns), tuple(key), convert, place, time, unit, self.end)
+        return LogLayout(tuple(versions), tuple(columns), tuple(key), convert, self.end)
 
 
 R_co = TypeVar("R_co", bound=Round[Any], covariant=True)

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-#: Spark SQL schema of the decoded events of Postgres, and of those that are parked
+#: Spark SQL schema of decoded events, in rounds and where they are parked; ``commit_lsn`` is a place in any log
 EVENTS = (
     "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
     "new array<string>, open array<string>, old array<string>, moved boolean, summary string"

@@ -99,7 +99,7 @@ class Decoder:
     def batches(self, events: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """Decode events in the order of the log, each with its header, until a limit is reached or they end.
 
-        :return: batches of ``rows.SCHEMA`` of bounded size, each of one table.
+        :return: batches of ``log.summary.EVENTS`` of bounded size, each of one table.
         :raises LogError: an event that cannot be read.
         """
         for event in events:

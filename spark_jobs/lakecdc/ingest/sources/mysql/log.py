@@ -11,8 +11,6 @@ from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableE
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.log.summary import EVENTS
-from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.events import FORMAT
@@ -23,8 +21,6 @@ from lakecdc.model.positions import FILE_STEP, Place
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.ingest.sources.log.parking import Parked
 
 
 _DUMP, _NON_BLOCKING = 0x12, 0x01
@@ -109,10 +105,7 @@ def file_created(where: Address, file: str) -> int:
 
 
 class Round(rounds.Round[Summary]):
-    schema = decoded.SCHEMA
-    place = "position"
-    time = "seconds"
-    unit = 1_000_000
+    truncate_unit = 1_000_000
 
     @property
     def end(self) -> int:
@@ -123,20 +116,7 @@ class Round(rounds.Round[Summary]):
     def parkable(self, relation: int) -> DataFrame | None:
         if relation in self.summary.lost or relation in self.summary.altered:
             raise UnsupportedError("The table was altered, and the columns that its target has by then are not known.")
-        if not self.events(relation):
-            return None
-        new = {"relation": "bigint(relation)", "commit_lsn": "position", "commit_micros": "seconds * 1000000L"}
-        new |= {"open": "CAST(NULL AS array<string>)", "summary": "CAST(NULL AS string)"}
-        columns = [column.split(" ")[0] for column in EVENTS.split(", ")]
-        return self.of_table(relation).selectExpr(*[f"{new.get(name, name)} AS {name}" for name in columns])
-
-    @classmethod
-    def from_parked(cls, parked: Parked, events: DataFrame) -> Round:
-        """Return a parked round, as if it had just been read from the log."""
-        old = {"relation": "int(relation)", "position": "commit_lsn", "seconds": "commit_micros div 1000000"}
-        columns = [column.split(" ")[0] for column in cls.schema.split(", ")]
-        rows = events.selectExpr(*[f"{old.get(name, name)} AS {name}" for name in columns])
-        return cls(Summary.from_json(parked.summary), parked=rows)
+        return super().parkable(relation)
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:

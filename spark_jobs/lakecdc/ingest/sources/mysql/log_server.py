@@ -22,7 +22,7 @@ from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
-from lakecdc.ingest.sources.mysql.reading import Limits, LogTable
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Summary
 from lakecdc.ingest.sources.mysql.snapshot import Part, Progress, parts
 from lakecdc.ingest.sources.mysql.types import convert
 from lakecdc.metadata.positions import Position
@@ -168,7 +168,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         )
 
     def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
-        found = binlog.Round.from_parked(parked, events)
+        found = binlog.Round(Summary.from_json(parked.summary), parked=events)
         created = BinlogPosition.of(parked.offsets).created
         at = BinlogPosition(found.summary.place, found.summary.gtid, created)
         return LogRead(found, LogEnd(at, parked.moment))

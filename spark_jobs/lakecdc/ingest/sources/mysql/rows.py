@@ -7,18 +7,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.mysql.values import Codec
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-#: Spark SQL schema of the decoded rows; ``old`` holds the key columns only, or all columns of a table without a key
-SCHEMA = (
-    "relation int, version int, kind string, position bigint, ordinal bigint, seconds bigint, "
-    "new array<string>, old array<string>, moved boolean"
-)
-_NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
+_NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
 
 #: what Python raises over bytes that are not what they should be
 UNREADABLE = (struct.error, LookupError, ArithmeticError, ValueError, RecursionError)
@@ -70,7 +66,7 @@ class Rows:
         self._count += len(ordinals)
 
     def batch(self) -> pa.RecordBatch:
-        """Return the Arrow batch.
+        """Return the batch of :data:`EVENTS`; ``old`` has the key's columns, or all columns of a table without a key.
 
         :raises UnreadableError: naming the event.
         """
@@ -79,13 +75,17 @@ class Rows:
 
         columns = [np.repeat(np.array(values), self._counts) for values in zip(*self._runs, strict=True)]
         kind, position, seconds, moved = columns
-        gone = kind == "d"
-        relation, version = (pa.repeat(pa.scalar(number, pa.int32()), self._count) for number in self._table)
+        gone, (relation, version) = kind == "d", self._table
         arrays = [
-            *(relation, version, pa.array(kind, pa.string()), pa.array(position, pa.int64())),
-            *(pa.array(self._ordinals, pa.int64()), pa.array(seconds, pa.int64())),
-            *(self._lists(self.new, self._codecs[0], ~gone), self._lists(self.old, self._codecs[1], gone | moved)),
-            pa.array(moved),
+            pa.repeat(pa.scalar(relation, pa.int64()), self._count),
+            pa.repeat(pa.scalar(version, pa.int32()), self._count),
+            *(pa.array(kind, pa.string()), pa.array(position, pa.int64()), pa.array(self._ordinals, pa.int64())),
+            pa.array(seconds.astype(np.int64) * 1_000_000),
+            self._lists(self.new, self._codecs[0], ~gone),
+            # pa.nulls makes lists whose children take up to five times the space of these
+            pa.array([None] * self._count, pa.list_(pa.string())),
+            self._lists(self.old, self._codecs[1], gone | moved),
+            *(pa.array(moved), pa.nulls(self._count, pa.string())),
         ]
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 

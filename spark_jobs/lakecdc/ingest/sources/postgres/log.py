@@ -12,7 +12,6 @@ from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.ingest.sources.postgres.pgoutput import Decoder
 from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, Summary
@@ -104,11 +103,6 @@ def values(next_row: NextRow) -> Iterator[bytes]:
 
 
 class Round(rounds.Round[Summary]):
-    schema = EVENTS
-    place = "commit_lsn"
-    time = "commit_micros"
-    unit = 1
-
     @property
     def end(self) -> int:
         return self.summary.end_lsn

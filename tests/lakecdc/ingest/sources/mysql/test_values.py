@@ -133,7 +133,7 @@ def test_a_null_and_a_value_that_cannot_be_read_keep_their_places() -> None:
     rows.old += [day]
     rows.add("d", (8, 9), range(3, 4))
     found = rows.batch().to_pylist()
-    assert [(r["kind"], r["new"], r["old"], r["position"], r["ordinal"]) for r in found] == [
+    assert [(r["kind"], r["new"], r["old"], r["commit_lsn"], r["ordinal"]) for r in found] == [
         ("c", ["a", None, None], None, 7, 0), ("c", [None, "2024-05-17", None], None, 7, 1),
         ("c", ["é", "0000-00-00", None], None, 7, 2), ("d", None, ["2024-05-17"], 8, 3),
     ]  # fmt: skip
