@@ -89,7 +89,8 @@ class Backlog(Generic[F]):
                 if name in self._behind_a_gap:
                     # the log is read anew, and would be parked a second time
                     self.parking.forget(name, self._behind_a_gap.pop(name))
-                self.parking.park(name, parked, found.parkable(relation))
+                found.summary.check_parkable(relation)
+                self.parking.park(name, parked, found.of_table(relation) if found.events(relation) else None)
                 feed.parked.append(parked)
                 log.warning("%s: what the log has for it up to %s is parked", name, end.at)
             except Exception as error:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ColumnsTold
+from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1 << 62
 
 
-class MysqlServer(LogServer[Feed, binlog.Round]):
+class MysqlServer(LogServer[Feed, Summary]):
     """See :class:`lakecdc.ingest.sources.log.server.LogServer`; it keeps its log by its own rules."""
 
     type = TYPE
@@ -108,7 +110,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def now(self) -> datetime:
         return servers.now(self._session)
 
-    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[binlog.Round]:
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[Summary]:
         reached = [at for feed in feeds if isinstance(at := feed.reached, BinlogPosition)]
         begin = min(reached, key=lambda at: at.number).place
         stops = [feed.stop for feed in feeds if feed.stop > feed.reach]
@@ -121,7 +123,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
         wanted = {feed.relation: self._wanted(feed) for feed in feeds}
         task = binlog.ReadLog(self.where, self._server, source.server_id, begin, limits, wanted)
-        found = binlog.read(self.spark, task)
+        found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)
         is_end = summary.place == begin or (at.number >= end.at.number and not repeated)
@@ -137,7 +139,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         types = tuple(feed.target_types(lambda: self.target_table(table.target)).items())
         return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
-    def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
+    def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
         found, name = read.round, feed.table.target.table
         summary = found.summary
         if relation in summary.lost:
@@ -161,14 +163,14 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         return TableChanges(
             key=feed.key,
             columns=columns,
-            layout=found.layout(versions, columns, feed.key, convert),
+            layout=LogLayout(tuple(versions), columns, feed.key, convert, summary.end),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
         )
 
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
-        found = binlog.Round(Summary.from_json(parked.summary), parked=events)
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
+        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
         created = BinlogPosition.of(parked.offsets).created
         at = BinlogPosition(found.summary.place, found.summary.gtid, created)
         return LogRead(found, LogEnd(at, parked.moment))

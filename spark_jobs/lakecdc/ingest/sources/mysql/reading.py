@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from lakecdc.contract.errors import UnsupportedError
 from lakecdc.ingest.sources.log import summary
 from lakecdc.ingest.sources.mysql.table_map import Named
-from lakecdc.model.positions import Place
+from lakecdc.model.positions import FILE_STEP, Place
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class Summary(summary.Summary[Relation]):
     :param zero_dates: dates that are none, by table.
     """
 
+    truncate_unit = 1_000_000
+
     file: str
     pos: int
     gtid: str = ""
@@ -107,8 +110,17 @@ class Summary(summary.Summary[Relation]):
         return Place(self.file, self.pos)
 
     @property
+    def end(self) -> int:
+        # the byte is capped where a file's last transaction ends beyond 4 GiB
+        return self.place.number + (self.pos >= FILE_STEP - 1)
+
+    @property
     def event_bytes(self) -> int:
         return self.row_bytes // max(1, self.total)
+
+    def check_parkable(self, table: int) -> None:
+        if table in self.lost or table in self.altered:
+            raise UnsupportedError("The table was altered, and the columns that its target has by then are not known.")
 
     def of_table(self, table: int) -> Summary:
         own, altered = sum(self.events.get(table, {}).values()), [t for t in self.altered if t == table]
