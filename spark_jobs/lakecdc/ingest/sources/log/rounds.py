@@ -71,9 +71,7 @@ class Round(Generic[S]):
         return self.cells.where(self.cells["relation"] == relation)
 
     def of_table(self, relation: int) -> DataFrame:
-        """Return the decoded events of a table, rows of :data:`EVENTS`."""
-        if self.parked is not None:
-            return self.parked
+        """Return the decoded events of a table in a round that was read, rows of :data:`EVENTS`."""
         rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, EVENTS)
         return rows.where(F.col("commit_lsn") < self.summary.end)
 

@@ -209,15 +209,9 @@ def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
     name, kind, full, charset, precision, scale, extra, nullable, default, expression = row
     base, full_type, flags = BASES.get(str(kind).lower()), str(full), str(extra or "").upper()
     unsigned = "unsigned" in full_type.lower().split() or "zerofill" in full_type.lower()
-    found = None
-    if base == "decimal":
-        found = MysqlType(base, unsigned, int(str(precision)), int(str(scale)))
-    elif base == "bit":
-        found = MysqlType(base, unsigned, int(str(precision)))
-    elif base:
-        found = MysqlType(
-            base, unsigned and base in ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double")
-        )
+    sizes = {"decimal": (precision, scale), "bit": (precision,)}.get(base or "", ())
+    # the members of an enumeration may hold the word as well
+    found = MysqlType(base, unsigned and base in NUMERIC, *(int(str(size)) for size in sizes)) if base else None
     members = tuple(_unescaped(m) for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
     named = Named(str(name), found, unsigned, str(charset or BINARY), members)
     generated = "VIRTUAL" in flags

@@ -91,7 +91,8 @@ class ColumnNames:
         # later statements may have moved them as well
         others = [there for name, there in pairs if name != there.name]
         for name, there in pairs:
-            if name != there.name and any(_alike(there, other) and _facts(there) != _facts(other) for other in others):
+            doubtful = (_alike(there, other) and replace(there, name=other.name) != other for other in others)
+            if name != there.name and any(doubtful):
                 raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {REMEDY}.")
         return [replace(there, name=name) for name, there in pairs]
 
@@ -115,7 +116,3 @@ def _alike(one: Named, other: Named) -> bool:
     """Check whether the log writes values of both in the same way."""
     assert one.type is not None and other.type is not None
     return replace(one.type, unsigned=False) == replace(other.type, unsigned=False)
-
-
-def _facts(column: Named) -> tuple[object, ...]:
-    return column.type, column.unsigned, column.charset, column.members

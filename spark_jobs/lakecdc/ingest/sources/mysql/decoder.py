@@ -55,14 +55,11 @@ class _Layout:
         self.all = [(c.codec.size, c.codec.prefix, kept) for c, kept in zip(columns, self.kept, strict=True)]
         keys = frozenset(self.key)
         self.keys = [(c.codec.size, c.codec.prefix, place in keys) for place, c in enumerate(columns)]
-        self._new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
-        self._old: list[Codec | None] = [columns[place].codec for place in self.key]
+        self.new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
+        self.old: list[Codec | None] = [columns[place].codec for place in self.key]
         if not self.keyed:
             # all there is to tell a row by
-            self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new
-
-    def rows(self) -> Rows:
-        return Rows(self.table, self.version, self._new, self._old)
+            self.key, self.keys, self.old = list(range(len(columns))), self.all, self.new
 
 
 class Decoder:
@@ -335,7 +332,9 @@ class Decoder:
         if layout.absent or any(bitmap & layout.bitmap != layout.bitmap for bitmap in present):
             what = f"lack the key column {layout.absent!r}" if layout.absent else "are not whole (binlog_row_image)"
             raise LayoutError(f"they {what}")
-        rows = self._rows.get(layout) or self._rows.setdefault(layout, layout.rows())
+        rows = self._rows.get(layout)
+        if rows is None:
+            rows = self._rows[layout] = Rows(layout.table, layout.version, layout.new, layout.old)
         rows.begin(f"{self._file}:{start}")
         if op == "u":
             ordinal = self._read_updates(layout, rows, event, (at, end, width), place)
