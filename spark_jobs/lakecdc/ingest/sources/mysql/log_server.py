@@ -25,7 +25,7 @@ from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Summary
-from lakecdc.ingest.sources.mysql.snapshot import Part, Progress, parts
+from lakecdc.ingest.sources.mysql.snapshot import Chunk, Progress, parts
 from lakecdc.ingest.sources.mysql.types import convert
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
@@ -196,22 +196,20 @@ class MysqlServer(LogServer[Feed, Summary]):
         size = 0 if whole else self.source.full_load_commit_rows
         before = Progress(**feed.load) if feed.load else None
         with closing(connect(self.where, texts=True)) as session:
-            for part in parts(session, feed.table, self.source.chunk_rows, size, before):
-                yield self._load_part(feed, part, epoch) if part.chunks else self._loaded(feed)
+            for chunks, after in parts(session, feed.table, self.source.chunk_rows, size, before):
+                yield self._load_part(feed, chunks, after, epoch)
+        assert feed.stands is not None
+        # what the reading has seen must not depend on when the log is read
+        yield LoadPart(feed.stands, loaded=self.log_end().at.number)
 
-    def _load_part(self, feed: Feed, part: Part, epoch: int) -> LoadPart:
+    def _load_part(self, feed: Feed, chunks: Sequence[Chunk], after: Progress, epoch: int) -> LoadPart:
         at = feed.stands or self._begin
-        shares = deal(part.chunks, self.source.full_load_parallelism)
-        feed.chunks += len(part.chunks)
+        shares = deal(chunks, self.source.full_load_parallelism)
+        feed.chunks += len(chunks)
         mark = LoadMark(order_key(epoch, at.number, 0, RANK_READ), self._begin_time)
         by_tasks, by_spark = self._readings(feed, shares)
         load = plan_load(self.spark, by_tasks.rows, mark, by_tasks, by_spark, len(shares))
-        return LoadPart(at, asdict(part.after) if part.after else None, rows=load_rows(load))
-
-    def _loaded(self, feed: Feed) -> LoadPart:
-        """End the reading for good: what it has seen must not depend on when the log is read."""
-        assert feed.stands is not None
-        return LoadPart(feed.stands, loaded=self.log_end().at.number)
+        return LoadPart(at, asdict(after), rows=load_rows(load))
 
     def _load_exactly(self, feed: Feed, epoch: int) -> LoadPart:
         with closing(connect(self.where, texts=True)) as session:
@@ -225,7 +223,7 @@ class MysqlServer(LogServer[Feed, Summary]):
         return LoadPart(at, rows=apart(exact.judged, exact.facts), kept=(exact.kept,))
 
     def _readings(
-        self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
+        self, feed: Feed, shares: tuple[tuple[Chunk, ...], ...]
     ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
         """Return the readings of the tasks that write the rows, and of those that read them for Spark."""
         context = self.spark.sparkContext

@@ -131,22 +131,10 @@ class Progress:
     leading: str
 
 
-@dataclass(frozen=True)
-class Part:
-    """What one commit of a full load brings.
-
-    :param chunks: none in the last one, which only ends the reading.
-    :param after: progress of the load then; None if it is complete.
-    """
-
-    chunks: tuple[Chunk, ...]
-    after: Progress | None
-
-
 def parts(
     session: Session, table: SourceTable, chunk_rows: int, part_rows: int, before: Progress | None
-) -> Iterator[Part]:
-    """Cut the rest of a full load into parts.
+) -> Iterator[tuple[tuple[Chunk, ...], Progress]]:
+    """Cut the rest of a full load into parts; yield each one's chunks, and how far the load has come by them.
 
     :param session: one that delivers texts.
     :param part_rows: rows in a part; 0 makes one part of all.
@@ -161,12 +149,11 @@ def parts(
     progress = ProgressLog(table.target.table, "chunks", len(found))
     for share in _shares(found, size):
         _check(session, table, leading)
-        yield Part(share, Progress(share[-1].end, leading))
+        yield share, Progress(share[-1].end, leading)
         # whoever asks for the next part has committed this one
         progress.add(len(share))
     # what was read last must not have been compared otherwise either
     _check(session, table, leading)
-    yield Part((), None)
 
 
 def _shares(found: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
