@@ -36,8 +36,13 @@ _METADATA_BYTES = {
 # a vector is a blob of a kind
 _CHARACTERS = frozenset({15, 242, 252, 253, 254})
 _STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL, _VECTOR = 254, 247, 248, 252, 255, 16, 245, 246, 242
-_VARCHAR, _FLOAT, _DOUBLE = (15, 253), 4, 5
-
+_FLOAT, _DOUBLE = 4, 5
+#: types of bytes and of text that the log does not tell apart
+_BYTES_OR_TEXT = {
+    _BLOB: ("blob", "text"),
+    _STRING: ("binary", "char"),
+    **dict.fromkeys((15, 253), ("varbinary", "varchar")),
+}
 
 #: of logs that do not name their columns
 REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
@@ -244,21 +249,14 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
         return LogColumn(column.name, MysqlType("json"), json_document(size))
     if kind in (_GEOMETRY, _VECTOR):
         return LogColumn(column.name, MysqlType("geometry" if kind == _GEOMETRY else "vector"), values.octets(size))
-    if kind != _BLOB and kind != _STRING and kind not in _VARCHAR:
+    if kind not in _BYTES_OR_TEXT:
         raise LayoutError(f"Column {column.name!r} has the log's type {kind}, which is not known.")
     prefix = size if kind == _BLOB else 1 if size < 256 else 2
-    is_bytes = column.charset == BINARY
-    if kind == _BLOB:
-        base = "blob" if is_bytes else "text"
-    elif kind == _STRING:
-        base = "binary" if is_bytes else "char"
-    else:
-        base = "varbinary" if is_bytes else "varchar"
-    if is_bytes:
+    of_bytes, of_text = _BYTES_OR_TEXT[kind]
+    if column.charset == BINARY:
         codec = values.octets(prefix, size if kind == _STRING else 0)
-    else:
-        codec = Codec(_reader(column.name, column.charset), prefix=prefix)
-    return LogColumn(column.name, MysqlType(base), codec)
+        return LogColumn(column.name, MysqlType(of_bytes), codec)
+    return LogColumn(column.name, MysqlType(of_text), Codec(_reader(column.name, column.charset), prefix=prefix))
 
 
 def _reader(column: str, charset: str) -> Read:
