@@ -55,8 +55,7 @@ class LogLayout:
 
     :param versions: one for each state of the source's table in the round.
     :param columns: of the target; a row that is older than a column has its ``fill``.
-    :param position, time: names of columns; a unit of the latter is ``unit`` microseconds.
-    :param end: position at which the round ends.
+    :param end: place in the log at which the round ends.
     :param folds: the last event of each key may stand for all of them.
     :param void_below: order key of a TRUNCATE; what was before it is not folded.
     :param moves_left_out: positions and ordinals of changes of keys that are left out with their deletes.
@@ -66,9 +65,6 @@ class LogLayout:
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     convert: Convert
-    position: str
-    time: str
-    unit: int
     end: int
     folds: bool = True
     void_below: str | None = None
@@ -93,7 +89,7 @@ class LogLayout:
 
         An event with a value that its column cannot take is rejected, with its columns in ``message``.
         """
-        table = table.filter(pc.less(table[self.position], self.end))
+        table = table.filter(pc.less(table["commit_lsn"], self.end))
         if len(self.versions) == 1:
             return self._typed(table.combine_chunks(), self.versions[0], epoch)
         parts = []
@@ -108,12 +104,12 @@ class LogLayout:
         for i, name in enumerate(self.key):
             events |= {f"k{i}": texts.key[name], f"o{i}": texts.old_key(name)}
         count, of = table.num_rows, texts.of
-        times = pc.multiply(of[self.time], self.unit)
+        times = of["commit_micros"]
         events |= {
             "op": of["kind"],
             "open": texts.open,
             "moved": texts.moved,
-            "pos": of[self.position],
+            "pos": of["commit_lsn"],
             "ord": of["ordinal"],
             "rank": pa.repeat(pa.scalar(RANK_CHANGE, pa.int8()), count),
             # an order key has no room for a server whose clock is wrong by decades
@@ -159,9 +155,7 @@ class _Texts:
     @property
     def open(self) -> pa.Array:
         """Return the present names of the columns that events leave out."""
-        lists = self.of.get("open")
-        if lists is None:
-            return pa.nulls(self._count, pa.list_(pa.string()))
+        lists = self.of["open"]
         if not self._version.renamed or lists.null_count == len(lists):
             return lists
         now = self._version.renamed

@@ -28,9 +28,6 @@ LAYOUT = LogLayout(
     (Column("id", "int"), Column("day", "date")),
     ("id",),
     Texts(),
-    "commit_lsn",
-    "commit_micros",
-    1,
     100,
 )
 

@@ -29,9 +29,6 @@ LAYOUT = LogLayout(
     tuple(Column(name, kind) for name, _, kind in COLUMNS),
     ("id",),
     Texts(),
-    "commit_lsn",
-    "commit_micros",
-    1,
     10_000,
 )
 SCHEMA = pa.schema(

@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 class Backlog(Generic[F]):
     """What the log still has for the tables of a run that do not take it; places in the log are numbers.
 
-    :param catalog: that the targets are in.
     :ivar held: places that hold the log for tables whose part cannot be parked.
     :ivar left_out: places that hold the log for source tables that the run does not feed.
     :ivar given_up: tables whose position the log has passed, and why; they need a full load.
@@ -45,7 +44,6 @@ class Backlog(Generic[F]):
     ) -> tuple[dict[str, list[Parked]], dict[str, LakecdcError]]:
         """Load the parked rounds that the targets have still to take, and schedule the deletion of the others.
 
-        :param identity: of the source.
         :return: rounds, and errors of the targets whose rounds cannot be loaded.
         """
         parked, failed = self.parking.load(positions)
@@ -79,7 +77,6 @@ class Backlog(Generic[F]):
         """Park what a round has for failed tables; where that fails the source keeps it.
 
         :param feeds: all tables of the run; those that the source keeps are removed.
-        :param position: returns a table's position after the round.
         """
         end, found = read.end, read.round
         for name, feed in self._failed(feeds).items():
@@ -92,7 +89,8 @@ class Backlog(Generic[F]):
                 if name in self._behind_a_gap:
                     # the log is read anew, and would be parked a second time
                     self.parking.forget(name, self._behind_a_gap.pop(name))
-                self.parking.park(name, parked, found.parkable(relation))
+                found.summary.check_parkable(relation)
+                self.parking.park(name, parked, found.of_table(relation) if found.events(relation) else None)
                 feed.parked.append(parked)
                 log.warning("%s: what the log has for it up to %s is parked", name, end.at)
             except Exception as error:
@@ -117,7 +115,6 @@ class Backlog(Generic[F]):
         """Give up tables that are too far behind.
 
         :param feeds: all tables of the run; those that are given up are removed.
-        :param now: end of the log.
         :param limit: bytes of log.
         """
         for name, at in self.behind(feeds).items():

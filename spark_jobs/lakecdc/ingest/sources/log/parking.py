@@ -37,7 +37,6 @@ class Parked:
 
     :param through: place in the log, as a number, up to which the round went.
     :param moment: time at the source up to which it went.
-    :param relation: number of the source table in the round.
     :param summary: the table's part of the round's summary, as JSON.
     :param offsets: of the table's position once it has taken the round.
     :param since: place where the table's part begins.

@@ -9,16 +9,15 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pyspark import StorageLevel
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
-from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packing import cells_of_rows, rows_of_cells
-from lakecdc.ingest.sources.log.summary import Summary
+from lakecdc.ingest.sources.log.summary import EVENTS, Summary
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.errors import LakecdcError
-    from lakecdc.ingest.change import Column
-    from lakecdc.ingest.engine.log_layout import LogVersion
-    from lakecdc.ingest.formats.text_columns import Convert
     from lakecdc.model.positions import LogPosition
 
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
@@ -43,35 +39,16 @@ S = TypeVar("S", bound=Summary[Any])
 
 
 @dataclass
-class Round(ABC, Generic[S]):
+class Round(Generic[S]):
     """One round of the log, on the executors' disks until it is released.
 
-    :cvar schema: Spark SQL schema of the decoded events.
-    :cvar place: their column with the place in the log.
-    :cvar time: their column with the time.
-    :cvar unit: microseconds of a unit of time.
     :param cells: of :data:`SCHEMA`; None if the round was parked.
     :param parked: the decoded events otherwise.
     """
 
-    schema: ClassVar[str]
-    place: ClassVar[str]
-    time: ClassVar[str]
-    unit: ClassVar[int]
-
     summary: S
     cells: DataFrame | None = None
     parked: DataFrame | None = None
-
-    @property
-    @abstractmethod
-    def end(self) -> int:
-        """Place from which on events are not of the round; read again, it may go on past its end."""
-
-    def truncate(self, relation: int) -> tuple[int, int, int] | None:
-        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None without one."""
-        place = self.summary.truncates.get(relation)
-        return (place[0], place[1], place[2] * self.unit // 1000) if place else None
 
     def release(self) -> None:
         if self.cells is not None:
@@ -93,32 +70,10 @@ class Round(ABC, Generic[S]):
         assert self.cells is not None
         return self.cells.where(self.cells["relation"] == relation)
 
-    def parkable(self, relation: int) -> DataFrame | None:
-        """Return the events of a table as :data:`~lakecdc.ingest.sources.log.summary.EVENTS`; None if there are none.
-
-        :raises UnsupportedError: a later run could not go on from the end of the round.
-        """
-        return self.of_table(relation) if self.events(relation) else None
-
     def of_table(self, relation: int) -> DataFrame:
-        """Return the decoded events of a table."""
-        if self.parked is not None:
-            return self.parked
-        rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, self.schema)
-        return rows.where(F.col(self.place) < self.end)
-
-    def layout(
-        self, versions: Iterable[LogVersion], columns: Iterable[Column], key: Iterable[str], convert: Convert
-    ) -> LogLayout:
-        """Return the layout of a table's events.
-
-        :param versions: one for each description of the table in this round.
-        """
-        place, time, unit = self.place, self.time, self.unit
-        return LogLayout(tuple(versions), tuple(columns), tuple(key), convert, place, time, unit, self.end)
-
-
-R_co = TypeVar("R_co", bound=Round[Any], covariant=True)
+        """Return the decoded events of a table in a round that was read, rows of :data:`EVENTS`."""
+        rows = self.cells_of(relation).select("packed").mapInArrow(rows_of_cells, EVENTS)
+        return rows.where(F.col("commit_lsn") < self.summary.end)
 
 
 @dataclass(frozen=True)
@@ -133,13 +88,13 @@ class LogEnd:
 
 
 @dataclass(frozen=True)
-class LogRead(Generic[R_co]):
+class LogRead(Generic[S]):
     """A round that was read.
 
     :param at_log_end: it reaches the end of the log, as of the start of the run.
     """
 
-    round: R_co
+    round: Round[S]
     end: LogEnd
     at_log_end: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -149,10 +104,11 @@ class RoundTask(ABC):
     """The task of a round, which reads it once for the one row that arrives."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the round for the one row that arrives."""
         settle()
         # read again after an executor was lost, it must not end earlier than the round that is known already
-        task = self if is_first_read() else self.without_deadline()
+        context = TaskContext.get()
+        is_first = context is None or context.getLocalProperty(_FIRST) is not None
+        task = self if is_first else self.without_deadline()
         for batch in batches:
             for _ in range(batch.num_rows):
                 yield from task.rows()
@@ -168,14 +124,6 @@ class RoundTask(ABC):
     @abstractmethod
     def explain(self, error: Exception) -> LakecdcError:
         """Return our error for the task's failure."""
-
-
-def is_first_read() -> bool:
-    """Check whether a task reads its round for the first time, and not because an executor was lost."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context is None or context.getLocalProperty(_FIRST) is not None
 
 
 def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator[pa.RecordBatch]:
@@ -206,10 +154,9 @@ def _row(relation: int | None, number: int | None, summary: str | None, cell: pa
     return pa.RecordBatch.from_arrays([*arrays, packing.binary(cell)], ["relation", "cell", "summary", "packed"])
 
 
-def read(spark: SparkSession, task: RoundTask) -> tuple[DataFrame, Any]:
+def read(spark: SparkSession, task: RoundTask, summary: type[S]) -> Round[S]:
     """Read a round in one task.
 
-    :return: its cells, on the executors' disks until they are released, and its summary as JSON.
     :raises LakecdcError: the task fails.
     """
     from pyspark.errors import PySparkException
@@ -226,4 +173,4 @@ def read(spark: SparkSession, task: RoundTask) -> tuple[DataFrame, Any]:
     finally:
         spark.sparkContext.setLocalProperty(_FIRST, None)  # type: ignore[arg-type]
     assert last is not None
-    return cells, json.loads(last["summary"])
+    return Round(summary.from_json(json.loads(last["summary"])), cells)

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.sources.log.feed import F
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, S
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lakecdc.metadata.positions import Position
     from lakecdc.model.positions import LogPosition
 
-R = TypeVar("R", bound=Round[Any])
 #: takes a table that cannot be fed, why, and the position that holds the log for it
 Refuse = Callable[[str, "LakecdcError", "Position | None"], None]
 
@@ -69,7 +68,7 @@ class TableChanges:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class LogServer(ABC, Generic[F, R]):
+class LogServer(ABC, Generic[F, S]):
     """A server whose log feeds tables, during one run.
 
     :cvar type: of the source, as positions name it.
@@ -105,7 +104,6 @@ class LogServer(ABC, Generic[F, R]):
     def describe(self, number: int, target: Target, position: Position | None, parked: list[Parked]) -> F:
         """Read a target's source table and check that the target can go on from a position.
 
-        :param number: of the target in this run.
         :raises InputError: the target cannot be fed.
         """
 
@@ -131,7 +129,6 @@ class LogServer(ABC, Generic[F, R]):
     def load(self, feed: F, epoch: int, *, whole: bool) -> Iterator[LoadPart]:
         """Yield the rest of a table's full load, part by part.
 
-        :param epoch: of the order keys.
         :param whole: in one part.
         """
 
@@ -144,14 +141,14 @@ class LogServer(ABC, Generic[F, R]):
         """Return the server's clock."""
 
     @abstractmethod
-    def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[R]:
+    def read_log(self, feeds: Sequence[F], end: LogEnd, *, repeated: bool) -> LogRead[S]:
         """Read a round for some tables, from the first place that one of them has not reached.
 
         :param repeated: repeat an interrupted batch that ended there, whatever ended it then.
         """
 
     @abstractmethod
-    def take(self, read: LogRead[R], feed: F, relation: int) -> TableChanges:
+    def take(self, read: LogRead[S], feed: F, relation: int) -> TableChanges:
         """Return a table's part of a round.
 
         :param relation: the table's number in the round.
@@ -163,7 +160,7 @@ class LogServer(ABC, Generic[F, R]):
         """Return the position of a table once it has the log up to a place; one that is ahead stays there."""
 
     @abstractmethod
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[R]:
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[S]:
         """Return a parked round, as if it had just been read from the log."""
 
     def release(self, upto: int | None, followed: int | None, *, loading: bool) -> Mapping[str, Any]:

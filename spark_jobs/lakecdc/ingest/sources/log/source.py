@@ -14,8 +14,8 @@ from lakecdc.ingest.quarantine import with_misfits
 from lakecdc.ingest.sources.database import check_identity, reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
-from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
-from lakecdc.ingest.sources.log.server import LoadPart, LogServer, R, TableChanges
+from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
+from lakecdc.ingest.sources.log.server import LoadPart, LogServer, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 _EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
 
 
-class LogSource(Generic[F, R]):
+class LogSource(Generic[F, S]):
     """The source of one run; see :class:`lakecdc.ingest.batch.IngestSource`.
 
     :ivar refused: tables that cannot be fed; it grows when the log brings something that a table cannot follow.
     :ivar given_up: tables whose position the log has passed; they need a full load.
     """
 
-    def __init__(self, spark: SparkSession, spec: JobSpec, server: LogServer[F, R]) -> None:
+    def __init__(self, spark: SparkSession, spec: JobSpec, server: LogServer[F, S]) -> None:
         self.spark, self.spec, self.server = spark, spec, server
         self._refused: dict[str, Exception] = {}
         self.refused: Mapping[str, Exception] = self._refused
@@ -49,7 +49,7 @@ class LogSource(Generic[F, R]):
         self.feeds: dict[str, F] = {}
         # where an interrupted run has left a table's side tables: a round has to end there
         self._recorded: dict[str, Position] = {}
-        self._read: LogRead[R] | None = None
+        self._read: LogRead[S] | None = None
         self._cached: list[DataFrame] = []
         self._identity = ""
         self._epoch = 1
@@ -208,20 +208,20 @@ class LogSource(Generic[F, R]):
         )
         return _without_misfits(batch, found)
 
-    def _batches(self, read: LogRead[R]) -> list[Batch]:
+    def _batches(self, read: LogRead[S]) -> list[Batch]:
         facts = {**self._source_facts(read.end.time), **read.facts}
         return [batch for feed in self._live() for batch in self._batch_or_stop(read, feed, feed.relation, facts)]
 
-    def _batch_or_stop(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
+    def _batch_or_stop(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> list[Batch]:
         try:
             return [self._batch(read, feed, relation, facts)]
         except LakecdcError as error:
             self._stop(feed.table.target.table, error, feed.position)
             return []
 
-    def _batch(self, read: LogRead[R], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
+    def _batch(self, read: LogRead[S], feed: F, relation: int, facts: Mapping[str, Any]) -> Batch:
         changes = self.server.take(read, feed, relation)
-        truncate = read.round.truncate(relation)
+        truncate = read.round.summary.truncate(relation)
         truncate_order = order_key(self._epoch, *truncate[:2], time=truncate[2]) if truncate else None
         if feed.table.target.on_truncate == "apply":
             changes = replace(changes, layout=replace(changes.layout, void_below=truncate_order))
@@ -242,7 +242,7 @@ class LogSource(Generic[F, R]):
         )
         return _without_misfits(batch, found)
 
-    def _fold(self, log_round: R, feed: F, relation: int, changes: TableChanges) -> LogRows:
+    def _fold(self, log_round: Round[S], feed: F, relation: int, changes: TableChanges) -> LogRows:
         target = feed.table.target
         by = partition_transforms(self.server.target_table(target), target)
         cells, size = log_round.cells_of(relation), log_round.size(relation)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-#: Spark SQL schema of the decoded events of Postgres, and of those that are parked
+#: Spark SQL schema of decoded events, in rounds and where they are parked; ``commit_lsn`` is a place in any log
 EVENTS = (
     "relation bigint, version int, kind string, commit_lsn bigint, ordinal bigint, commit_micros bigint, "
     "new array<string>, open array<string>, old array<string>, moved boolean, summary string"
@@ -30,14 +30,22 @@ L = TypeVar("L", bound=Relation)
 class Summary(ABC, Generic[L]):
     """What the task of a round has seen, by the number of the source table.
 
+    :cvar truncate_unit: microseconds of a unit of the time in ``truncates``.
     :param events: number of events by kind.
     :param truncates: place, ordinal and time of each table's last TRUNCATE, and what else its server tells.
     :param relations: descriptions of the tables in the log, oldest first.
     """
 
+    truncate_unit: ClassVar[int] = 1
+
     events: dict[int, dict[str, int]] = field(default_factory=dict)
     truncates: dict[int, tuple[int, ...]] = field(default_factory=dict)
     relations: list[L] = field(default_factory=list)
+
+    @property
+    @abstractmethod
+    def end(self) -> int:
+        """Place from which on events are not of the round; read again, it may go on past its end."""
 
     @property
     @abstractmethod
@@ -47,6 +55,17 @@ class Summary(ABC, Generic[L]):
     def count(self, table: int, kind: str, number: int) -> None:
         kinds = self.events.setdefault(table, {})
         kinds[kind] = kinds.get(kind, 0) + number
+
+    def truncate(self, table: int) -> tuple[int, int, int] | None:
+        """Return place, ordinal and time in milliseconds of a table's last TRUNCATE; None without one."""
+        last = self.truncates.get(table)
+        return (last[0], last[1], last[2] * self.truncate_unit // 1000) if last else None
+
+    def check_parkable(self, table: int) -> None:
+        """Check that a later run can go on with a table's events.
+
+        :raises UnsupportedError: it could not go on from the end of the round.
+        """
 
     def relations_of(self, table: int) -> list[L]:
         """Return the descriptions of one table, oldest first."""

@@ -7,8 +7,8 @@ leave every row as it is are passed; any other, and any that cannot be read, sto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lakecdc.ingest.sources.mysql.sql_tokens import TableName, Token, parts, table_name
 from lakecdc.ingest.sources.mysql.types import MAX_PRECISION, MysqlType
@@ -54,8 +54,7 @@ _STRICT_TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Rename:
+class Rename(NamedTuple):
     """A column that gets another name.
 
     :param optional: it need not be there (``IF EXISTS``).
@@ -66,8 +65,7 @@ class Rename:
     optional: bool = False
 
 
-@dataclass(frozen=True)
-class Redefinition:
+class Redefinition(NamedTuple):
     """A column that gets another definition.
 
     :param type: its new Spark SQL type. Values stay as they are if it is the old one, or differs only in its range.
@@ -77,37 +75,28 @@ class Redefinition:
     type: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Alteration:
-    """What one ALTER TABLE does to the columns; names mean the columns as they were before it.
+    """What one ALTER TABLE does; names of columns are those before it.
 
     :param renamed: all at once, so that columns may exchange their names.
-    :param redefined: columns whose values stay only if they fit their new types.
     :param moved: a column moves elsewhere than to the end.
-    """
-
-    renamed: tuple[Rename, ...] = ()
-    added: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-    moved: bool = False
-    redefined: tuple[Redefinition, ...] = ()
-
-
-@dataclass
-class AlterTable:
-    """An ALTER TABLE.
-
+    :param redefined: columns whose values stay only if they fit their new types.
     :param refusals: why a table that it changes has to be loaded anew.
     :param replaced: other tables that have other rows after it.
     """
 
-    table: TableName
-    change: Alteration = Alteration()
+    table: TableName = ("", "")
+    renamed: list[Rename] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    moved: bool = False
+    redefined: list[Redefinition] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     replaced: list[TableName] = field(default_factory=list)
 
 
-def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, strict: bool) -> AlterTable:
+def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, strict: bool) -> Alteration:
     """Read an ALTER TABLE.
 
     :param schema: the session's default database.
@@ -122,83 +111,76 @@ def read_alter_table(statement: Sequence[Token], schema: str, *, certain: bool, 
     # a server that may only change the definition refuses whatever would touch a row
     options = [[token.bare for token in part if token.bare != "="] for part in actions]
     instant = certain and ["ALGORITHM", "INSTANT"] in options
-    reader = _Reader(AlterTable(table), schema, certain, strict, instant)
+    change = Alteration(table)
+    reader = _Reader(change, schema, certain, strict, instant)
     if "IGNORE" in [token.bare for token in statement[1:place]]:
-        reader.refuse("had rows removed or changed by ALTER IGNORE TABLE")
+        change.refusals.append("had rows removed or changed by ALTER IGNORE TABLE")
     for part in actions:
         reader.read(part)
-    change = reader.result.change
     dropped = {name.lower() for name in change.dropped}
     again = [name for name in change.added if name.lower() in dropped]
     if again:
-        reader.refuse(f"dropped and added the column {again[0]!r} at once")
-    return reader.result
+        change.refusals.append(f"dropped and added the column {again[0]!r} at once")
+    return change
 
 
 @dataclass
 class _Reader:
-    result: AlterTable
+    change: Alteration
     schema: str
     certain: bool
     strict: bool
     instant: bool
 
-    def refuse(self, why: str) -> None:
-        self.result.refusals.append(why)
-
-    def note(self, kind: str, *items: object) -> None:
-        before = self.result.change
-        changed: dict[str, Any] = {kind: (*getattr(before, kind), *items)}
-        self.result.change = replace(before, **changed)
-
     def read(self, part: Sequence[Token]) -> None:
-        words = [token.bare for token in part]
+        words, change = [token.bare for token in part], self.change
         first, second = words[0], (words + [""])[1]
-        if not {"FIRST", "AFTER"}.isdisjoint(words):
-            self.result.change = replace(self.result.change, moved=True)
+        change.moved = change.moved or not {"FIRST", "AFTER"}.isdisjoint(words)
         if not {"RENAME", "CHANGE"}.isdisjoint(words[1:]):
-            self.refuse(_UNREADABLE)
+            change.refusals.append(_UNREADABLE)
         elif "VERSIONING" in words:
-            self.refuse("was given system versioning, or lost it")
+            change.refusals.append("was given system versioning, or lost it")
         elif first in ("ADD", "DROP") and _is_column(words):
-            self.note("added" if first == "ADD" else "dropped", *_columns(part))
+            named = change.added if first == "ADD" else change.dropped
+            named += _columns(part)
         elif first in ("CHANGE", "MODIFY") or (first, second) == ("RENAME", "COLUMN"):
             self._read_column(part, words)
         elif first == "RENAME" and second not in _HARMLESS["RENAME"]:
-            self.refuse("was renamed")
+            change.refusals.append("was renamed")
             self._replace(part, words)
         elif not self._is_harmless(words):
-            self.refuse(f"was changed by {' '.join(word for word in words[:2] if word)}, which may change rows")
+            what = " ".join(word for word in words[:2] if word)
+            change.refusals.append(f"was changed by {what}, which may change rows")
             self._replace(part, words)
 
     def _replace(self, part: Sequence[Token], words: Sequence[str]) -> None:
         """Note the other table of an EXCHANGE, CONVERT or RENAME."""
         if words[0] == "RENAME" or "TABLE" in words:
             marks = [words.index(mark) for mark in ("TABLE", "TO", "AS", "=") if mark in words]
-            self.result.replaced.append(table_name(part, (marks or [0])[0] + 1, self.schema)[0])
+            self.change.replaced.append(table_name(part, (marks or [0])[0] + 1, self.schema)[0])
 
     def _read_column(self, part: Sequence[Token], words: Sequence[str]) -> None:
-        at = 2 if words[1:2] == ["COLUMN"] else 1
+        action, at = words[0], 2 if words[1:2] == ["COLUMN"] else 1
         optional = list(words[at : at + 2]) == ["IF", "EXISTS"]
         at += 2 if optional else 0
-        named, behind = [*part[at : at + 2]], at + 2
-        if words[0] == "RENAME":
-            named, behind = [*part[at : at + 3 : 2]], at + 3
-            readable = len(part) == at + 3 and words[at + 1] == "TO"
-        elif words[0] == "MODIFY":
-            named, behind = [*part[at : at + 1]] * 2, at + 1
-            readable = len(part) > behind
+        # places of the column's old name and its new one
+        places = {"RENAME": (at, at + 2), "MODIFY": (at, at)}.get(action, (at, at + 1))
+        behind = places[1] + 1
+        if action == "RENAME":
+            readable = len(part) == behind and words[at + 1] == "TO"
         else:
-            readable = len(part) > behind
-        # MariaDB takes a name with that of its table before it as well
-        readable = readable and (words[0] == "RENAME" or words[behind] != ".") and all(token.names for token in named)
-        old, new = ([token.name for token in named] + ["", ""])[:2]
-        if not readable or (old != new and not self.certain):
-            self.refuse(_UNREADABLE)
+            # MariaDB takes a name with that of its table before it as well
+            readable = len(part) > behind and words[behind] != "."
+        if not readable or not all(part[place].names for place in places):
+            self.change.refusals.append(_UNREADABLE)
             return
-        if words[0] != "MODIFY":
-            self.note("renamed", Rename(old, new, optional))
-        if words[0] != "RENAME" and not self.instant:
+        old, new = (part[place].name for place in places)
+        if old != new and not self.certain:
+            self.change.refusals.append(_UNREADABLE)
+            return
+        if action != "MODIFY":
+            self.change.renamed.append(Rename(old, new, optional))
+        if action != "RENAME" and not self.instant:
             self._redefine(old, words[behind:])
 
     def _redefine(self, column: str, definition: Sequence[str]) -> None:
@@ -206,9 +188,10 @@ class _Reader:
         new_type = _new_type(definition)
         if new_type is None or not self.strict:
             why = "" if self.strict else ", in a session without a strict sql_mode"
-            self.refuse(f"was changed by a new definition of the column {column!r}{why}, which may change its values")
+            what = f"was changed by a new definition of the column {column!r}{why}, which may change its values"
+            self.change.refusals.append(what)
         else:
-            self.note("redefined", Redefinition(column, new_type))
+            self.change.redefined.append(Redefinition(column, new_type))
 
     def _is_harmless(self, words: Sequence[str]) -> bool:
         """Check whether an action leaves every row as it is."""

@@ -17,7 +17,7 @@ from lakecdc.ingest.sources.log import feed
 from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
 from lakecdc.ingest.sources.mysql.types import BASES, BYTES, DATED, NUMERIC, MysqlType, convert
-from lakecdc.ingest.sources.mysql.values import python_encoding
+from lakecdc.ingest.sources.mysql.values import reader
 
 if TYPE_CHECKING:
     from lakecdc.contract.sources.mysql import MysqlSource
@@ -84,7 +84,7 @@ class SourceColumn:
         if self.generated:
             return "is generated when it is read, and the log need not carry it", ", or make it STORED at the source"
         charset = self.named.charset
-        if charset != BINARY and python_encoding(charset) is None:
+        if charset != BINARY and reader(charset) is None:
             why = f"has the character set {charset}, which Python cannot read"
             return why, ", or convert it to utf8mb4 at the source"
         return None
@@ -209,15 +209,9 @@ def _column(row: tuple[object, ...], mariadb: bool) -> SourceColumn:
     name, kind, full, charset, precision, scale, extra, nullable, default, expression = row
     base, full_type, flags = BASES.get(str(kind).lower()), str(full), str(extra or "").upper()
     unsigned = "unsigned" in full_type.lower().split() or "zerofill" in full_type.lower()
-    found = None
-    if base == "decimal":
-        found = MysqlType(base, unsigned, int(str(precision)), int(str(scale)))
-    elif base == "bit":
-        found = MysqlType(base, unsigned, int(str(precision)))
-    elif base:
-        found = MysqlType(
-            base, unsigned and base in ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double")
-        )
+    sizes = {"decimal": (precision, scale), "bit": (precision,)}.get(base or "", ())
+    # the members of an enumeration may hold the word as well
+    found = MysqlType(base, unsigned and base in NUMERIC, *(int(str(size)) for size in sizes)) if base else None
     members = tuple(_unescaped(m) for m in _MEMBER.findall(full_type)) if base in ("enum", "set") else ()
     named = Named(str(name), found, unsigned, str(charset or BINARY), members)
     generated = "VIRTUAL" in flags
@@ -258,8 +252,6 @@ def with_fills(
 ) -> tuple[Column, ...]:
     """Return the columns with what rows older than them show, which the log does not carry.
 
-    :param columns: the target's.
-    :param added: columns that the log saw being added.
     :raises InputError: such a column has no constant default, so that only the source knows its values, or has gone.
     """
     known = {column.name: column for column in table.columns}

@@ -33,10 +33,7 @@ _MAY_LOCK = ("RELOAD", "FLUSH_TABLES", "ALL PRIVILEGES ON *.*")
 def check_place(
     session: Session, server: Server, table: str, at: BinlogPosition, created: Callable[[str], int]
 ) -> None:
-    """Refuse a position from which the log cannot be read.
-
-    :param created: returns when a log file was made.
-    """
+    """Refuse a position from which the log cannot be read."""
     if wrong := _lost_place(session, server, at):
         raise full_load_needed(wrong, table)
     file = at.place.file

@@ -19,7 +19,6 @@ class ColumnNames:
 
     :param numbers: of the columns where the reading begins, in the order of the rows; empty if they are not known.
     :param types: Spark SQL types in the target of the columns that it has, by their names where the reading begins.
-    :param excluded: columns that the target lacks.
     """
 
     def __init__(
@@ -42,8 +41,10 @@ class ColumnNames:
         for rename in change.renamed:
             if rename.old == rename.new or (rename.optional and self._known and rename.old.lower() not in here):
                 continue
-            if why := self._refusal(rename.old, here):
-                return why
+            if not self._known:
+                return f"renamed the column {rename.old!r}, and what its columns were before is not known"
+            if rename.old.lower() not in here:
+                return f"renamed the column {rename.old!r}, which it is not known to have had"
             new_names[here[rename.old.lower()]] = rename.new
         dropped = {name.lower() for name in change.dropped}
         kept = {n: number for n, number in self.numbers.items() if n.lower() not in dropped}
@@ -74,12 +75,6 @@ class ColumnNames:
             )
         return None
 
-    def _refusal(self, old: str, here: Mapping[str, str]) -> str | None:
-        what = f"renamed the column {old!r}"
-        if not self._known:
-            return f"{what}, and what its columns were before is not known"
-        return None if old.lower() in here else f"{what}, which it is not known to have had"
-
     def _number(self, name: str) -> int:
         self._last += 1
         self.numbers[name] = self._last
@@ -88,7 +83,6 @@ class ColumnNames:
     def unnamed(self, now: Sequence[Named]) -> Sequence[Named]:
         """Return the columns of rows that come without names.
 
-        :param now: the columns as the server describes them now.
         :raises LayoutError: they are not certain.
         """
         if not self._in_order or len(self.numbers) != len(now):
@@ -97,7 +91,8 @@ class ColumnNames:
         # later statements may have moved them as well
         others = [there for name, there in pairs if name != there.name]
         for name, there in pairs:
-            if name != there.name and any(_alike(there, other) and _facts(there) != _facts(other) for other in others):
+            doubtful = (_alike(there, other) and replace(there, name=other.name) != other for other in others)
+            if name != there.name and any(doubtful):
                 raise LayoutError(f"The log does not name its columns, and {name!r} has another name now; {REMEDY}.")
         return [replace(there, name=name) for name, there in pairs]
 
@@ -121,7 +116,3 @@ def _alike(one: Named, other: Named) -> bool:
     """Check whether the log writes values of both in the same way."""
     assert one.type is not None and other.type is not None
     return replace(one.type, unsigned=False) == replace(other.type, unsigned=False)
-
-
-def _facts(column: Named) -> tuple[object, ...]:
-    return column.type, column.unsigned, column.charset, column.members

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ssl import CERT_NONE, SSLContext, create_default_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakecdc.contract.errors import ConflictError, InputError, LakecdcError, SourceUnavailableError
+from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.contract.secrets import resolve
 
 if TYPE_CHECKING:
@@ -162,14 +162,27 @@ def _met_lock(error: BaseException) -> bool:
 def asking(where: Address, doing: str) -> Iterator[None]:
     """Convert the server's errors to lakecdc's.
 
-    :param doing: see :func:`explain`.
+    :param doing: what is tried, such as ``read the table``.
     """
     import pymysql
 
     try:
         yield
     except pymysql.MySQLError as error:
-        raise explain(error, where, doing) from error
+        text = f"The MySQL server at {where.place} could not {doing}: {one_line(error)}."
+        if error.args and error.args[0] in _NO_RIGHT:
+            hint = (
+                "The user needs SELECT on the tables, REPLICATION SLAVE, and REPLICATION CLIENT "
+                "(MariaDB: BINLOG MONITOR); full loads from MySQL need RELOAD too."
+            )
+            raise InputError(text, hint=hint) from error
+        if _met_lock(error):
+            hint = (
+                "Another session holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs "
+                "for long. Wait until it ends, or find it with SHOW PROCESSLIST."
+            )
+            raise ConflictError(text, hint=hint) from error
+        raise SourceUnavailableError(text) from error
 
 
 def variables(session: Session, *names: str) -> dict[str, str]:
@@ -177,27 +190,6 @@ def variables(session: Session, *names: str) -> dict[str, str]:
     quoted = ", ".join(["%s"] * len(names))
     rows = query(session, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({quoted})", names)
     return {name.lower(): str(value) for name, value in rows}
-
-
-def explain(error: Exception, where: Address, doing: str) -> LakecdcError:
-    """Return our error for one of the server's.
-
-    :param doing: what was tried, such as ``read the table``.
-    """
-    text = f"The MySQL server at {where.place} could not {doing}: {one_line(error)}."
-    if error.args and error.args[0] in _NO_RIGHT:
-        hint = (
-            "The user needs SELECT on the tables, REPLICATION SLAVE, and REPLICATION CLIENT "
-            "(MariaDB: BINLOG MONITOR); full loads from MySQL need RELOAD too."
-        )
-        return InputError(text, hint=hint)
-    if _met_lock(error):
-        return ConflictError(
-            text,
-            hint="Another session holds a lock on a table: a backup, LOCK TABLES, ALTER TABLE or a statement that runs "
-            "for long. Wait until it ends, or find it with SHOW PROCESSLIST.",
-        )
-    return SourceUnavailableError(text)
 
 
 def quoted(*names: str) -> str:

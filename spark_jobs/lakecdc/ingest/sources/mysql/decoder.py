@@ -55,20 +55,16 @@ class _Layout:
         self.all = [(c.codec.size, c.codec.prefix, kept) for c, kept in zip(columns, self.kept, strict=True)]
         keys = frozenset(self.key)
         self.keys = [(c.codec.size, c.codec.prefix, place in keys) for place, c in enumerate(columns)]
-        self._new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
-        self._old: list[Codec | None] = [columns[place].codec for place in self.key]
+        self.new = [column.codec if kept else None for column, kept in zip(columns, self.kept, strict=True)]
+        self.old: list[Codec | None] = [columns[place].codec for place in self.key]
         if not self.keyed:
             # all there is to tell a row by
-            self.key, self.keys, self._old = list(range(len(columns))), self.all, self._new
-
-    def rows(self) -> Rows:
-        return Rows(self.table, self.version, self._new, self._old)
+            self.key, self.keys, self.old = list(range(len(columns))), self.all, self.new
 
 
 class Decoder:
     """Turns events into rows; one instance reads one stretch of the log.
 
-    :param wanted: the tables to deliver.
     :param begin: between two transactions.
     """
 
@@ -100,7 +96,7 @@ class Decoder:
     def batches(self, events: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         """Decode events in the order of the log, each with its header, until a limit is reached or they end.
 
-        :return: batches of ``rows.SCHEMA`` of bounded size, each of one table.
+        :return: batches of ``log.summary.EVENTS`` of bounded size, each of one table.
         :raises LogError: an event that cannot be read.
         """
         for event in events:
@@ -148,7 +144,9 @@ class Decoder:
         elif kind in (kinds.QUERY, kinds.LOAD_QUERY):
             self._query(event, body_end, start, seconds)
         elif kind in (kinds.XID, kinds.XA_PREPARE):
-            self._end_of_transaction(event, kind, seconds)
+            if kind == kinds.XA_PREPARE and not event[19]:
+                self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
+            self._end(seconds)
         elif kind in kinds.GTIDS:
             self._begin(event, kind, server, body_end)
         elif kind == kinds.FORMAT:
@@ -198,11 +196,6 @@ class Decoder:
             self._begun = not flags & _STANDALONE
             more = 32 + (8 if flags & _GROUP_COMMIT else 0)
             self._unfinished = bool(flags & _DDL and more < end and event[more] & _NO_ALTER)
-
-    def _end_of_transaction(self, event: bytes, kind: int, seconds: int) -> None:
-        if kind == kinds.XA_PREPARE and not event[19]:
-            self._refuse_touched("was changed by an XA transaction, whose fate the log tells only later")
-        self._end(seconds)
 
     def _end(self, seconds: int) -> None:
         self._inside = self._begun = False
@@ -339,17 +332,21 @@ class Decoder:
         if layout.absent or any(bitmap & layout.bitmap != layout.bitmap for bitmap in present):
             what = f"lack the key column {layout.absent!r}" if layout.absent else "are not whole (binlog_row_image)"
             raise LayoutError(f"they {what}")
-        rows = self._rows.get(layout) or self._rows.setdefault(layout, layout.rows())
+        rows = self._rows.get(layout)
+        if rows is None:
+            rows = self._rows[layout] = Rows(layout.table, layout.version, layout.new, layout.old)
         rows.begin(f"{self._file}:{start}")
         if op == "u":
             ordinal = self._read_updates(layout, rows, event, (at, end, width), place)
         else:
-            take, plan = (rows.add_new, layout.all) if op == "c" else (rows.add_old, layout.keys)
-            ordinal = self._ordinal
+            ordinal, plan = self._ordinal, layout.all if op == "c" else layout.keys
             while at < end:
                 ordinal += 1
                 image, at = _image(plan, event, at, width)
-                take(image if op == "c" else [image[k] for k in layout.key])
+                if op == "c":
+                    rows.new += image
+                else:
+                    rows.old += [image[k] for k in layout.key]
             rows.add(op, place, range(self._ordinal + 1, ordinal + 1))
         count = ordinal - self._ordinal
         self._count(layout.table, op, count)
@@ -381,12 +378,11 @@ class Decoder:
                 rows.add("u", place, range(stayed + 1, ordinal))
                 stayed = ordinal
                 before = [old[k] for k in layout.key]
-                rows.add_old(before)
                 rows.add("d", place, range(ordinal, ordinal + 1))
-                rows.add_old(before)
+                rows.old += before * 2
                 rows.add("u", place, range(ordinal, ordinal + 1), moved=True)
                 self.summary.count(layout.table, "d", 1)
-            rows.add_new(new)
+            rows.new += new
         rows.add("u", place, range(stayed + 1, ordinal + 1))
         return ordinal
 

@@ -101,10 +101,7 @@ class Feed(log_feed.Feed[SourceTable]):
         self.columns = self._columns((), altered=True)
 
     def target_types(self, target: Callable[[], IcebergTable | None]) -> Mapping[str, str]:
-        """Return the types of the target's columns at the position, by the source's names.
-
-        :param target: opens its table, if there is one.
-        """
+        """Return the types of the target's columns at the position, by the source's names."""
         if self.types is None:
             table, columns = target(), {column.name: column.type for column in self.columns}
             names = self.numbers or columns

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from json.encoder import encode_basestring
 
-from lakecdc.ingest.sources.mysql.values import Codec, clock, day_text, decimal
+from lakecdc.ingest.sources.mysql.values import Codec, clock, decimal_groups, each
 
 _LITERALS = {0: "null", 1: "true", 2: "false"}
 _NUMBERS = {5: struct.Struct("<h"), 6: struct.Struct("<H"), 7: struct.Struct("<i"), 8: struct.Struct("<I"),
@@ -35,7 +35,7 @@ def json_document(prefix: int) -> Codec:
     :param prefix: bytes of the length that stands before the value.
     """
     # an empty value is what a strict server never stores and an IGNORE does
-    return Codec(lambda raw: _text(raw[0], raw, 1, iter(raw)) if raw else "null", prefix=prefix)
+    return Codec(each(lambda raw: _text(raw[0], raw, 1, iter(raw)) if raw else "null"), prefix=prefix)
 
 
 def _text(kind: int, raw: bytes, at: int, left: Iterator[int]) -> str:
@@ -104,23 +104,29 @@ def real_text(value: float) -> str:
     """
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a number of JSON")
-    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    text, point = "".join(map(str, digits)), len(digits) + exponent
-    if value == 0:
-        text, point = "0", 1
-    if -_MOST_PLACES < point <= 0:
-        text = f"0.{'0' * -point}{text}"
-    elif 0 < point <= _MOST_PLACES:
-        text = f"{text[:point].ljust(point, '0')}.{text[point:] or '0'}"
-    else:
-        text = f"{text[0]}{'.' if text[1:] else ''}{text[1:]}e{point - 1}"
-    return f"-{text}" if sign else text
+    number = Decimal(repr(value))
+    if not number or -_MOST_PLACES <= number.adjusted() < _MOST_PLACES:
+        return f"{number:f}"
+    return f"{number.normalize():e}".replace("e+", "e")
+
+
+def _decimal(precision: int, scale: int, raw: bytes) -> str:
+    """Return the text of a DECIMAL; see :func:`values.decimal`, which is for many values."""
+    negative = not raw[0] & 0x80
+    mask = 0xFF if negative else 0
+    stored = bytes([raw[0] ^ mask ^ 0x80, *(octet ^ mask for octet in raw[1:])])
+    digits, at = "", 0
+    for count, size in decimal_groups(precision, scale):
+        digits += f"{int.from_bytes(stored[at : at + size], 'big'):0{count}d}"
+        at += size
+    whole = len(digits) - scale
+    text = digits[:whole].lstrip("0") or "0"
+    return f"{'-' if negative else ''}{text}{'.' if scale else ''}{digits[whole:]}"
 
 
 def _opaque(kind: int, data: bytes) -> str:
     if kind in _DECIMALS:
-        return decimal(data[0], data[1]).text(data[2:])
+        return _decimal(data[0], data[1], data[2:])
     if kind in (_DATE, _TIME, *_MOMENTS):
         packed = _PACKED.unpack(data)[0]
         sign, packed = ("-", -packed) if packed < 0 else ("", packed)
@@ -129,7 +135,7 @@ def _opaque(kind: int, data: bytes) -> str:
         if kind == _TIME:
             return f'"{sign}{time}"'
         months, day = divmod(whole >> 17, 32)
-        date = day_text((months // 13) << 9 | (months % 13) << 5 | day)
+        date = f"{months // 13:04d}-{months % 13:02d}-{day:02d}"
         return f'"{date}"' if kind == _DATE else f'"{date} {time}"'
     encoded = b64encode(data).decode()
     # an escaped line end, as base64 has them

@@ -7,24 +7,19 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.log.summary import EVENTS
-from lakecdc.ingest.sources.mysql import rows as decoded
 from lakecdc.ingest.sources.mysql.connect import Address, connect, query
 from lakecdc.ingest.sources.mysql.decoder import Decoder, LogError
 from lakecdc.ingest.sources.mysql.events import FORMAT
-from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation, Summary
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation
 from lakecdc.ingest.sources.mysql.server import Server
-from lakecdc.model.positions import FILE_STEP, Place
+from lakecdc.model.positions import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.ingest.sources.log.parking import Parked
 
 
 _DUMP, _NON_BLOCKING = 0x12, 0x01
@@ -41,7 +36,6 @@ class ReadLog(rounds.RoundTask):
     """The task of a round.
 
     :param server_id: of the reader; 0 is none.
-    :param wanted: the tables, by number.
     """
 
     where: Address
@@ -55,7 +49,7 @@ class ReadLog(rounds.RoundTask):
         return replace(self, limits=replace(self.limits, seconds=0))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        decoder = self.decoder()
+        decoder = Decoder(self.wanted, self.server, self.begin, self.limits)
         events = () if decoder.done else dump(self.where, self.begin, self.server_id)
         yield from rounds.packed(decoder.batches(events), decoder.summary)
 
@@ -69,9 +63,6 @@ class ReadLog(rounds.RoundTask):
             hint = 'Correct the settings of the source, then run once with "reload": ["*"] in options.'
             return InputError(text, hint=hint)
         return SourceUnavailableError(text)
-
-    def decoder(self) -> Decoder:
-        return Decoder(self.wanted, self.server, self.begin, self.limits)
 
 
 def dump(where: Address, begin: Place, server_id: int) -> Generator[bytes]:
@@ -107,49 +98,6 @@ def file_created(where: Address, file: str) -> int:
         return next((struct.unpack_from("<I", event)[0] for event in described), 0)
     finally:
         events.close()
-
-
-class Round(rounds.Round[Summary]):
-    schema = decoded.SCHEMA
-    place = "position"
-    time = "seconds"
-    unit = 1_000_000
-
-    @property
-    def end(self) -> int:
-        place = self.summary.place
-        # the byte is capped where a file's last transaction ends beyond 4 GiB
-        return place.number + (place.pos >= FILE_STEP - 1)
-
-    def parkable(self, relation: int) -> DataFrame | None:
-        if relation in self.summary.lost or relation in self.summary.altered:
-            raise UnsupportedError("The table was altered, and the columns that its target has by then are not known.")
-        if not self.events(relation):
-            return None
-        new = {"relation": "bigint(relation)", "commit_lsn": "position", "commit_micros": "seconds * 1000000L"}
-        new |= {"open": "CAST(NULL AS array<string>)", "summary": "CAST(NULL AS string)"}
-        columns = [column.split(" ")[0] for column in EVENTS.split(", ")]
-        return self.of_table(relation).selectExpr(*[f"{new.get(name, name)} AS {name}" for name in columns])
-
-    @classmethod
-    def from_parked(cls, parked: Parked, events: DataFrame) -> Round:
-        """Return a parked round, as if it had just been read from the log.
-
-        :param events: rows of ``log.summary.EVENTS``.
-        """
-        old = {"relation": "int(relation)", "position": "commit_lsn", "seconds": "commit_micros div 1000000"}
-        columns = [column.split(" ")[0] for column in cls.schema.split(", ")]
-        rows = events.selectExpr(*[f"{old.get(name, name)} AS {name}" for name in columns])
-        return cls(Summary.from_json(parked.summary), parked=rows)
-
-
-def read(spark: SparkSession, task: ReadLog) -> Round:
-    """Read a round.
-
-    :raises LakecdcError: the task fails.
-    """
-    cells, summary = rounds.read(spark, task)
-    return Round(Summary.from_json(summary), cells)
 
 
 def named(relation: Relation, names: Mapping[int, str]) -> Relation:

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.ingest.change import ColumnsTold
+from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
@@ -21,8 +24,8 @@ from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
-from lakecdc.ingest.sources.mysql.reading import Limits, LogTable
-from lakecdc.ingest.sources.mysql.snapshot import Part, Progress, parts
+from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Summary
+from lakecdc.ingest.sources.mysql.snapshot import Chunk, Progress, parts
 from lakecdc.ingest.sources.mysql.types import convert
 from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1 << 62
 
 
-class MysqlServer(LogServer[Feed, binlog.Round]):
+class MysqlServer(LogServer[Feed, Summary]):
     """See :class:`lakecdc.ingest.sources.log.server.LogServer`; it keeps its log by its own rules."""
 
     type = TYPE
@@ -50,7 +53,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         assert isinstance(spec.source, MysqlSource)
         self.source, self.where = spec.source, address(spec.source)
         super().__init__(spark, spec, self.where.place)
-        self._files: dict[str, int] = {}
+        self._created = cache(partial(binlog.file_created, self.where))
 
     def open(self) -> str:
         self._session: Session = self._opened.enter_context(closing(connect(self.where)))
@@ -98,11 +101,6 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         finally:
             self._session.rollback()
 
-    def _created(self, file: str) -> int:
-        if file not in self._files:
-            self._files[file] = binlog.file_created(self.where, file)
-        return self._files[file]
-
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def log_end(self) -> LogEnd:
@@ -112,7 +110,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
     def now(self) -> datetime:
         return servers.now(self._session)
 
-    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[binlog.Round]:
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[Summary]:
         reached = [at for feed in feeds if isinstance(at := feed.reached, BinlogPosition)]
         begin = min(reached, key=lambda at: at.number).place
         stops = [feed.stop for feed in feeds if feed.stop > feed.reach]
@@ -125,7 +123,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
             limits = replace(limits, bytes=source.max_batch_bytes, seconds=source.max_batch_seconds)
         wanted = {feed.relation: self._wanted(feed) for feed in feeds}
         task = binlog.ReadLog(self.where, self._server, source.server_id, begin, limits, wanted)
-        found = binlog.read(self.spark, task)
+        found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         at, moment = BinlogPosition(summary.place, summary.gtid), datetime.fromtimestamp(summary.seconds, UTC)
         is_end = summary.place == begin or (at.number >= end.at.number and not repeated)
@@ -141,18 +139,15 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         types = tuple(feed.target_types(lambda: self.target_table(table.target)).items())
         return LogTable(table.schema, table.name, feed.reach, feed.key, excluded, now, numbers, feed.ahead, types)
 
-    def take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
-        with self.asking():
-            return self._take(read, feed, relation)
-
-    def _take(self, read: LogRead[binlog.Round], feed: Feed, relation: int) -> TableChanges:
+    def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
         found, name = read.round, feed.table.target.table
         summary = found.summary
         if relation in summary.lost:
             raise full_load_needed(f"The source table {feed.table.label} {summary.lost[relation]}", name)
         altered, before = relation in summary.altered, feed.numbers
         if altered:
-            feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
+            with self.asking():
+                feed.table = read_table(self._session, feed.table.target, self.source, self._server.mariadb)
         numbers = summary.columns.get(relation, before)
         names = {of: name for name, of in numbers.items()}
         relations = [binlog.named(one, names) for one in found.summary.relations_of(relation)]
@@ -160,21 +155,22 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         columns = feed.columns
         if altered or len(relations) > 1:
             added = [names[of] for of in summary.added.get(relation, ()) if of in names]
-            columns = with_fills(self._session, feed.table, columns, added)
+            with self.asking():
+                columns = with_fills(self._session, feed.table, columns, added)
         by_name = bases(feed.table, relations)
         versions = [binlog.version(each, feed.key, by_name) for each in relations]
         feed.zero_dates += summary.zero_dates.get(relation, 0)
         return TableChanges(
             key=feed.key,
             columns=columns,
-            layout=found.layout(versions, columns, feed.key, convert),
+            layout=LogLayout(tuple(versions), columns, feed.key, convert, summary.end),
             source_columns=feed.source_columns,
             columns_told=ColumnsTold(before, feed.at, max(feed.at, read.end.at.number)) if before else None,
             facts=feed.facts,
         )
 
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[binlog.Round]:
-        found = binlog.Round.from_parked(parked, events)
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
+        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
         created = BinlogPosition.of(parked.offsets).created
         at = BinlogPosition(found.summary.place, found.summary.gtid, created)
         return LogRead(found, LogEnd(at, parked.moment))
@@ -200,22 +196,20 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         size = 0 if whole else self.source.full_load_commit_rows
         before = Progress(**feed.load) if feed.load else None
         with closing(connect(self.where, texts=True)) as session:
-            for part in parts(session, feed.table, self.source.chunk_rows, size, before):
-                yield self._load_part(feed, part, epoch) if part.chunks else self._loaded(feed)
+            for chunks, after in parts(session, feed.table, self.source.chunk_rows, size, before):
+                yield self._load_part(feed, chunks, after, epoch)
+        assert feed.stands is not None
+        # what the reading has seen must not depend on when the log is read
+        yield LoadPart(feed.stands, loaded=self.log_end().at.number)
 
-    def _load_part(self, feed: Feed, part: Part, epoch: int) -> LoadPart:
+    def _load_part(self, feed: Feed, chunks: Sequence[Chunk], after: Progress, epoch: int) -> LoadPart:
         at = feed.stands or self._begin
-        shares = deal(part.chunks, self.source.full_load_parallelism)
-        feed.chunks += len(part.chunks)
+        shares = deal(chunks, self.source.full_load_parallelism)
+        feed.chunks += len(chunks)
         mark = LoadMark(order_key(epoch, at.number, 0, RANK_READ), self._begin_time)
         by_tasks, by_spark = self._readings(feed, shares)
         load = plan_load(self.spark, by_tasks.rows, mark, by_tasks, by_spark, len(shares))
-        return LoadPart(at, asdict(part.after) if part.after else None, rows=load_rows(load))
-
-    def _loaded(self, feed: Feed) -> LoadPart:
-        """End the reading for good: what it has seen must not depend on when the log is read."""
-        assert feed.stands is not None
-        return LoadPart(feed.stands, loaded=self.log_end().at.number)
+        return LoadPart(at, asdict(after), rows=load_rows(load))
 
     def _load_exactly(self, feed: Feed, epoch: int) -> LoadPart:
         with closing(connect(self.where, texts=True)) as session:
@@ -229,7 +223,7 @@ class MysqlServer(LogServer[Feed, binlog.Round]):
         return LoadPart(at, rows=apart(exact.judged, exact.facts), kept=(exact.kept,))
 
     def _readings(
-        self, feed: Feed, shares: tuple[tuple[snapshot.Chunk, ...], ...]
+        self, feed: Feed, shares: tuple[tuple[Chunk, ...], ...]
     ) -> tuple[snapshot.ReadTables, snapshot.ReadTables]:
         """Return the readings of the tasks that write the rows, and of those that read them for Spark."""
         context = self.spark.sparkContext

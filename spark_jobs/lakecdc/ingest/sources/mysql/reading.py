@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from lakecdc.contract.errors import UnsupportedError
 from lakecdc.ingest.sources.log import summary
 from lakecdc.ingest.sources.mysql.table_map import Named
-from lakecdc.model.positions import Place
+from lakecdc.model.positions import FILE_STEP, Place
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,6 @@ class LogTable:
 
     :param start: see :attr:`Place.number`; events before it are already applied.
     :param key: columns that identify a row, as they are named at ``start``, or now where ``columns`` is not known.
-    :param excluded: columns that are left out.
     :param now: the columns as the server describes them now, for logs that do not name them.
     :param columns: names and numbers of the columns at ``start``, in the order of the rows; empty if not known.
     :param loaded: see :attr:`Place.number`; columns renamed or made anew before it were so while they were loaded.
@@ -34,11 +34,7 @@ class LogTable:
     types: tuple[tuple[str, str], ...] = ()
 
     def key_places(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, int | None]:
-        """Return the places of the key's columns in rows; None for one that they do not have.
-
-        :param names: of all columns, as the log has them.
-        :param numbers: of the same.
-        """
+        """Return the places of the key's columns in rows; None for one that they do not have."""
         began = dict(self.columns)
         if not began:
             return {name: names.index(name) if name in names else None for name in self.key}
@@ -87,13 +83,14 @@ class Summary(summary.Summary[Relation]):
     :param seconds: its time, since 1970.
     :param total: row events of wanted tables.
     :param bytes: of log read.
-    :param row_bytes: those of row events of wanted tables.
-    :param altered: tables that statements have changed.
+    :param row_bytes: those of these row events.
     :param columns: numbers of the columns by their names at the end, in their order, for tables that tell of any.
     :param added: numbers of columns that statements added, by table.
     :param lost: why a table can only be loaded in full.
     :param zero_dates: dates that are none, by table.
     """
+
+    truncate_unit = 1_000_000
 
     file: str
     pos: int
@@ -113,8 +110,17 @@ class Summary(summary.Summary[Relation]):
         return Place(self.file, self.pos)
 
     @property
+    def end(self) -> int:
+        # the byte is capped where a file's last transaction ends beyond 4 GiB
+        return self.place.number + (self.pos >= FILE_STEP - 1)
+
+    @property
     def event_bytes(self) -> int:
         return self.row_bytes // max(1, self.total)
+
+    def check_parkable(self, table: int) -> None:
+        if table in self.lost or table in self.altered:
+            raise UnsupportedError("The table was altered, and the columns that its target has by then are not known.")
 
     def of_table(self, table: int) -> Summary:
         own, altered = sum(self.events.get(table, {}).values()), [t for t in self.altered if t == table]

@@ -7,18 +7,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.mysql.values import Codec
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-#: Spark SQL schema of the decoded rows; ``old`` holds the key columns only, or all columns of a table without a key
-SCHEMA = (
-    "relation int, version int, kind string, position bigint, ordinal bigint, seconds bigint, "
-    "new array<string>, old array<string>, moved boolean"
-)
-_NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
+_NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
 
 #: what Python raises over bytes that are not what they should be
 UNREADABLE = (struct.error, LookupError, ArithmeticError, ValueError, RecursionError)
@@ -34,21 +30,25 @@ class Rows:
     """The rows.
 
     :param version: of the table's description.
-    :param new: what reads the values of each column; None for one that is left out.
-    :param old: the same for old values.
+    :param new_codecs: of each column; None for one that is left out.
+    :param old_codecs: the same for old values.
+    :ivar new: values of one row after the other; a row of kind ``d`` has none.
+    :ivar old: old values of the rows of kind ``d``, and of those that were moved; others have none.
     """
 
-    def __init__(self, relation: int, version: int, new: Sequence[Codec | None], old: Sequence[Codec | None]) -> None:
+    def __init__(
+        self, relation: int, version: int, new_codecs: Sequence[Codec | None], old_codecs: Sequence[Codec | None]
+    ) -> None:
         self.zero_dates = 0
         self._table = relation, version
-        self._codecs = new, old
+        self._codecs = new_codecs, old_codecs
         self._count = 0
         # what follows each other: kind, position, seconds, whether it moved the row to another key
         self._runs: list[tuple[str, int, int, bool]] = []
         self._counts: list[int] = []
         self._ordinals: list[int] = []
-        self._new: Image = []
-        self._old: Image = []
+        self.new: Image = []
+        self.old: Image = []
         # first row and place of each event
         self._events: list[tuple[int, str]] = []
 
@@ -65,16 +65,8 @@ class Rows:
         self._ordinals += ordinals
         self._count += len(ordinals)
 
-    def add_new(self, image: Image) -> None:
-        """Add the values of a row; a row of kind ``d`` has none."""
-        self._new += image
-
-    def add_old(self, image: Image) -> None:
-        """Add the old values of a row of kind ``d``, or of one that was moved; others have none."""
-        self._old += image
-
     def batch(self) -> pa.RecordBatch:
-        """Return the Arrow batch.
+        """Return the batch of :data:`EVENTS`; ``old`` has the key's columns, or all columns of a table without a key.
 
         :raises UnreadableError: naming the event.
         """
@@ -83,13 +75,17 @@ class Rows:
 
         columns = [np.repeat(np.array(values), self._counts) for values in zip(*self._runs, strict=True)]
         kind, position, seconds, moved = columns
-        gone = kind == "d"
-        relation, version = (pa.repeat(pa.scalar(number, pa.int32()), self._count) for number in self._table)
+        gone, (relation, version) = kind == "d", self._table
         arrays = [
-            *(relation, version, pa.array(kind, pa.string()), pa.array(position, pa.int64())),
-            *(pa.array(self._ordinals, pa.int64()), pa.array(seconds, pa.int64())),
-            *(self._lists(self._new, self._codecs[0], ~gone), self._lists(self._old, self._codecs[1], gone | moved)),
-            pa.array(moved),
+            pa.repeat(pa.scalar(relation, pa.int64()), self._count),
+            pa.repeat(pa.scalar(version, pa.int32()), self._count),
+            *(pa.array(kind, pa.string()), pa.array(position, pa.int64()), pa.array(self._ordinals, pa.int64())),
+            pa.array(seconds.astype(np.int64) * 1_000_000),
+            self._lists(self.new, self._codecs[0], ~gone),
+            # pa.nulls makes lists whose children take up to five times the space of these
+            pa.array([None] * self._count, pa.list_(pa.string())),
+            self._lists(self.old, self._codecs[1], gone | moved),
+            *(pa.array(moved), pa.nulls(self._count, pa.string())),
         ]
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
@@ -115,7 +111,11 @@ class Rows:
         present = [value for value in values if value is not None]
         if codec is None or not present:
             return pa.nulls(len(values), pa.string())
-        texts = self._made(values, present, codec, there)
+        try:
+            texts = codec.read(present)
+        except UNREADABLE:
+            self._refuse_unreadable(values, codec, there)
+            raise
         if codec.dated:
             self.zero_dates += _zero_dates(texts)
         if len(present) == len(values):
@@ -123,26 +123,17 @@ class Rows:
         known = np.fromiter((value is not None for value in values), np.bool_, len(values))
         return texts.take(pa.array(np.cumsum(known) - 1, mask=~known))
 
-    def _made(self, values: Image, present: Sequence[bytes], codec: Codec, there: np.ndarray[Any, Any]) -> pa.Array:
-        """Return the texts of the values that are not null."""
+    def _refuse_unreadable(self, values: Image, codec: Codec, there: np.ndarray[Any, Any]) -> None:
+        """Raise the error of the first value that cannot be read, which names its event."""
         import numpy as np
-        import pyarrow as pa
 
-        if codec.many is not None:
-            try:
-                return codec.many(present)
-            except UNREADABLE:
-                # its own codec can read it, or tell what is wrong
-                pass
-        found: list[str | None] = []
         for number, value in enumerate(values):
             try:
-                found += [codec.text(value)] if value is not None else []
+                codec.read([value] if value is not None else [])
             except UNREADABLE as error:
                 row = int(np.flatnonzero(there)[number])
                 event = bisect_right(self._events, row, key=lambda begun: begun[0]) - 1
                 raise UnreadableError(f"has rows at {self._events[event][1]} that cannot be read: {error}") from error
-        return pa.array(found, pa.string())
 
 
 def _zero_dates(texts: pa.Array) -> int:

@@ -35,9 +35,7 @@ _LOCKED_IDLE_SECONDS = 10
 class Server:
     """What a run has to know about the server.
 
-    :param identity: distinguishes this source from another.
     :param fold: table names are compared without case.
-    :param checksum: events end with a checksum.
     :param charsets: character set by collation number.
     """
 
@@ -129,7 +127,8 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
     query(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     if server.mariadb:
         query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        return snapshot_place(session), clock
+        status = {str(name).lower(): value for name, value in query(session, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+        return Place(status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])), clock
     ((usual,),) = query(session, "SELECT @@SESSION.wait_timeout")
     query(session, f"SET SESSION wait_timeout = {_LOCKED_IDLE_SECONDS}")
     query(session, "FLUSH TABLES WITH READ LOCK")
@@ -140,12 +139,6 @@ def begin_snapshot(session: Session, server: Server) -> tuple[Place, datetime]:
     finally:
         query(session, "UNLOCK TABLES")
         query(session, f"SET SESSION wait_timeout = {usual}")
-
-
-def snapshot_place(session: Session) -> Place:
-    """Return the place in the log of the snapshot of this session's transaction at MariaDB."""
-    found = {str(n).lower(): v for n, v in query(session, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
-    return Place(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 
 def gtid_at(session: Session, server: Server, place: Place) -> str:

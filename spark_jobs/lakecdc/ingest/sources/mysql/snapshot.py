@@ -131,26 +131,13 @@ class Progress:
     leading: str
 
 
-@dataclass(frozen=True)
-class Part:
-    """What one commit of a full load brings.
-
-    :param chunks: none in the last one, which only ends the reading.
-    :param after: progress of the load then; None if it is complete.
-    """
-
-    chunks: tuple[Chunk, ...]
-    after: Progress | None
-
-
 def parts(
     session: Session, table: SourceTable, chunk_rows: int, part_rows: int, before: Progress | None
-) -> Iterator[Part]:
-    """Cut the rest of a full load into parts.
+) -> Iterator[tuple[tuple[Chunk, ...], Progress]]:
+    """Cut the rest of a full load into parts; yield each one's chunks, and how far the load has come by them.
 
     :param session: one that delivers texts.
     :param part_rows: rows in a part; 0 makes one part of all.
-    :param before: progress of an earlier run.
     :raises InputError: the leading column has changed since the first part.
     """
     leading = before.leading if before else _fingerprint(session, table)
@@ -162,12 +149,11 @@ def parts(
     progress = ProgressLog(table.target.table, "chunks", len(found))
     for share in _shares(found, size):
         _check(session, table, leading)
-        yield Part(share, Progress(share[-1].end, leading))
+        yield share, Progress(share[-1].end, leading)
         # whoever asks for the next part has committed this one
         progress.add(len(share))
     # what was read last must not have been compared otherwise either
     _check(session, table, leading)
-    yield Part((), None)
 
 
 def _shares(found: Sequence[Chunk], size: int) -> Iterator[tuple[Chunk, ...]]:
@@ -200,7 +186,6 @@ class ReadTables:
 
     :param source: the table, quoted.
     :param shares: chunks by number of the task.
-    :param zero_dates: counts the zero dates.
     """
 
     where: Address
@@ -283,7 +268,6 @@ def read_tables(
 ) -> ReadTables:
     """Return the task that reads some columns of a table.
 
-    :param columns: the target's.
     :param shares: chunks by number of the task.
     """
     known = {column.name: column.base for column in table.columns}
@@ -296,8 +280,6 @@ class ExactRows(NamedTuple):
 
     :param kept: cached by Spark.
     :param judged: see :func:`lakecdc.ingest.sources.database.judged`.
-    :param facts: their numbers.
-    :param place: in the log.
     """
 
     kept: DataFrame
@@ -310,7 +292,6 @@ class ExactRows(NamedTuple):
 def exact_rows(spark: SparkSession, task: ReadExactly, epoch: int, time: datetime) -> ExactRows:
     """Read a table by one task, in one transaction.
 
-    :param epoch: of the order keys.
     :param time: the source's clock when the reading began.
     :raises LakecdcError: the task fails.
     """

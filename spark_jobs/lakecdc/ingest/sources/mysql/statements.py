@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 from lakecdc.ingest.sources.mysql.alter_table import Alteration, read_alter_table
-from lakecdc.ingest.sources.mysql.sql_tokens import Token, table_name, tokens
+from lakecdc.ingest.sources.mysql.sql_tokens import Token, parts, table_name, tokens
 
 #: modes of a session, as bits, in which the server refuses values that do not fit a transactional table
 STRICT = 0x200000 | 0x400000
@@ -42,7 +42,7 @@ class Effect:
     schema: str | None
     table: str | None
     detail: str = ""
-    change: Alteration = Alteration()
+    change: Alteration = field(default_factory=Alteration)
 
 
 def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
@@ -77,9 +77,9 @@ def effects(statement: str, schema: str, sql_mode: int = 0) -> list[Effect]:
 
 def first_words(statement: bytes) -> tuple[str, str]:
     """Return the first two words in upper case, comments left out."""
-    found = tokens(statement[:200].decode("utf-8", "replace"))
-    bare = [token.bare for token in found[:2]]
-    return (bare + ["", ""])[0], (bare + ["", ""])[1]
+    pieces = tokens(statement[:200].decode("utf-8", "replace"))
+    first, second, *_ = [*(token.bare for token in pieces), "", ""]
+    return first, second
 
 
 def _without_settings(found: list[Token]) -> list[Token]:
@@ -132,38 +132,27 @@ def _created(pieces: Sequence[Token], schema: str) -> Iterator[Effect]:
 
 
 def _altered(pieces: Sequence[Token], schema: str, certain: bool, strict: bool) -> Iterator[Effect]:
-    read = read_alter_table(pieces, schema, certain=certain, strict=strict)
-    for reason in read.refusals[:1]:
-        yield Effect("lost", *read.table, reason)
-    for other in read.replaced:
+    change = read_alter_table(pieces, schema, certain=certain, strict=strict)
+    for reason in change.refusals[:1]:
+        yield Effect("lost", *change.table, reason)
+    for other in change.replaced:
         yield Effect("lost", *other, "was replaced by another table")
-    yield Effect("altered", *read.table, change=read.change)
+    yield Effect("altered", *change.table, change=change)
 
 
-def _dropped(found: list[Token], schema: str) -> Iterator[Effect]:
-    if len(found) > 2 and found[1].bare in ("DATABASE", "SCHEMA"):
-        (_owner, database), _end = table_name(found, 2, schema)
+def _dropped(pieces: Sequence[Token], schema: str) -> Iterator[Effect]:
+    what = pieces[1].bare if len(pieces) > 2 else ""
+    if what in ("DATABASE", "SCHEMA"):
+        (_owner, database), _end = table_name(pieces, 2, schema)
         yield Effect("lost", database, None, "was dropped with its database")
-    if len(found) < 3 or found[1].bare not in ("TABLE", "TABLES"):
-        return
-    at = 2
-    while at < len(found):
-        name, at = table_name(found, at, schema)
-        yield Effect("lost", *name, "was dropped")
-        if at >= len(found) or found[at].bare != ",":
-            return
-        at += 1
+    if what in ("TABLE", "TABLES"):
+        for part in parts(pieces[2:]):
+            yield Effect("lost", *table_name(part, 0, schema)[0], "was dropped")
 
 
-def _renamed(found: list[Token], schema: str) -> Iterator[Effect]:
-    at = 2
-    while at < len(found):
-        old, at = table_name(found, at, schema)
-        while at < len(found) and found[at].bare != "TO":
-            at += 1
-        new, at = table_name(found, at + 1, schema)
+def _renamed(pieces: Sequence[Token], schema: str) -> Iterator[Effect]:
+    for part in parts(pieces[2:]):
+        old, at = table_name(part, 0, schema)
+        to = next((i for i in range(at, len(part)) if part[i].bare == "TO"), len(part))
         yield Effect("lost", *old, "was renamed")
-        yield Effect("lost", *new, "was replaced by a renamed table")
-        if at >= len(found) or found[at].bare != ",":
-            return
-        at += 1
+        yield Effect("lost", *table_name(part, to + 1, schema)[0], "was replaced by a renamed table")

@@ -14,7 +14,7 @@ from typing import TypeVar
 from lakecdc.ingest.sources.mysql import values
 from lakecdc.ingest.sources.mysql.json_binary import json_document
 from lakecdc.ingest.sources.mysql.types import MysqlType
-from lakecdc.ingest.sources.mysql.values import Codec, Text
+from lakecdc.ingest.sources.mysql.values import Codec, Read
 
 T = TypeVar("T")
 BINARY = "binary"
@@ -36,8 +36,13 @@ _METADATA_BYTES = {
 # a vector is a blob of a kind
 _CHARACTERS = frozenset({15, 242, 252, 253, 254})
 _STRING, _ENUM, _SET, _BLOB, _GEOMETRY, _BIT, _JSON, _DECIMAL, _VECTOR = 254, 247, 248, 252, 255, 16, 245, 246, 242
-_VARCHAR, _FLOAT, _DOUBLE = (15, 253), 4, 5
-
+_FLOAT, _DOUBLE = 4, 5
+#: types of bytes and of text that the log does not tell apart
+_BYTES_OR_TEXT = {
+    _BLOB: ("blob", "text"),
+    _STRING: ("binary", "char"),
+    **dict.fromkeys((15, 253), ("varbinary", "varchar")),
+}
 
 #: of logs that do not name their columns
 REMEDY = "set binlog_row_metadata = FULL at the source and load the table anew"
@@ -53,7 +58,6 @@ class Named:
 
     :param type: the server's present one; None for a column that the log describes itself.
     :param charset: name of the character set; ``binary`` for bytes.
-    :param members: values of an ENUM or SET.
     """
 
     name: str
@@ -194,7 +198,7 @@ def _named(optional: Optional, kinds: Sequence[int], charsets: Mapping[int, str]
             if collation not in charsets:
                 raise LayoutError(f"Column {name!r} has the collation {collation}, which the server does not know.")
             charset = charsets[collation]
-        texts = tuple(map(_reader(name, charset), optional.members.get(i, [])))
+        texts = tuple(_reader(name, charset)(optional.members.get(i, [])).to_pylist())
         found.append(Named(name, None, optional.unsigned.get(i, False), charset, texts))
     return found
 
@@ -245,24 +249,17 @@ def _lengthy(kind: int, meta: bytes, column: Named) -> LogColumn:
         return LogColumn(column.name, MysqlType("json"), json_document(size))
     if kind in (_GEOMETRY, _VECTOR):
         return LogColumn(column.name, MysqlType("geometry" if kind == _GEOMETRY else "vector"), values.octets(size))
-    if kind != _BLOB and kind != _STRING and kind not in _VARCHAR:
+    if kind not in _BYTES_OR_TEXT:
         raise LayoutError(f"Column {column.name!r} has the log's type {kind}, which is not known.")
     prefix = size if kind == _BLOB else 1 if size < 256 else 2
-    is_bytes = column.charset == BINARY
-    if kind == _BLOB:
-        base = "blob" if is_bytes else "text"
-    elif kind == _STRING:
-        base = "binary" if is_bytes else "char"
-    else:
-        base = "varbinary" if is_bytes else "varchar"
-    if is_bytes:
+    of_bytes, of_text = _BYTES_OR_TEXT[kind]
+    if column.charset == BINARY:
         codec = values.octets(prefix, size if kind == _STRING else 0)
-    else:
-        codec = values.characters(prefix, _reader(column.name, column.charset))
-    return LogColumn(column.name, MysqlType(base), codec)
+        return LogColumn(column.name, MysqlType(of_bytes), codec)
+    return LogColumn(column.name, MysqlType(of_text), Codec(_reader(column.name, column.charset), prefix=prefix))
 
 
-def _reader(column: str, charset: str) -> Text:
+def _reader(column: str, charset: str) -> Read:
     found = values.reader("utf8mb4" if charset == BINARY else charset)
     if found is None:
         raise LayoutError(f"Column {column!r} has the character set {charset}, which Python cannot read.")

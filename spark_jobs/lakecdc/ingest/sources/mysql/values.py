@@ -1,4 +1,4 @@
-"""Values of the binary log as the text that the server writes for them in a result.
+"""Values of the binary log as the text that the server writes for them in a result, all values of a column at once.
 
 A value in a row image is a run of bytes, of a fixed size or behind its length. Layouts: MySQL's ``rpl`` internals
 manual ("Table_map_event", "Rows_event") and the comments on ``my_datetime_packed_to_binary`` and ``decimal2bin``.
@@ -10,64 +10,72 @@ import codecs
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from lakecdc.ingest.sources.mysql import column_texts
-from lakecdc.ingest.sources.mysql.column_texts import Many
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
 
-Text = Callable[[bytes], str]
+    Numbers = np.ndarray[Any, Any]
+
+#: texts of values from their bytes; raises one of ``rows.UNREADABLE`` over bytes that are not such a value
+Read = Callable[[Sequence[bytes]], "pa.Array"]
 
 _DIGITS_TO_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_EPOCH = date(1970, 1, 1)
-ZERO_MOMENT = "0000-00-00 00:00:00"
 
 
 @dataclass(frozen=True)
 class Codec:
     """How a row image holds one column's values.
 
-    :param text: the value's text from its bytes.
     :param size: bytes of every value, if ``prefix`` is 0.
     :param prefix: bytes of the length that stands before the value.
     :param dated: the text begins with a date, which may be zero.
-    :param many: the texts of many values at once; None if each is read by itself.
     """
 
-    text: Text
+    read: Read
     size: int = 0
     prefix: int = 0
     dated: bool = False
-    many: Many | None = None
+
+
+def each(text: Callable[[bytes], str]) -> Read:
+    """Return what reads values one by one."""
+
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.array([text(raw) for raw in raws], pa.string())
+
+    return read
 
 
 def integer(size: int, unsigned: bool) -> Codec:
-    many = column_texts.integers(size, unsigned=unsigned)
-    return Codec(lambda raw: str(int.from_bytes(raw, "little", signed=not unsigned)), size, many=many)
+    spare = 64 - 8 * size
+
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        number = _little_endian(_octets(raws, size))
+        return _number_texts(number if unsigned else number.astype("i8") << spare >> spare)
+
+    return Codec(read, size)
 
 
 def bits(size: int) -> Codec:
     """Read a bit field as a number, big-endian."""
-    return Codec(lambda raw: str(int.from_bytes(raw, "big")), size, many=column_texts.bit_fields(size))
+    return Codec(lambda raws: _number_texts(_big_endian(_octets(raws, size))), size)
 
 
 def real(size: int) -> Codec:
     """Read a float as the double nearest to it, which casts back to the same float; or a double."""
     layout = _FLOAT if size == 4 else _DOUBLE
-    return Codec(lambda raw: repr(layout.unpack(raw)[0]), size)
+    return Codec(each(lambda raw: repr(layout.unpack(raw)[0])), size)
 
 
 def year() -> Codec:
     """Read a year, 0 for the year 0000."""
-    return Codec(lambda raw: str(1900 + raw[0]) if raw[0] else "0", 1)
-
-
-def characters(prefix: int, text: Text) -> Codec:
-    """Read text in a character set; see :func:`reader`."""
-    known: dict[Text, Many] = {_utf8: column_texts.utf8, _latin1: column_texts.ascii_of_latin1}
-    many = known.get(text)
-    return Codec(text, prefix=prefix, many=many)
+    return Codec(each(lambda raw: str(1900 + raw[0]) if raw[0] else "0"), 1)
 
 
 def octets(prefix: int, padded: int = 0) -> Codec:
@@ -75,16 +83,18 @@ def octets(prefix: int, padded: int = 0) -> Codec:
 
     :param padded: size of a BINARY column, whose trailing zero bytes the log leaves out.
     """
-    if padded:
-        return Codec(lambda raw: raw.ljust(padded, b"\0").hex(), prefix=prefix)
-    return Codec(lambda raw: raw.hex(), prefix=prefix)
+    return Codec(each(lambda raw: raw.ljust(padded, b"\0").hex()), prefix=prefix)
 
 
 def enumeration(size: int, values: Sequence[str]) -> Codec:
     """Read an ENUM; index 0 is what a refused value became, shown as the empty string."""
-    texts = ("", *values)
-    many = column_texts.members(size, texts)
-    return Codec(lambda raw: texts[int.from_bytes(raw, "little")], size, many=many)
+
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.array(["", *values], pa.string()).take(pa.array(_little_endian(_octets(raws, size))))
+
+    return Codec(read, size)
 
 
 def selection(size: int, values: Sequence[str]) -> Codec:
@@ -94,53 +104,85 @@ def selection(size: int, values: Sequence[str]) -> Codec:
         mask = int.from_bytes(raw, "little")
         return ",".join(value for place, value in enumerate(values) if mask >> place & 1)
 
-    return Codec(text, size)
+    return Codec(each(text), size)
+
+
+def decimal_groups(precision: int, scale: int) -> list[tuple[int, int]]:
+    """Return digits and bytes of the groups of a DECIMAL; the first and the last may be short."""
+    whole, rest = divmod(precision - scale, 9), divmod(scale, 9)
+    return [(digits, _DIGITS_TO_BYTES[digits]) for digits in (whole[1], *[9] * (whole[0] + rest[0]), rest[1]) if digits]
 
 
 def decimal(precision: int, scale: int) -> Codec:
     """Read a DECIMAL: groups of nine digits as big-endian integers, the sign in the first bit."""
-    whole = precision - scale
-    # digits of each group; the first and the last may be short
-    groups = [
-        *([whole % 9] if whole % 9 else []),
-        *[9] * (whole // 9 + scale // 9),
-        *([scale % 9] if scale % 9 else []),
-    ]
-    sizes = [_DIGITS_TO_BYTES[digits] for digits in groups]
-    size = sum(sizes)
-    plan = [(8 * sum(sizes[i + 1 :]), (1 << 8 * sizes[i]) - 1, 10**digits) for i, digits in enumerate(groups)]
-    sign, every = 1 << 8 * size - 1, (1 << 8 * size) - 1
+    groups = decimal_groups(precision, scale)
+    size = sum(octets for _, octets in groups)
 
-    def text(raw: bytes) -> str:
-        stored = int.from_bytes(raw, "big")
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        stored = _octets(raws, size).copy()
         # a negative number has all its bits turned round, the sign's too
-        negative = not stored & sign
-        stored ^= sign ^ every if negative else sign
-        value = 0
-        for shift, mask, power in plan:
-            value = value * power + (stored >> shift & mask)
-        digits = str(value)
-        if scale:
-            digits = digits.zfill(scale + 1)
-            digits = f"{digits[:-scale]}.{digits[-scale:]}"
-        return f"-{digits}" if negative else digits
+        negative = stored[:, 0] & 0x80 == 0
+        stored[negative] ^= 0xFF
+        stored[:, 0] ^= 0x80
+        parts: list[str | tuple[Numbers, int]] = []
+        at, left = 0, precision - scale
+        for digits, octets in groups:
+            if left == 0:
+                parts.append(".")
+            parts.append((_big_endian(stored[:, at : at + octets]), digits))
+            at, left = at + octets, left - digits
+        # one digit stands before the point
+        text = pc.ascii_ltrim(_written(parts), "0")
+        short = pc.starts_with(text, ".") if scale else pc.equal(text, "")
+        text = pc.if_else(short, pc.binary_join_element_wise("0", text, ""), text)
+        return pc.if_else(pa.array(negative), pc.binary_join_element_wise("-", text, ""), text)
 
-    return Codec(text, size, many=column_texts.decimals(groups, sizes, scale))
-
-
-@lru_cache(65536)
-def day_text(number: int) -> str:
-    """Return the text of a day, whose number is year * 512 + month * 32 + day."""
-    return f"{number >> 9:04d}-{number >> 5 & 15:02d}-{number & 31:02d}"
-
-
-@lru_cache(65536)
-def _day_since_1970(number: int) -> str:
-    return (_EPOCH + timedelta(number)).isoformat()
+    return Codec(read, size)
 
 
 def day() -> Codec:
-    return Codec(lambda raw: day_text(int.from_bytes(raw, "little")), 3, dated=True, many=column_texts.days)
+    """Read a DATE: year * 512 + month * 32 + day."""
+
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        number = _little_endian(_octets(raws, 3))
+        return _written([(number >> 9, 4), "-", (number >> 5 & 15, 2), "-", (number & 31, 2)])
+
+    return Codec(read, 3, dated=True)
+
+
+def moment(places: int) -> Codec:
+    """Read a DATETIME: 1 bit, year * 13 + month in 17, then day, hour, minute, second, then ``places`` digits."""
+    size = 5 + (places + 1) // 2
+
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        stored = _octets(raws, size)
+        value = _big_endian(stored[:, :5]) & 0x7FFFFFFFFF
+        months = value >> 22
+        date = months // 13, months % 13, value >> 17 & 31
+        time = value >> 12 & 31, value >> 6 & 63, value & 63
+        return _moment(date, time, _big_endian(stored[:, 5:]), places)
+
+    return Codec(read, size, dated=True)
+
+
+def instant(places: int) -> Codec:
+    """Read a TIMESTAMP in UTC: seconds since 1970, then ``places`` digits; all zero is the zero date."""
+    size = 4 + (places + 1) // 2
+
+    def read(raws: Sequence[bytes]) -> pa.Array:
+        stored = _octets(raws, size)
+        seconds, rest = _big_endian(stored[:, :4]), _big_endian(stored[:, 4:])
+        day = (seconds // 86400).astype("M8[D]")
+        months = day.astype("M8[M]")
+        number = months.astype("i8")
+        there = (seconds != 0) | (rest != 0)
+        date = (1970 + number // 12) * there, (number % 12 + 1) * there, ((day - months).astype("i8") + 1) * there
+        return _moment(date, (seconds // 3600 % 24, seconds // 60 % 60, seconds % 60), rest, places)
+
+    return Codec(read, size, dated=True)
 
 
 @lru_cache(65536)
@@ -149,61 +191,25 @@ def clock(seconds: int) -> str:
     return f"{seconds >> 12:02d}:{seconds >> 6 & 63:02d}:{seconds & 63:02d}"
 
 
-def fraction(value: int, places: int) -> str:
-    """Return the digits after the second, point included.
-
-    :param value: as stored: two digits per byte.
-    :param places: declared number of digits, 0 to 6.
-    """
-    return f".{value:0{places + places % 2}d}"[: places + 1] if places else ""
-
-
-def moment(places: int) -> Codec:
-    """Read a DATETIME: 1 bit, year * 13 + month in 17, then day, hour, minute, second, then the fraction."""
-
-    def text(raw: bytes) -> str:
-        value = int.from_bytes(raw[:5], "big") & 0x7FFFFFFFFF
-        days = value >> 17
-        months = days >> 5
-        number = (months // 13) << 9 | (months % 13) << 5 | days & 31
-        return f"{day_text(number)} {clock(value & 0x1FFFF)}{fraction(int.from_bytes(raw[5:], 'big'), places)}"
-
-    return Codec(text, 5 + (places + 1) // 2, dated=True, many=column_texts.moments(places))
-
-
-def instant(places: int) -> Codec:
-    """Read a TIMESTAMP in UTC: seconds since 1970, then the fraction; all zero is the zero date."""
-
-    def text(raw: bytes) -> str:
-        seconds, rest = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big")
-        if not seconds and not rest:
-            return ZERO_MOMENT + fraction(0, places)
-        days, seconds = divmod(seconds, 86400)
-        hours, seconds = divmod(seconds, 3600)
-        return (
-            f"{_day_since_1970(days)} {clock(hours << 12 | seconds // 60 << 6 | seconds % 60)}{fraction(rest, places)}"
-        )
-
-    return Codec(text, 4 + (places + 1) // 2, dated=True, many=column_texts.instants(places))
-
-
 def duration(places: int) -> Codec:
-    """Read a TIME, which may be negative: then the whole number with its fraction is."""
+    """Read a TIME, which may be negative: then the whole number with its ``places`` digits is."""
     extra = (places + 1) // 2
     middle, mask = 0x800000 << 8 * extra, (1 << 8 * extra) - 1
 
     def text(raw: bytes) -> str:
         value = int.from_bytes(raw, "big") - middle
         sign, value = ("-", -value) if value < 0 else ("", value)
-        return f"{sign}{clock(value >> 8 * extra)}{fraction(value & mask, places)}"
+        # two digits a byte, the last of which may be no declared one
+        fraction = f".{value & mask:0{2 * extra}d}"[: places + 1] if places else ""
+        return f"{sign}{clock(value >> 8 * extra)}{fraction}"
 
-    return Codec(text, 3 + extra)
+    return Codec(each(text), 3 + extra)
 
 
 def old_instant() -> Codec:
     """Read a TIMESTAMP of a table made before MySQL 5.6."""
     newer = instant(0)
-    return Codec(lambda raw: newer.text(raw[::-1]), 4, dated=True)
+    return Codec(lambda raws: newer.read([raw[::-1] for raw in raws]), 4, dated=True)
 
 
 def old_moment() -> Codec:
@@ -213,7 +219,7 @@ def old_moment() -> Codec:
         t = f"{int.from_bytes(raw, 'little'):014d}"
         return f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:]}"
 
-    return Codec(text, 8, dated=True)
+    return Codec(each(text), 8, dated=True)
 
 
 def old_duration() -> Codec:
@@ -224,60 +230,115 @@ def old_duration() -> Codec:
         digits = f"{abs(value):06d}"
         return f"{'-' if value < 0 else ''}{digits[:-4]}:{digits[-4:-2]}:{digits[-2:]}"
 
-    return Codec(text, 3)
+    return Codec(each(text), 3)
+
+
+def _octets(raws: Sequence[bytes], size: int) -> Numbers:
+    """Return values of one size, a row each."""
+    import numpy as np
+
+    return np.frombuffer(b"".join(raws), np.uint8).reshape(len(raws), size)
+
+
+def _big_endian(octets: Numbers) -> Numbers:
+    """Return the numbers of rows of at most eight bytes; with eight they are unsigned."""
+    import numpy as np
+
+    count, size = octets.shape
+    wide = np.zeros((count, 8), np.uint8)
+    wide[:, 8 - size :] = octets
+    return wide.view(">u8").ravel().astype("u8" if size == 8 else "i8")
+
+
+def _little_endian(octets: Numbers) -> Numbers:
+    return _big_endian(octets[:, ::-1])
+
+
+def _number_texts(numbers: Numbers) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(numbers).cast(pa.string())
+
+
+def _moment(date: tuple[Numbers, ...], time: tuple[Numbers, ...], rest: Numbers, places: int) -> pa.Array:
+    parts: list[str | tuple[Numbers, int]] = [(date[0], 4), "-", (date[1], 2), "-", (date[2], 2), " "]
+    parts += [(time[0], 2), ":", (time[1], 2), ":", (time[2], 2)]
+    # two digits a byte, the last of which may be no declared one
+    return _written([*parts, ".", (rest // 10 ** (places % 2), places)] if places else parts)
+
+
+def _written(parts: Sequence[str | tuple[Numbers, int]]) -> pa.Array:
+    """Return texts of one width.
+
+    :param parts: what stands between, or numbers and how many digits they have.
+    :raises ValueError: a number has more digits.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(next(part[0] for part in parts if not isinstance(part, str)))
+    width = sum(len(part) if isinstance(part, str) else part[1] for part in parts)
+    text = np.empty((count, width), np.uint8)
+    at = 0
+    for part in parts:
+        if isinstance(part, str):
+            text[:, at] = ord(part)
+            at += 1
+            continue
+        numbers, digits = part
+        if (numbers >= 10**digits).any():
+            raise ValueError("too many digits")
+        for place in reversed(range(digits)):
+            numbers, text[:, at + place] = numbers // 10, numbers % 10 + 48
+        at += digits
+    offsets = np.arange(0, width * (count + 1), width, dtype=np.int32)[: count + 1]
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
 
 
 _ENCODINGS = {
-    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
-    "latin1": "cp1252",
-    "ascii": "ascii",
-    **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-    "latin2": "iso8859-2",
-    "latin5": "iso8859-9",
-    "latin7": "iso8859-13",
-    "greek": "iso8859-7",
-    "hebrew": "iso8859-8",
-    "koi8r": "koi8-r",
-    "koi8u": "koi8-u",
+    **{name: name for name in ("ascii", "latin2", "latin5", "latin7", "greek", "hebrew", "tis620", "macroman")},
     **{name: name for name in ("cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932")},
-    **{name: name for name in ("gbk", "gb2312", "gb18030", "big5")},
+    **{name: name for name in ("gbk", "gb2312", "gb18030", "big5", "sjis")},
+    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
+    **dict.fromkeys(("ucs2", "utf16"), "utf-16-be"),
+    **{"utf16le": "utf-16-le", "utf32": "utf-32-be"},
+    **{"latin1": "cp1252", "koi8r": "koi8-r", "koi8u": "koi8-u", "macce": "mac-latin2"},
     # with the syllables that EUC-KR itself lacks
     "euckr": "cp949",
-    "sjis": "shift_jis",
     **dict.fromkeys(("ujis", "eucjpms"), "euc-jp"),
-    "tis620": "tis-620",
-    "macroman": "mac-roman",
-    "macce": "mac-latin2",
 }
 
 
-def python_encoding(charset: str) -> str | None:
-    """Return Python's name of a character set of MySQL; None if Python has none."""
-    return _ENCODINGS.get(charset)
-
-
-def reader(charset: str) -> Text | None:
+def reader(charset: str) -> Read | None:
     """Return what decodes a character set of MySQL as the server does; None if Python cannot."""
-    encoding = python_encoding(charset)
-    if encoding is None:
-        return None
+    encoding = _ENCODINGS.get(charset)
     if encoding == "utf-8":
         return _utf8
     if charset == "latin1":
         return _latin1
+    if encoding is None:
+        return None
     errors, differs = _HANDLERS.get(encoding, "strict"), _DIFFERENT.get(charset)
     if differs:
-        return lambda raw: raw.decode(encoding, errors).translate(differs)
-    return lambda raw: raw.decode(encoding, errors)
+        return each(lambda raw: raw.decode(encoding, errors).translate(differs))
+    return each(lambda raw: raw.decode(encoding, errors))
 
 
-def _utf8(raw: bytes) -> str:
-    return raw.decode()
+def _utf8(raws: Sequence[bytes]) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.array(raws, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        # says which byte is wrong
+        return each(bytes.decode)(raws)
 
 
-def _latin1(raw: bytes) -> str:
+def _latin1(raws: Sequence[bytes]) -> pa.Array:
+    return _utf8(raws) if b"".join(raws).isascii() else each(_latin1_text)(raws)
+
+
+def _latin1_text(raw: bytes) -> str:
     try:
         return raw.decode("cp1252")
     except UnicodeDecodeError:

@@ -12,17 +12,15 @@ from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
-from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.postgres.connect import Address, connect
 from lakecdc.ingest.sources.postgres.pgoutput import Decoder
-from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, Summary
+from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import lsn_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from lakecdc.contract.sources.postgres import PostgresSource
 
@@ -101,31 +99,6 @@ def values(next_row: NextRow) -> Iterator[bytes]:
         begin = 0
         if data and data[:2] != _TRAILER:
             yield data[_ROW:]
-
-
-class Round(rounds.Round[Summary]):
-    schema = EVENTS
-    place = "commit_lsn"
-    time = "commit_micros"
-    unit = 1
-
-    @property
-    def end(self) -> int:
-        return self.summary.end_lsn
-
-    def truncated_by(self, oid: int) -> int | None:
-        """Return the transaction of a table's last TRUNCATE."""
-        place = self.summary.truncates.get(oid)
-        return place[3] if place else None
-
-
-def read(spark: SparkSession, task: ReadLog) -> Round:
-    """Read a round.
-
-    :raises SourceUnavailableError: the task fails.
-    """
-    cells, summary = rounds.read(spark, task)
-    return Round(Summary.from_json(summary), cells)
 
 
 def events_at_once(source: PostgresSource, event_bytes: int) -> int:

@@ -13,8 +13,10 @@ from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Load
+from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows, plan_load
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.postgres import log as wal
@@ -60,7 +62,7 @@ log = logging.getLogger(__name__)
 _FLUSHED = "SELECT pg_current_wal_flush_lsn()::text"
 
 
-class PostgresServer(LogServer[Feed, wal.Round]):
+class PostgresServer(LogServer[Feed, Summary]):
     """See :class:`lakecdc.ingest.sources.log.server.LogServer`."""
 
     type = TYPE
@@ -244,7 +246,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
     def now(self) -> datetime:
         return slots.now(self._session)
 
-    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[wal.Round]:
+    def read_log(self, feeds: Sequence[Feed], end: LogEnd, *, repeated: bool) -> LogRead[Summary]:
         wanted = {
             feed.relation: LogTable(
                 feed.reach,
@@ -259,7 +261,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         bounds = Bounds(self.source.max_batch_bytes, self.source.max_batch_seconds)
         publication = wal.publication_list(self.source.publication_name)
         task = wal.ReadLog(self.where, self.source.slot, publication, end.at.number, limit, wanted, bounds)
-        found = wal.read(self.spark, task)
+        found = rounds.read(self.spark, task, Summary)
         summary = found.summary
         self._event_bytes, self._messages = summary.event_bytes, summary.messages
         if summary.cut or summary.messages >= limit:
@@ -267,11 +269,11 @@ class PostgresServer(LogServer[Feed, wal.Round]):
         at = LsnPosition(max(summary.end_lsn, end.at.number))
         return LogRead(found, LogEnd(at, end.time), at_log_end=not repeated)
 
-    def take(self, read: LogRead[wal.Round], feed: Feed, relation: int) -> TableChanges:
+    def take(self, read: LogRead[Summary], feed: Feed, relation: int) -> TableChanges:
         found, table, to = read.round, feed.table, read.end.at.number
         relations = found.summary.relations_of(relation)
         if feed.storage:
-            feed.storage.follow(to, bool(relations), found.truncated_by(relation))
+            feed.storage.follow(to, bool(relations), found.summary.truncated_by(relation))
         numbers = described_numbers(self._session, feed, relations)
         key = key_names(feed, relations, numbers)
         if relations:
@@ -285,7 +287,7 @@ class PostgresServer(LogServer[Feed, wal.Round]):
             renamed = {r.version: names for r, names in zip(relations, names_now(numbers), strict=True)}
         feed.numbers = numbers[-1] if numbers else feed.numbers
         versions = [wal.version(each, key, self._types, renamed.get(each.version)) for each in relations]
-        layout = found.layout(versions, columns, key, Texts(self._types.infinity))
+        layout = LogLayout(tuple(versions), columns, key, Texts(self._types.infinity), found.summary.end)
         # an update that leaves values out may not be filled from a row that the full load has read later; a parked
         # round does not tell which tables have any
         leaves_out = found.parked is not None or relation in found.summary.open
@@ -297,8 +299,8 @@ class PostgresServer(LogServer[Feed, wal.Round]):
             facts=table.facts,
         )
 
-    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[wal.Round]:
-        found = wal.Round(Summary.from_json(parked.summary), parked=events)
+    def parked_round(self, parked: Parked, events: DataFrame) -> LogRead[Summary]:
+        found = rounds.Round(Summary.from_json(parked.summary), parked=events)
         return LogRead(found, LogEnd(LsnPosition(parked.through), parked.moment))
 
     def position_at(self, feed: Feed, before: LogPosition | None, at: LogPosition) -> LogPosition:

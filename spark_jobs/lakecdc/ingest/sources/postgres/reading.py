@@ -101,6 +101,15 @@ class Summary(summary.Summary[Relation]):
     open: list[int] = field(default_factory=list)
 
     @property
+    def end(self) -> int:
+        return self.end_lsn
+
+    def truncated_by(self, oid: int) -> int | None:
+        """Return the transaction of a table's last TRUNCATE."""
+        place = self.truncates.get(oid)
+        return place[3] if place else None
+
+    @property
     def event_bytes(self) -> int:
         return self.bytes // max(1, sum(sum(kinds.values()) for kinds in self.events.values()))
 

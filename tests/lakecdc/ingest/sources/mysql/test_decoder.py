@@ -67,7 +67,7 @@ def test_a_batch_ends_between_two_transactions() -> None:
     log.begin(2).rows(4).commit()
     rows, summary = decode(log.events, events=1)
     assert [(r["kind"], r["new"]) for r in rows] == [("c", ["1", "1"]), ("c", ["2", "2"]), ("c", ["3", "3"])]
-    assert [r["ordinal"] for r in rows] == [1, 2, 3] and rows[0]["position"] == rows[1]["position"]
+    assert [r["ordinal"] for r in rows] == [1, 2, 3] and rows[0]["commit_lsn"] == rows[1]["commit_lsn"]
     assert (summary.pos, summary.gtid, summary.seconds) == (first, "0-1-1", 7)
     _rows, summary = decode(log.events, stop=Place("binlog.000001", first + 1).number)
     assert (summary.pos, summary.gtid) == (log.at, "0-1-2")
@@ -95,7 +95,7 @@ def test_a_transaction_beyond_4_gib_stays_in_order() -> None:
     after = Log().begin(2).rows(5).commit()
     rotate = Log(log.at).add(ROTATE, struct.pack("<Q", 4) + b"binlog.000002")
     rows, summary = decode([*log.events, *rotate.events, *after.events], begin=2**32 - 500)
-    order = [(r["position"], r["ordinal"]) for r in rows]
+    order = [(r["commit_lsn"], r["ordinal"]) for r in rows]
     assert [r["new"][0] for r in rows] == ["1", "2", "3", "4", "5"]
     assert order == sorted(order) and len({*order}) == 5
     assert summary.place == Place("binlog.000002", after.at)

@@ -222,20 +222,20 @@ def test_a_round_that_its_time_ends_is_the_same_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """What is read again, after its disk was lost, has no bound of time and would go on for longer."""
-    read = binlog.read
+    read = rounds.read
 
-    def lost(spark: SparkSession, task: binlog.ReadLog) -> binlog.Round:
-        found = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)))
+    def lost(spark: SparkSession, task: binlog.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
+        found = read(spark, replace(task, limits=replace(task.limits, seconds=seconds)), summary)
         again = replace(task, limits=replace(task.limits, seconds=1e-9))
         found.release()
-        return binlog.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
+        return rounds.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
     shop.run()
     for number in range(4):
         shop.sql(f"INSERT INTO s.t VALUES ({number}, 0), ({number + 10}, 0)")
-    monkeypatch.setattr(binlog, "read", lost)
+    monkeypatch.setattr(rounds, "read", lost)
     loaded = len(shop.model.batches)
     shop.run()
     found = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]

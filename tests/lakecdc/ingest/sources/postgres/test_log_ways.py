@@ -13,6 +13,7 @@ from lakecdc.ingest.apply import packed
 from lakecdc.ingest.engine import log
 from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.job import ingest
+from lakecdc.ingest.sources.log import rounds
 from lakecdc.ingest.sources.log.source import LogSource
 from lakecdc.ingest.sources.postgres import log as wal
 from lakecdc.ingest.sources.postgres.reading import Bounds
@@ -241,10 +242,10 @@ def test_what_clean_cannot_take_costs_its_own_event_alone(shop: Shop) -> None:
 
 
 def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = wal.read
+    read = rounds.read
 
-    def lost(spark: SparkSession, task: wal.ReadLog) -> wal.Round:
-        found = read(spark, replace(task, bounds=Bounds(seconds=1e-9)))
+    def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
+        found = read(spark, replace(task, bounds=Bounds(seconds=1e-9)), summary)
         assert found.cells is not None
         found.cells.unpersist()
         return found
@@ -254,7 +255,7 @@ def test_a_round_that_goes_on_when_it_is_read_again_is_the_same(shop: Shop, monk
     ingest(shop.lake.spark, shop.spec())
     for number in range(3):
         shop.sql(f"INSERT INTO s.t VALUES ({number}, 0), ({number + 10}, 0)")
-    monkeypatch.setattr(wal, "read", lost)
+    monkeypatch.setattr(rounds, "read", lost)
     metrics = ingest(shop.lake.spark, shop.spec())[0].metrics
     assert metrics["commits"] == 3
     assert (metrics["events_c"], metrics["rows_written"]) == (6, 6), "what comes behind a round's end is the next one's"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -240,20 +240,20 @@ def test_a_round_whose_disk_was_lost_is_the_same_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """What is read again has a bound of time that would end it sooner, or none and would go on for longer."""
-    read = wal.read
+    read = rounds.read
 
-    def lost(spark: SparkSession, task: wal.ReadLog) -> wal.Round:
-        found = read(spark, replace(task, bounds=Bounds(seconds=seconds)))
+    def lost(spark: SparkSession, task: wal.ReadLog, summary: type[Any]) -> rounds.Round[Any]:
+        found = read(spark, replace(task, bounds=Bounds(seconds=seconds)), summary)
         again = replace(task, bounds=Bounds(seconds=1e-9))
         found.release()
-        return wal.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
+        return rounds.Round(found.summary, spark.range(0, 1, 1, 1).mapInArrow(again, rounds.SCHEMA))
 
     shop.sql("CREATE TABLE s.t (id int PRIMARY KEY, n int)")
     name = shop.target("t")
     shop.run()
     for number in range(4):
         shop.sql(f"INSERT INTO s.t VALUES ({number}, 0)")
-    monkeypatch.setattr(wal, "read", lost)
+    monkeypatch.setattr(rounds, "read", lost)
     loaded = len(shop.model.batches)
     shop.run()
     found = [[tuple(e["key"]) for e in events] for _, events in shop.model.batches[loaded:] if events]
