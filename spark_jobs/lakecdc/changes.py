@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
+from lakecdc.metadata.expiry import iso
 from lakecdc.sql import exact_value, is_exact, quoted_column
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def bound(table: IcebergTable, name: str) -> Snapshot:
         known = list(table.ancestors())
         if not known:
             raise
-        moment = datetime.fromtimestamp(known[-1].timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        oldest = f"The oldest snapshot is {known[-1].id} of {moment}."
+        oldest = f"The oldest snapshot is {known[-1].id} of {iso(known[-1].timestamp_ms)}."
         raise InputError(error.message, table=table.name, hint=f"{oldest} {error.hint}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -94,12 +95,10 @@ class JavaCalls:
 
     def parts(self, closeable: Any, size: int) -> Iterator[Any]:
         """Yield mutable Java lists of a size from a ``CloseableIterable``, and close it in the end."""
-        try:
-            iterables = self._view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
+        iterables = self._view.org.apache.iceberg.relocated.com.google.common.collect.Iterables
+        with closing(closeable):
             for part in walk(iterables.partition(closeable, size)):
                 yield self._view.java.util.ArrayList(part)
-        finally:
-            closeable.close()
 
     def _called(self, target: Any) -> JavaMethod:
         plain = target.asType(target.type().generic())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from lakecdc.contract.errors import CommitStateUnknownError, ConflictError
 from lakecdc.contract.secrets import mask
@@ -21,12 +21,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str) -> Snapshot:
+def run_commit(table: IcebergTable, commit: Callable[[], None], mark: str, branch: str = MAIN) -> Snapshot:
     """Execute a commit, interpret its errors and return its snapshot.
 
     The catalog's answer may be lost, or wrong (see :mod:`lakecdc.iceberg.lost_answers`). So after any error the table
     is searched for the commit's mark before it counts as a conflict, upon which the caller deletes its files.
 
+    :param mark: commit id in the summary of the commit's last snapshot.
     :raises ConflictError: it was refused.
     :raises CommitStateUnknownError: the table does not show it, or cannot be read.
     """
@@ -85,15 +86,6 @@ def find_commit(table: IcebergTable, mark: str, branch: str = MAIN) -> Snapshot 
     """Find the snapshot of a branch with a commit's mark in current metadata."""
     table.refresh()
     return next((s for s in table.ancestors(branch) if s.summary.get(names.COMMIT_ID) == mark), None)
-
-
-def commit_transaction(table: IcebergTable, transaction: Any, mark: str) -> Snapshot:
-    """Commit a Java ``Transaction``; compatible commits of other writers may come before it.
-
-    :param mark: commit id in the summary of its last snapshot.
-    :raises ConflictError: another writer was faster.
-    """
-    return run_commit(table, transaction.commitTransaction, mark, MAIN)
 
 
 class MetadataMovedError(ConflictError):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -47,22 +46,19 @@ class CoreTime:
         return int(self._context._jsc.sc().dagScheduler().nextStageId())
 
 
-@dataclass(frozen=True)
-class _Counted:
-    task: Callable[[Iterator[Any]], Iterable[Any]]
-    spent: Accumulator[float]
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        begun = time.process_time()
-        try:
-            yield from self.task(batches)
-        finally:
-            self.spent.add(time.process_time() - begun)
-
-
 def counted(spark: SparkSession, task: Callable[[Iterator[Any]], Iterable[Any]]) -> Callable[[Any], Iterator[Any]]:
     """Include the CPU time of a Python task for ``mapInArrow`` in :class:`CoreTime`."""
-    return _Counted(task, _in_python(spark.sparkContext))
+    return partial(_run_counted, task, _in_python(spark.sparkContext))
+
+
+def _run_counted(
+    task: Callable[[Iterator[Any]], Iterable[Any]], spent: Accumulator[float], batches: Iterator[Any]
+) -> Iterator[Any]:
+    begun = time.process_time()
+    try:
+        yield from task(batches)
+    finally:
+        spent.add(time.process_time() - begun)
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
-from lakecdc.iceberg.jvm import java_message, jvm, listed, mapping
+from lakecdc.iceberg.jvm import java_list, java_message, jvm, listed, mapping
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.iceberg.widening import is_wider, no_change
 from lakecdc.sql import literal, parsed_type, quoted, quoted_column, sql_type
@@ -91,7 +91,7 @@ def create_table(spark: SparkSession, catalog: str, name: str, definition: Table
     table = IcebergTable(spark, catalog, name)
     if definition.identifier:
         update = table.java.updateSchema()
-        update.setIdentifierFields(_string_set(spark, definition.identifier))
+        update.setIdentifierFields(java_list(spark, definition.identifier))
         update.commit()
     return table.refresh()
 
@@ -164,7 +164,7 @@ def rename_columns(table: IcebergTable, names: Mapping[str, str], properties: Ma
     for old, new in names.items():
         update.renameColumn(old, new)
     # Iceberg renames one by one, and loses identifier fields whose names are swapped
-    update.setIdentifierFields(_string_set(table.spark, [names.get(c, c) for c in table.identifier_columns]))
+    update.setIdentifierFields(java_list(table.spark, [names.get(c, c) for c in table.identifier_columns]))
     update.commit()
     table.update_properties(properties, transaction)
     transaction.commitTransaction()
@@ -185,10 +185,10 @@ def column_path(table: IcebergTable, name: str) -> str:
     return quoted_column(name) if name in table.column_names else quoted(name)
 
 
-def live_specs(table: IcebergTable) -> dict[int, list[str]]:
-    """Return the specs that live data files may have with their source columns, from the manifest list alone."""
+def live_specs(table: IcebergTable) -> list[int]:
+    """Return the ids of the specs that live data files may have, from the manifest list alone."""
     head = table.java.currentSnapshot()
-    return {spec_id: spec_columns(table, spec_id) for spec_id in sorted(live_spec_ids(table, head))} if head else {}
+    return sorted(live_spec_ids(table, head)) if head else []
 
 
 def live_spec_ids(table: IcebergTable, snapshot: Any) -> set[int]:
@@ -246,10 +246,14 @@ def partitioning(table: IcebergTable) -> list[str]:
     return [column if how == "identity" else _call(how, column) for column, how in columns]
 
 
+def spec_fields(spec: Any) -> list[tuple[Any, str]]:
+    """Return the fields of a Java ``PartitionSpec`` with their transforms, without fields that are always null."""
+    fields = [(field, str(field.transform().toString())) for field in listed(spec.fields())]
+    return [(field, transform) for field, transform in fields if transform != "void"]
+
+
 def _fields(spec: Any) -> list[tuple[int, str]]:
-    """Return source column ids and transforms of a Java ``PartitionSpec``, without fields that are always null."""
-    fields = [(int(field.sourceId()), str(field.transform().toString())) for field in listed(spec.fields())]
-    return [(source_id, transform) for source_id, transform in fields if transform != "void"]
+    return [(int(field.sourceId()), transform) for field, transform in spec_fields(spec)]
 
 
 def _call(transform: str, column: str) -> str:
@@ -287,10 +291,3 @@ def _iceberg_type(table: IcebergTable, spark_type: Any) -> Any:
     converted = view.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
     # a struct comes back as a schema
     return converted.asStruct() if spark_type.typeName() == "struct" else converted
-
-
-def _string_set(spark: SparkSession, values: Sequence[str]) -> Any:
-    out = jvm(spark).java.util.TreeSet()
-    for value in values:
-        out.add(value)
-    return out

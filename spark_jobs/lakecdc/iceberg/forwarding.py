@@ -6,7 +6,7 @@ forwards by itself, and a method is replaced by a ``java.lang.invoke.MethodHandl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import int_array, java_array, java_class, jvm
@@ -34,6 +34,18 @@ class Members:
         member = getattr(self._owner, name)
         setattr(self, name, member)
         return member
+
+
+class _Callback:
+    """A ``java.util.function.Function`` that calls Python."""
+
+    def __init__(self, called: Callable[[Any], Any]) -> None:
+        self.apply = called
+
+    class Java:
+        """py4j's declaration of the implemented interface."""
+
+        implements = ["java.util.function.Function"]
 
 
 class Handles:
@@ -108,9 +120,9 @@ class Handles:
         """Return the handle with one ``Object`` and an ``Object[]`` of further arguments as parameters."""
         return handle.asType(handle.type().generic()).asSpreader(self.cls(OBJECTS), count)
 
-    def function(self, callback: Any) -> Any:
-        """Return a ``java.util.function.Function``, which Python may implement, as a handle."""
-        return self.method("java.util.function.Function", "apply", OBJECT).bindTo(callback)
+    def function(self, called: Callable[[Any], Any]) -> Any:
+        """Return a Python function of one object as a handle."""
+        return self.method("java.util.function.Function", "apply", OBJECT).bindTo(_Callback(called))
 
     def raising(self) -> Any:
         """Return ``(Throwable)void``, which throws its argument unless it is null."""

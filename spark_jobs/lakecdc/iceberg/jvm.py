@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -108,9 +109,8 @@ def table_cache(spark: SparkSession) -> Any:
     The class has a static ``get()`` and an instance ``get(String)``, and py4j decides static or not by whichever the
     JVM lists first, so that the plain call fails in about one start of five.
     """
-    view, gate = jvm(spark), gateway(spark)
     cls = java_class(spark, "org.apache.iceberg.spark.SparkTableCache")
-    no_types, no_values = gate.new_array(view.java.lang.Class, 0), gate.new_array(view.java.lang.Object, 0)
+    no_types, no_values = java_array(spark, "java.lang.Class", ()), java_array(spark, "java.lang.Object", ())
     return cls.getMethod("get", no_types).invoke(None, no_values)
 
 
@@ -132,18 +132,17 @@ def has_class(spark: SparkSession, name: str) -> bool:
 
 def int_array(spark: SparkSession, values: Iterable[int]) -> Any:
     """Build a Java ``int[]``."""
-    items = list(values)
-    array = gateway(spark).new_array(gateway(spark).jvm.int, len(items))
-    for index, value in enumerate(items):
-        array[index] = value
-    return array
+    return _array(spark, gateway(spark).jvm.int, list(values))
 
 
 def java_array(spark: SparkSession, kind: str, items: Iterable[Any]) -> Any:
     """Build a Java array; ``kind`` is the full name of the elements' class."""
-    values = list(items)
-    array = gateway(spark).new_array(reduce(getattr, kind.split("."), jvm(spark)), len(values))
-    for index, value in enumerate(values):
+    return _array(spark, reduce(getattr, kind.split("."), jvm(spark)), list(items))
+
+
+def _array(spark: SparkSession, kind: Any, items: Sequence[Any]) -> Any:
+    array = gateway(spark).new_array(kind, len(items))
+    for index, value in enumerate(items):
         array[index] = value
     return array
 
@@ -190,10 +189,8 @@ def walk(iterable: Any) -> Iterator[Any]:
 
 def iterate(closeable: Any) -> Iterator[Any]:
     """Yield the objects of a Java ``CloseableIterable``, and close it."""
-    try:
+    with closing(closeable):
         yield from walk(closeable)
-    finally:
-        closeable.close()
 
 
 def java_causes(error: BaseException) -> Iterator[Any]:

@@ -158,31 +158,19 @@ def give_back(table: IcebergTable, transaction: Any, lease: Lease) -> None:
         table.update_properties({LEASE: None}, transaction)
 
 
-class Renewal(threading.Thread):
-    """Thread that renews a lease after each third of its term until it is stopped.
+def _renew_until(table: IcebergTable, lease: Lease, over: threading.Event) -> None:
+    """Renew a lease after each third of its term.
 
     It loads the table again, because the job's own must not refresh by itself.
     """
-
-    def __init__(self, table: IcebergTable, lease: Lease) -> None:
-        super().__init__(name=f"lease of {table.name}", daemon=True)
-        self._table, self._lease, self._stopped = table, lease, threading.Event()
-
-    def run(self) -> None:
-        table = self._table
-        while not self._stopped.wait(length.SECONDS / 3):
-            try:
-                renew(IcebergTable(table.spark, table.catalog, table.name), self._lease)
-            except LeaseLostError as error:
-                log.warning("%s: %s", table.name, error)
-                return
-            except Exception as error:
-                log.warning("%s: cannot renew the lease: %s", table.name, java_message(error))
-
-    def stop(self) -> None:
-        """Stop renewing."""
-        self._stopped.set()
-        self.join()
+    while not over.wait(length.SECONDS / 3):
+        try:
+            renew(IcebergTable(table.spark, table.catalog, table.name), lease)
+        except LeaseLostError as error:
+            log.warning("%s: %s", table.name, error)
+            return
+        except Exception as error:
+            log.warning("%s: cannot renew the lease: %s", table.name, java_message(error))
 
 
 @contextmanager
@@ -191,12 +179,16 @@ def keep_renewed(table: IcebergTable, lease: Lease | None) -> Iterator[None]:
     if lease is None:
         yield
         return
-    renewal, table.lease = Renewal(table, lease), lease.token
+    over = threading.Event()
+    name = f"lease of {table.name}"
+    renewal = threading.Thread(target=_renew_until, args=(table, lease, over), name=name, daemon=True)
+    table.lease = lease.token
     renewal.start()
     try:
         yield
     finally:
-        renewal.stop()
+        over.set()
+        renewal.join()
         table.lease = None
 
 

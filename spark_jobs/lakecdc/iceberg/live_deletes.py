@@ -23,20 +23,21 @@ DeleteKey = tuple[str, int | None]
 _ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
 
 
-@dataclass(frozen=True, slots=True)
-class JavaPlace:
-    """Reference to an object in a Java list."""
+@dataclass(frozen=True)
+class _LiveDelete:
+    """A live delete file, by its place in a Java list."""
 
-    objects: Any
-    index: int
+    java_list: Any = field(repr=False, compare=False)
+    place: int = field(repr=False, compare=False)
 
-    def get(self) -> Any:
-        """Return the object."""
-        return self.objects.get(self.index)
+    @property
+    def java(self) -> Any:
+        """Return Iceberg's ``DeleteFile``."""
+        return self.java_list.get(self.place)
 
 
 @dataclass(frozen=True)
-class EqualityDelete:
+class EqualityDelete(_LiveDelete):
     """A live equality-delete file.
 
     :param scope: number of the (spec, partition) it applies to; None if it is global (specification, "Scan Planning").
@@ -51,12 +52,6 @@ class EqualityDelete:
     sequence_number: int
     records: int
     field_ids: tuple[int, ...]
-    _java: JavaPlace = field(repr=False, compare=False)
-
-    @property
-    def java(self) -> Any:
-        """Return Iceberg's ``DeleteFile``."""
-        return self._java.get()
 
     def reaches(self, scope: int, sequence_number: int) -> bool:
         """Check whether it applies to a data file: an older one and, unless it is global, of its scope."""
@@ -64,7 +59,7 @@ class EqualityDelete:
 
 
 @dataclass(frozen=True)
-class PositionDelete:
+class PositionDelete(_LiveDelete):
     """A live position-delete file or deletion vector.
 
     :param scope: number of its (spec, partition), which is that of its data files.
@@ -75,12 +70,6 @@ class PositionDelete:
     spec_id: int
     scope: int
     records: int
-    _java: JavaPlace = field(repr=False, compare=False)
-
-    @property
-    def java(self) -> Any:
-        """Return Iceberg's ``DeleteFile``."""
-        return self._java.get()
 
 
 class Scopes:
@@ -122,12 +111,13 @@ def live_deletes(
             for place, (content, location, spec_id, records, number, ids, offset, scope) in enumerate(
                 calls.rows(part, *facts)
             ):
-                at, key = JavaPlace(java, size + len(selected)), (location, offset)
+                at, key = (java, size + len(selected)), (location, offset)
                 if content == "EQUALITY_DELETES":
                     reached = None if spec_id in unpartitioned else scope
-                    equality.append(EqualityDelete(location, spec_id, reached, number, records, tuple(sorted(ids)), at))
+                    key_ids = tuple(sorted(ids))
+                    equality.append(EqualityDelete(*at, location, spec_id, reached, number, records, key_ids))
                 elif key in positions:
-                    chosen.append(PositionDelete(key, spec_id, scope, records, at))
+                    chosen.append(PositionDelete(*at, key, spec_id, scope, records))
                 else:
                     continue
                 selected.append(place)
@@ -144,8 +134,7 @@ def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | Positio
     """Return a Java list of ``DeleteFile`` objects from one :func:`live_deletes`."""
     if not deletes:
         return jvm(table.spark).java.util.ArrayList()
-    places = [delete._java for delete in deletes]
-    return java_calls(table.spark).chosen(places[0].objects, [place.index for place in places])
+    return java_calls(table.spark).chosen(deletes[0].java_list, [delete.place for delete in deletes])
 
 
 def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:

@@ -51,12 +51,12 @@ def verify_commits(spark: SparkSession, catalog: str) -> None:
     interfaces = [_CATALOGS + kind for kind in kinds if handles.cls(_CATALOGS + kind).isInstance(opened)]
     method = (_CATALOGS + "Catalog", "loadTable", _CATALOGS + "TableIdentifier")
     load = handles.method(*method).asType(handles.type(OBJECT, method[0], method[2]))
-    load = handles.spread(handles.after(load, handles.function(_Equipped(spark, handles))), 1)
+    load = handles.spread(handles.after(load, handles.function(_CommitVerification(spark, handles).apply)), 1)
     field.set(plugin, Forwarding(spark, handles, interfaces, {handles.reflected(*method): load})(opened))
 
 
-class _Equipped:
-    """A Java function that gives a loaded table operations with verified commits."""
+class _CommitVerification:
+    """Operations with verified commits for loaded tables."""
 
     def __init__(self, spark: SparkSession, handles: Handles) -> None:
         self._base_table = handles.cls("org.apache.iceberg.BaseTable")
@@ -79,17 +79,12 @@ class _Equipped:
         """Return ``(RuntimeException, TableOperations, TableMetadata, TableMetadata)void``."""
         parameters = ("java.lang.RuntimeException", _OPERATIONS, _METADATA, _METADATA)
         as_list = handles.as_list(4)
-        verdict = handles.after(as_list.asType(as_list.type().generic()), handles.function(_Verdict(spark)))
+        verdict = handles.after(as_list.asType(as_list.type().generic()), handles.function(_Verdict(spark).apply))
         return handles.after(verdict.asType(handles.type("java.lang.Throwable", *parameters)), handles.raising())
-
-    class Java:
-        """py4j's declaration of the implemented interface."""
-
-        implements = ["java.util.function.Function"]
 
 
 class _Verdict:
-    """A Java function that interprets a commit error."""
+    """Interpretation of a commit error."""
 
     def __init__(self, spark: SparkSession) -> None:
         iceberg = jvm(spark).org.apache.iceberg
@@ -124,11 +119,6 @@ class _Verdict:
             # they arrive atomically, and no other commit has their ids
             return all(current.snapshot(change.snapshot().snapshotId()) is not None for change in changes)
         return is_in_effect(*(json.loads(self._parser.toJson(metadata)) for metadata in (before, intended, current)))
-
-    class Java:
-        """py4j's declaration of the implemented interface."""
-
-        implements = ["java.util.function.Function"]
 
 
 def is_in_effect(before: Mapping[str, Any], intended: Mapping[str, Any], current: Mapping[str, Any]) -> bool:

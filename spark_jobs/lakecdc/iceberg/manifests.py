@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.commit import move_tag, set_summary
-from lakecdc.iceberg.commit_outcome import commit_transaction
+from lakecdc.iceberg.commit_outcome import run_commit
 from lakecdc.iceberg.definition import has_live_files
 from lakecdc.iceberg.file_io import discard_files
 from lakecdc.iceberg.jvm import ensure_callbacks, iterate, jvm, listed, spark_actions
@@ -81,7 +81,7 @@ def publish_manifests(table: IcebergTable, staged: StagedManifests) -> Snapshot:
 
     :raises ConflictError: another writer changed one of the manifests that they replace.
     """
-    return commit_transaction(table, staged.transaction, staged.mark)
+    return run_commit(table, staged.transaction.commitTransaction, staged.mark)
 
 
 def staged_entries(table: IcebergTable, staged: StagedManifests) -> DataFrame:
@@ -150,7 +150,7 @@ def drop_deleted_entries(
     except Exception:
         discard_files(table, [str(manifest.path()) for manifest in written])
         raise
-    return commit_transaction(table, transaction, mark)
+    return run_commit(table, transaction.commitTransaction, mark)
 
 
 def _snapshot_ids(table: IcebergTable, manifests: list[Any]) -> dict[tuple[str, int | None], int]:

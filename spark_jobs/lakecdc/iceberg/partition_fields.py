@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.commit_outcome import conflict_errors, retried
-from lakecdc.iceberg.definition import current_spec_id
+from lakecdc.iceberg.definition import current_spec_id, spec_fields
 from lakecdc.iceberg.jvm import jvm, listed, mapping
 
 if TYPE_CHECKING:
@@ -42,16 +42,15 @@ Fields = tuple[PartitionField, ...]
 
 def partition_fields(table: IcebergTable) -> dict[int, Fields]:
     """Return the fields of each current or former spec by id, without those that are always null."""
-    specs = sorted((int(number), listed(spec.fields())) for number, spec in mapping(table.java.specs()).items())
+    specs = sorted((int(number), spec) for number, spec in mapping(table.java.specs()).items())
     # metadata tables have a column per field id, named as in the newest spec that has it
-    names = {int(field.fieldId()): str(field.name()) for _, fields in specs for field in fields}
+    names = {int(field.fieldId()): str(field.name()) for _, spec in specs for field in listed(spec.fields())}
     return {
         number: tuple(
-            PartitionField(names[int(field.fieldId())], int(field.sourceId()), str(field.transform().toString()))
-            for field in fields
-            if str(field.transform().toString()) != "void"
+            PartitionField(names[int(field.fieldId())], int(field.sourceId()), transform)
+            for field, transform in spec_fields(spec)
         )
-        for number, fields in specs
+        for number, spec in specs
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -117,12 +118,9 @@ class ManifestReader(Generic[T]):
 
     def _files(self, manifest: Any, specs: Any) -> list[str]:
         view = jvm(self._table.spark)
-        paths = view.org.apache.iceberg.ManifestFiles.readPaths(manifest, self._io, specs)
-        try:
+        with closing(view.org.apache.iceberg.ManifestFiles.readPaths(manifest, self._io, specs)) as paths:
             # one call instead of two per file
             joined = str(view.java.lang.String.join("\0", paths))
-        finally:
-            paths.close()
         return [str(manifest.path()), *filter(None, joined.split("\0"))]
 
 

@@ -137,8 +137,5 @@ def read_head(spark: SparkSession, uri: str, size: int) -> bytes:
     """Read at most the first ``size`` bytes of a file outside of tables; its URI is encoded as Spark lists it."""
     view = jvm(spark)
     path = view.org.apache.hadoop.fs.Path(view.java.net.URI(uri))
-    stream = path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)
-    try:
+    with closing(path.getFileSystem(spark._jsc.hadoopConfiguration()).open(path)) as stream:
         return bytes(stream.readNBytes(size))
-    finally:
-        stream.close()

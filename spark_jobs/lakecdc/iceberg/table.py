@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
-from lakecdc.iceberg.delete_cache import has_promoted_column, stop_sharing_deletes
 from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
@@ -19,7 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MAIN = "main"
+#: Spark setting of the cache in which an executor's tasks share delete files
+DELETES_SHARED = "spark.sql.iceberg.executor-cache.delete-files.enabled"
 _MISSING = {"NoSuchTableException", "NoSuchNamespaceException", "AnalysisException"}
+# members of a nested type in Iceberg's JSON, with the names of their ids
+_MEMBERS = {"element": "element-id", "key": "key-id", "value": "value-id"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,12 @@ class IcebergTable:
         return self
 
     def _read_promoted_keys(self) -> None:
-        """Disable the shared delete cache if a column's type was promoted."""
+        """Disable the shared delete cache if a column's type was promoted.
+
+        Iceberg (1.12) caches the keys of an equality delete in the type of its first reader, and hands them to every
+        later reader. If a key column was an ``int`` for the first and is a ``bigint`` for the next one, such as after a
+        read of an older snapshot, no key matches, and deleted rows reappear.
+        """
         schemas = self.java.schemas()
         if (ids := str(schemas.keySet())) == self._known_schemas:
             return
@@ -109,7 +117,7 @@ class IcebergTable:
             # no column has another type in an older one
             return
         if has_promoted_column(json.loads(to_json(schema)) for schema in mapping(schemas).values()):
-            stop_sharing_deletes(self.spark)
+            self.spark.conf.set(DELETES_SHARED, "false")
 
     @property
     def uuid(self) -> str:
@@ -267,6 +275,22 @@ def _unloadable(name: str, error: Exception) -> SourceUnavailableError:
 def _type(schema: Any, column: dict[str, Any]) -> str:
     kind = column["type"]
     return kind if isinstance(kind, str) else str(schema.findType(column["id"]).toString())
+
+
+def has_promoted_column(schemas: Iterable[Mapping[str, Any]]) -> bool:
+    """Check whether a column, nested ones included, has more than one type in the schemas (Iceberg's JSON)."""
+    types: dict[int, str] = {}
+    return any(types.setdefault(id, kind) != kind for schema in schemas for id, kind in _primitives(schema))
+
+
+def _primitives(kind: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    members = [(field["id"], field["type"]) for field in kind.get("fields", ())]
+    members += [(kind[id], kind[name]) for name, id in _MEMBERS.items() if id in kind]
+    for id, member in members:
+        if isinstance(member, str):
+            yield id, member
+        else:
+            yield from _primitives(member)
 
 
 class Branch(IcebergTable):

@@ -6,6 +6,7 @@ expiry by tools that do not know consumers.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -62,16 +63,10 @@ class Consumer:
 
         :param ancestors: ids and times (milliseconds since 1970) of the snapshots of ``main``, newest first.
         """
-        if not self.is_readable:
+        unread = list(itertools.takewhile(lambda ancestor: ancestor[0] != self.snapshot_id, ancestors))
+        if not self.is_readable or not unread:
             return False
-        unread = None
-        for snapshot_id, timestamp_ms in ancestors:
-            if snapshot_id == self.snapshot_id:
-                break
-            unread = timestamp_ms
-        if unread is None:
-            return False
-        since = max(self.moved_at, datetime.fromtimestamp(unread / 1000, UTC))
+        since = max(self.moved_at, datetime.fromtimestamp(unread[-1][1] / 1000, UTC))
         return (now - since).total_seconds() > self.limit
 
 

@@ -74,34 +74,29 @@ class TableHealth:
 
     @property
     def lost(self) -> dict[str, float]:
-        """Return the points that the score lacks, by reason, each limited by :func:`lost_points`."""
-        return lost_points(self)
+        """Return the points that the score lacks, by reason.
+
+        - ``deletes``, up to 45: half of it at four equality deletes per data file (reading one data file with ten
+          delete files takes some six times as long as without any, apache/iceberg-go #852).
+        - ``small_files``, up to 30: the share of superfluous data files; counts in full from a dozen of them.
+        - ``overlap``, up to 12: half of it where a key may be in five files.
+        - ``manifests``, up to 8: half of it at a hundred manifests more than their bytes need.
+        - ``snapshots``, up to 5: half of it at a thousand.
+        """
+        spare_files = max(0, self.data_files - self.files_needed)
+        spare_manifests = max(0, self.manifests - math.ceil(self.manifest_bytes / _MANIFEST_BYTES))
+        points_by_reason = {
+            "deletes": 45 * _saturated(self.delete_read_cost / max(self.data_files, 1), 4),
+            "small_files": 30 * spare_files / max(self.data_files, 1) * min(1.0, spare_files / 12),
+            "overlap": 12 * _saturated(max(0.0, (self.overlap_depth or 1.0) - 1), 4),
+            "manifests": 8 * _saturated(spare_manifests, 100),
+            "snapshots": 5 * _saturated(max(0, self.snapshots - 1), 1000),
+        }
+        return {name: round(points, 1) for name, points in points_by_reason.items()}
 
     def facts(self) -> dict[str, object]:
         """Return the health as JSON, score and lost points first."""
         return {"score": self.score, "lost": self.lost, **asdict(self)}
-
-
-def lost_points(health: TableHealth) -> dict[str, float]:
-    """Compute the points that lower a score.
-
-    - ``deletes``, up to 45: half of it at four equality deletes per data file (reading one data file with ten delete
-      files takes some six times as long as without any, apache/iceberg-go #852).
-    - ``small_files``, up to 30: the share of superfluous data files; counts in full from a dozen of them.
-    - ``overlap``, up to 12: half of it where a key may be in five files.
-    - ``manifests``, up to 8: half of it at a hundred manifests more than their bytes need.
-    - ``snapshots``, up to 5: half of it at a thousand.
-    """
-    spare_files = max(0, health.data_files - health.files_needed)
-    spare_manifests = max(0, health.manifests - math.ceil(health.manifest_bytes / _MANIFEST_BYTES))
-    points_by_reason = {
-        "deletes": 45 * _saturated(health.delete_read_cost / max(health.data_files, 1), 4),
-        "small_files": 30 * spare_files / max(health.data_files, 1) * min(1.0, spare_files / 12),
-        "overlap": 12 * _saturated(max(0.0, (health.overlap_depth or 1.0) - 1), 4),
-        "manifests": 8 * _saturated(spare_manifests, 100),
-        "snapshots": 5 * _saturated(max(0, health.snapshots - 1), 1000),
-    }
-    return {name: round(points, 1) for name, points in points_by_reason.items()}
 
 
 def worst_losses(lost: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -73,9 +73,7 @@ READERS: tuple[Reader, ...] = (
     Reader("PyIceberg 0.12", 3, False, True, True, (_TRIED, _PYICEBERG)),
     Reader("Snowflake", 3, False, True, True, _SNOWFLAKE, _STALE),
     Reader("StarRocks", 2, True, True, None, (_STARROCKS, _STARROCKS_V3)),
-    Reader(
-        "Trino", 3, True, True, True, (_TRINO, _TRINO_V3), "Deletion vectors since 2026; older versions refuse them."
-    ),
+    Reader("Trino", 3, True, True, True, (_TRINO, _TRINO_V3), _SINCE_2026),
 )
 
 

@@ -77,7 +77,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is certainly in this machine's file system."""
+    """Check whether a path is certainly in this machine's file system."""
     scheme = urlsplit(path).scheme
     return scheme == "file" or (not scheme and not any(name in os.environ for name in _HADOOP))
 

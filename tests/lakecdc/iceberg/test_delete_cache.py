@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakecdc.iceberg.delete_cache import has_promoted_column
+from lakecdc.iceberg.table import has_promoted_column
 
 
 def schema(**types: Any) -> dict[str, Any]:

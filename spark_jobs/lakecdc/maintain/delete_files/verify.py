@@ -17,13 +17,12 @@ from pyspark.sql import DataFrame
 
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import Verify
-from lakecdc.iceberg.delete_cache import stop_sharing_deletes
 from lakecdc.iceberg.file_tasks import FileTask, java_tasks
 from lakecdc.iceberg.jvm import java_list, listed
 from lakecdc.iceberg.live_deletes import EqualityDelete, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.table import DELETES_SHARED, IcebergTable
 from lakecdc.iceberg.threads import in_session
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.selection import cut
@@ -151,7 +150,7 @@ def _uncached(table: IcebergTable) -> IcebergTable:
     """Return the table in a separate session, whose reads bypass the executors' delete cache."""
     uncached = copy(table)
     uncached.spark = table.spark.newSession()
-    stop_sharing_deletes(uncached.spark)
+    uncached.spark.conf.set(DELETES_SHARED, "false")
     return uncached
 
 

@@ -9,10 +9,10 @@ from lakecdc import changes
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg.commit import RowChanges, append_changes
-from lakecdc.iceberg.delete_cache import DELETES_SHARED
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.jvm import int_array, jvm
 from lakecdc.iceberg.staging import stage_rows
+from lakecdc.iceberg.table import DELETES_SHARED
 from lakecdc.maintain.compact import compact_data_files
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.java_tables import JavaTable

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import SpecError, VerificationError
-from lakecdc.iceberg.delete_cache import DELETES_SHARED
+from lakecdc.iceberg.table import DELETES_SHARED
 from lakecdc.maintain.delete_files import match, plan, verify
 from lakecdc.maintain.verify_rows import Fingerprint
 from tests.conftest import Lake
