@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.file_io import source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 #: a task's result per file: the number of rows with a key; for a manifest, the files whose bounds or partitions are a
 #: key; for column statistics, the snapshots they summarize; the reason if the file cannot be decoded
@@ -86,8 +86,6 @@ def search_files(
     batches: Iterable[pa.RecordBatch], properties: Mapping[str, str], search: KeySearch
 ) -> Iterator[pa.RecordBatch]:
     """Decode files (``location``, ``is_referenced``) and yield one row per file, see :data:`SCHEMA`."""
-    import pyarrow as pa
-
     types = pa.schema(
         [
             ("location", pa.string()),
@@ -120,10 +118,6 @@ def search_files(
 
 def count_rows(stream: Any, search: KeySearch, *, is_referenced: bool) -> int:
     """Count the rows of a Parquet file that contain a key; raise UnsupportedError if it cannot be judged."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     file = pq.ParquetFile(stream)
     schema = file.schema_arrow
     if is_of_partitions(schema.names):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakecdc.iceberg.file_io import output
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: a row per written file
 RESULT = "name string, rows long, bytes long"
@@ -23,7 +23,6 @@ def write_file(
 
     :param suffix: ``parquet``, or ``jsonl`` for lines of text.
     """
-    import pyarrow as pa
     from pyspark import TaskContext
 
     settle()
@@ -41,8 +40,6 @@ def write_file(
 
 
 def _write_parquet(stream: Any, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> int:
-    import pyarrow.parquet as pq
-
     rows = 0
     with pq.ParquetWriter(stream, first.schema, compression="zstd") as writer:
         for batch in chain([first], others):

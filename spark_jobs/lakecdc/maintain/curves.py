@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lakecdc.contract.rewriting import SpaceFillingCurve
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Array = np.ndarray[Any, Any]
 # a thousand ranks per column; 60 bits for all columns
@@ -113,8 +111,6 @@ class CurveMap:
 
     def places(self, units: pa.Array, *columns: pa.Array) -> pa.Array:
         """Return the place of each row on the curve of its unit; ``columns`` are as in the sample."""
-        import pyarrow as pa
-
         numbers, values = units.to_numpy(zero_copy_only=False), [_values(column) for column in columns]
         places = np.zeros(len(numbers), np.int64)
         for unit in np.unique(numbers):
@@ -132,8 +128,6 @@ def _ranked(ranks: Sequence[Ranks], columns: Sequence[tuple[Array, Array]], chos
 
 def _values(column: pa.Array) -> tuple[Array, Array]:
     """Return the values with a filler for nulls, and which are null."""
-    import pyarrow as pa
-
     is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     filler: Any = b"" if is_bytes else 0
     filled = column.fill_null(filler).to_numpy(zero_copy_only=False)

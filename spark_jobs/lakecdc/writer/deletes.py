@@ -16,6 +16,10 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.file_io import output
@@ -24,7 +28,6 @@ from lakecdc.metadata.names import PATH_ID, POSITION_ID
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyroaring import BitMap64
     from pyspark.sql import DataFrame
 
@@ -87,8 +90,6 @@ def count_only(files: Iterable[FilePositions], _: Target) -> Iterator[WrittenDel
 
 def write_position_deletes(files: Iterable[FilePositions], target: Target) -> Iterator[WrittenDeletes]:
     """Write one Parquet file per data file, positions ascending (format v2)."""
-    import pyarrow.parquet as pq
-
     for file in files:
         deleted = file.known | file.hit
         location = f"{target.folder}/{file.file_number:05d}-{uuid.uuid4()}-deletes.parquet"
@@ -102,9 +103,6 @@ def write_position_deletes(files: Iterable[FilePositions], target: Target) -> It
 
 def _position_table(data_file: str, positions: BitMap64) -> pa.Table:
     """Build the rows of a position-delete file with the reserved field ids and footer entries of Iceberg's writers."""
-    import numpy as np
-    import pyarrow as pa
-
     values = np.frombuffer(positions.to_array(), dtype="int64")
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(values), dtype="int32")), pa.array([data_file]))
     fields = [
@@ -158,8 +156,6 @@ def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) 
 
 def described(written: Iterable[WrittenDeletes], unread: Sequence[int] = ()) -> pa.RecordBatch:
     """Build a task's result, see :data:`RESULT`, with the numbers of unreadable data files."""
-    import pyarrow as pa
-
     rows = [dataclasses.asdict(one) for one in written] + [{"file_number": number} for number in unread]
     names = [f.name for f in dataclasses.fields(WrittenDeletes)]
     types = [pa.int32(), pa.string(), *[pa.int64()] * (len(names) - 2)]
@@ -180,7 +176,6 @@ def without_unchanged(files: Iterable[FilePositions], merge: frozenset[int] = fr
 
 def by_file(batches: Iterable[Any]) -> Iterator[FilePositions]:
     """Group batches of ``file_number, position, known``, sorted by file, into one bitmap pair per file at a time."""
-    import numpy as np
     from pyroaring import BitMap64
 
     current: FilePositions | None = None

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakecdc.writer.parquet import ArrowFile, FileLayout
 from lakecdc.writer.partitions import Values, by_partition, columns_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: rows that tasks return: written files, why a task gave up, and packed tables of rows that are left out of files
 RESULT = "location string, kind string, bytes bigint, partition string, odd string, cell binary"
@@ -27,8 +25,6 @@ class FullError(Exception):
 
 def result(**values: str | int | bytes) -> pa.RecordBatch:
     """Build a row of :data:`RESULT`; other columns are null."""
-    import pyarrow as pa
-
     types = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
     fields = [(name, types[kind]) for name, kind in (column.split() for column in RESULT.split(", "))]
     return pa.RecordBatch.from_pylist([values], schema=pa.schema(fields))
@@ -80,8 +76,6 @@ def slices(
     tables: Iterable[pa.Table], most_bytes: int = _SLICE_BYTES, most_rows: int = sys.maxsize
 ) -> Iterator[pa.Table]:
     """Concatenate tables up to a size, by default the one that is sorted and written at once."""
-    import pyarrow as pa
-
     gathered: list[pa.Table] = []
     size = rows = 0
     for table in tables:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import current_spec_id, spark_types
@@ -20,7 +21,6 @@ from lakecdc.writer.parquet import FileLayout, refusal
 from lakecdc.writer.partitions import columns_of, in_order, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, Row
 
     from lakecdc.iceberg.table import IcebergTable
@@ -74,8 +74,6 @@ def iceberg_files(
 
 def _write(batches: Iterable[pa.RecordBatch], layout: FileLayout) -> Iterator[pa.RecordBatch]:
     """Write one slice after another, each in the order of its partitions; yield one row per file. Runs in a task."""
-    import pyarrow as pa
-
     settle()
     files, partitioning = PartitionFiles(layout, _KIND), layout.partitioning
     for piece in slices(pa.Table.from_batches([batch]) for batch in batches):

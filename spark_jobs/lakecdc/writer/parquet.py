@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
@@ -20,8 +24,6 @@ from lakecdc.model.columns import arrow_type
 from lakecdc.writer.partitions import Partitioning
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.iceberg.table import IcebergTable
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
@@ -91,14 +93,10 @@ def arrow_field(field_id: int, name: str, kind: Any, required: bool) -> pa.Field
     :param kind: the type, as Iceberg's JSON of a schema has it.
     :raises UnknownTypeError: tasks cannot write the type, or one inside it.
     """
-    import pyarrow as pa
-
     return pa.field(name, _type(kind), not required, {_FIELD_ID: str(field_id)})
 
 
 def _type(kind: Any) -> pa.DataType:
-    import pyarrow as pa
-
     if isinstance(kind, str):
         if fixed := _FIXED.fullmatch(kind):
             return pa.binary(int(fixed[1]))
@@ -246,8 +244,6 @@ class ArrowFile:
 
     def _open(self, first: pa.Table) -> None:
         """Create the file for its first row group."""
-        import pyarrow.parquet as pq
-
         self.location = f"{self._layout.folder}/{uuid.uuid4()}.parquet"
         self._stream: Any = output(self._layout.properties, self.location).create()
         self._writer = pq.ParquetWriter(
@@ -261,8 +257,6 @@ class ArrowFile:
 
     def _repeating(self, first: pa.Table) -> list[str] | bool:
         """Return the columns whose values repeat, which alone gain from a dictionary."""
-        import pyarrow.compute as pc
-
         if any(column.is_nested for column in self._columns):
             # Arrow expects the names of leaves
             return True
@@ -279,13 +273,9 @@ class ArrowFile:
         return {"bloom_filter_options": filters} if filters else {}
 
     def _schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         return pa.schema([column.field() for column in self._columns])
 
     def _arranged(self, table: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
         schema, arrays = self._schema(), []
         for column, kind in zip(self._columns, schema.types, strict=True):
             values = table[column.source].cast(kind) if column.source else pa.nulls(table.num_rows, kind)

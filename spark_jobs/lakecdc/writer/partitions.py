@@ -9,15 +9,16 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.iceberg.definition import current_spec_id, partition_expressions, spark_types
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.writer.transforms import Transform, parse_transform
 
 if TYPE_CHECKING:
     from typing import Any, Literal
-
-    import numpy as np
-    import pyarrow as pa
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -94,8 +95,6 @@ def with_partitions(table: pa.Table, partitioning: Partitioning) -> pa.Table:
 
 def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Bring the rows of each partition together, keeping their order; ``names`` are columns of partition values."""
-    import pyarrow.compute as pc
-
     edges = len(_edges(table, names))
     if edges <= 2 or edges - 1 == table.group_by(names).aggregate([]).num_rows:
         return table
@@ -116,9 +115,6 @@ def _edges(table: pa.Table, names: Sequence[str]) -> list[int]:
 
 def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
     """Return the indices of values that differ from those before them."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     before, after = column.slice(0, len(column) - 1), column.slice(1)
     differ = pc.fill_null(pc.not_equal(before, after), False)
     if column.null_count:
@@ -129,8 +125,6 @@ def _changes(column: pa.Array) -> np.ndarray[Any, Any]:
 
 def _value(scalar: pa.Scalar) -> str | int | bool | None:
     """Write a partition value as Iceberg reads it (table specification, "JSON single-value serialization")."""
-    import pyarrow as pa
-
     kind = scalar.type
     if scalar.is_valid and pa.types.is_date(kind):
         return _iso(scalar.value, "D")
@@ -145,8 +139,6 @@ def _value(scalar: pa.Scalar) -> str | int | bool | None:
 
 def _iso(number: int, unit: Literal["D", "us"]) -> str:
     """Write days or microseconds since 1970 as Java does; Python's dates end too early."""
-    import numpy as np
-
     text = str(np.datetime64(number, unit))
     end = text.index("-", 1)
     year = int(text[:end])

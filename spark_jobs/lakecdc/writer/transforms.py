@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.model.columns import DECIMAL, INTEGER_BYTES
 
 if TYPE_CHECKING:
     from typing import Any
 
-    import numpy as np
-    import pyarrow as pa
 
 _NAME = r"`(?:[^`]++|``)++`|\w++"
 _IDENTITY = re.compile(rf"(?:identity\(\s*+)?({_NAME})\s*+\)?", re.IGNORECASE)
@@ -95,9 +97,6 @@ def _unquoted(name: str) -> str:
 
 def _units(column: pa.Array, kind: str) -> pa.Array:
     """Return the units since 1970 of each time."""
-    import numpy as np
-    import pyarrow as pa
-
     is_date = pa.types.is_date(column.type)
     raw = column.cast(pa.int32()).cast(pa.int64()) if is_date else column.cast(pa.int64())
     numbers = raw.fill_null(0).to_numpy().astype(f"M8[{'D' if is_date else 'us'}]").astype(f"M8[{_UNITS[kind]}]")
@@ -106,10 +105,6 @@ def _units(column: pa.Array, kind: str) -> pa.Array:
 
 
 def _truncated(column: pa.Array, width: int) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_string(column.type):
         return pc.utf8_slice_codeunits(column, 0, width)
     if pa.types.is_binary(column.type):
@@ -129,8 +124,6 @@ def _truncated(column: pa.Array, width: int) -> pa.Array:
 
 
 def _buckets(column: pa.Array, count: int) -> pa.Array:
-    import pyarrow as pa
-
     by_bytes = (pa.types.is_string, pa.types.is_binary, pa.types.is_decimal)
     is_by_bytes = any(is_kind(column.type) for is_kind in by_bytes)
     hashes = _hash_of_bytes(column) if is_by_bytes else _hash_of_numbers(column)
@@ -140,8 +133,6 @@ def _buckets(column: pa.Array, count: int) -> pa.Array:
 def _hash_of_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
     """Murmur3 (x86, 32 bits, seed 0) of texts, bytes, and the unscaled values of decimals."""
     import mmh3
-    import numpy as np
-    import pyarrow as pa
 
     values: Iterable[Any] = column.to_pylist()
     if pa.types.is_decimal(column.type):
@@ -161,9 +152,6 @@ def _signed_bytes(number: int) -> bytes:
 
 def _hash_of_numbers(column: pa.Array) -> np.ndarray[Any, Any]:
     """Murmur3 (x86, 32 bits, seed 0) of each number's eight bytes, little endian."""
-    import numpy as np
-    import pyarrow as pa
-
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
@@ -179,13 +167,8 @@ def _hash_of_numbers(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _rotated(words: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    import numpy as np
-
     return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
 
 
 def _where_valid(column: pa.Array, values: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.if_else(column.is_valid(), values, pa.scalar(None, values.type)) if column.null_count else values

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
@@ -30,7 +32,6 @@ from lakecdc.writer.parquet import FileLayout, refusal
 from lakecdc.writer.partitions import Partitioning, columns_of, count_of, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lakecdc.iceberg.table import IcebergTable
@@ -145,8 +146,6 @@ class LoadTask:
         yield from files.close()
 
     def _write(self, piece: pa.Table, files: PartitionFiles) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         try:
             yield from files.write(piece)
         except pa.ArrowInvalid as error:
@@ -160,9 +159,6 @@ class LoadTask:
 
     def _sorted(self, piece: pa.Table) -> pa.Table:
         """Return a slice with all columns, in the order of its partitions and keys."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         piece = with_partitions(piece, self.layout.partitioning)
         by = (*columns_of(self.layout.partitioning), *self.key)
         indices = pc.sort_indices(piece, [(name, "ascending") for name in by]) if by else None

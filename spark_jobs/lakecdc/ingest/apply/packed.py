@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
@@ -23,8 +27,6 @@ from lakecdc.writer.parquet import FileLayout, refusal
 from lakecdc.writer.partitions import Partitioning, columns_of, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
@@ -92,8 +94,6 @@ def _write_folded(
 
     :return: one row per written file.
     """
-    import pyarrow.compute as pc
-
     settle()
     # rows arrive in the order of partitions
     row_files = PartitionFiles(rows, "rows", most=1)
@@ -121,8 +121,6 @@ def has_twins(packed: PackedRows) -> bool:
 
 def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield packed hashes of packed events; runs in a task."""
-    import pyarrow as pa
-
     settle()
     with duckdb_of_its_own() as connection:
         for table in packing.all_of(batches):
@@ -136,9 +134,6 @@ def hashes_of_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield whether a hash occurs twice; runs in one task."""
-    import numpy as np
-    import pyarrow as pa
-
     settle()
     hashes = [table["hash"].to_numpy() for table in packing.all_of(batches)]
     count = sum(map(len, hashes))
@@ -199,9 +194,6 @@ class EventsTask:
 
     def _arranged(self, piece: pa.Table) -> pa.Table:
         """Return a slice in the order of partitions and events, with all columns of the files."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         piece = self._without_left_out(piece)
         # a table may be partitioned by the moment itself
         times = piece["time_us"].cast(pa.timestamp("us", "UTC"))
@@ -218,9 +210,6 @@ class EventsTask:
 
     def _without_left_out(self, piece: pa.Table) -> pa.Table:
         """Remove tombstones, values that an event leaves out, and all of a delete but its key."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if pc.any(pc.equal(piece["op"], "x")).as_py():
             piece = piece.filter(pc.not_equal(piece["op"], "x"))
         # without a key, only the old values identify the row
@@ -236,9 +225,6 @@ class EventsTask:
 
     def _old_keys(self, piece: pa.Table) -> pa.Array:
         """Return the keys that rows had before, as JSON; null for rows that kept theirs."""
-        import numpy as np
-        import pyarrow as pa
-
         moved = np.flatnonzero(piece["moved"].to_numpy())
         texts: list[str | None] = [None] * piece.num_rows
         old = [piece[f"o{place}"].take(pa.array(moved)).to_pylist() for place in range(len(self.key))]
@@ -249,9 +235,6 @@ class EventsTask:
 
 def _left_out(lists: pa.ChunkedArray) -> dict[str, pa.Array]:
     """Return which events leave a column out, by column, from their lists of such columns."""
-    import numpy as np
-    import pyarrow as pa
-
     whole = lists.combine_chunks()
     names = whole.flatten().dictionary_encode()
     codes, events = names.indices.to_numpy(), whole.value_parent_indices().to_numpy()

@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.ingest.engine.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
 from lakecdc.ingest.engine.layout import (
     CHECKS,
@@ -24,8 +28,6 @@ from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.tokens import MisfitError, as_token
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.engine.decoding import Decoding
     from lakecdc.ingest.envelopes.json_values import Object
     from lakecdc.ingest.formats.values import Field
@@ -70,9 +72,6 @@ class Decoder:
                 yield from events.combine_chunks().to_batches()
 
     def _typed(self, events: Events, messages: pa.RecordBatch) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         ops = pa.array(events.ops, pa.string())
         keys, tokens = self._keys(events, messages)
         columns = {"op": ops, **keys, **self._values(events), **self._order(events, messages)}
@@ -92,8 +91,6 @@ class Decoder:
 
     def _convert(self, name: str, tokens: Sequence[Any], events: Events) -> tuple[pa.Array, list[int]]:
         """Return a column of values, and the places of those that do not fit."""
-        import pyarrow as pa
-
         by_schema = self._encoded.get(name)
         if not by_schema or events.schemas is None:
             return self._columns[name].convert(tokens)
@@ -203,8 +200,6 @@ class Decoder:
 
     def _old_keys(self, events: Events, moved: Mapping[int, list[Any]]) -> dict[str, pa.Array]:
         """Return the key that each row had before, where its event tells it."""
-        import pyarrow as pa
-
         count = len(events.ops)
         linked = self._linked(events)
         if not moved and not linked:
@@ -236,8 +231,6 @@ class Decoder:
         return found
 
     def _deletes(self, moved: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
         count = moved.num_rows
         columns = []
         for one in moved.schema:
@@ -255,8 +248,6 @@ class Decoder:
 
     def _values(self, events: Events) -> dict[str, pa.Array]:
         """Return the columns of the row, and which values stand for "unchanged"; reject what does not fit."""
-        import pyarrow as pa
-
         columns: dict[str, pa.Array] = {}
         left_out: dict[int, list[str]] = {}
         misfits: dict[int, list[Field]] = {}
@@ -286,10 +277,6 @@ class Decoder:
 
     def _order(self, events: Events, messages: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the parts of the order key; a tombstone lies below all events."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         gone = np.array([op == "x" for op in events.ops], np.bool_)
         places = pa.array(events.messages, pa.int64())
         arrivals = np.array(messages.column("arrival").take(places).to_numpy(zero_copy_only=False))
@@ -310,8 +297,6 @@ class Decoder:
     def _checks(
         self, events: Events, messages: pa.RecordBatch, typed: Mapping[str, pa.Array], layout: pa.Schema
     ) -> dict[str, pa.Array]:
-        import pyarrow as pa
-
         count = len(events.ops)
         columns = {name: pa.nulls(count, layout.field(name).type) for name in CHECKS}
         columns["source_table"] = pa.array(events.source_tables, pa.string())

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from lakecdc.ingest.engine.schemas import PAYLOAD, unwrap
 from lakecdc.ingest.envelopes import find_rows
@@ -18,8 +19,6 @@ from lakecdc.ingest.formats.envelope import Read
 from lakecdc.ingest.formats.message_columns import read_messages
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.formats.envelope import Reading
     from lakecdc.ingest.formats.values import Field
 
@@ -60,8 +59,6 @@ class EnvelopeReader:
 
     def _payloads(self, messages: pa.RecordBatch) -> tuple[pa.Array, list[str | None] | None]:
         """Return the values without their schemas, and these."""
-        import pyarrow as pa
-
         values = messages.column("value")
         if not find_format(self.format).wraps:
             return values, None

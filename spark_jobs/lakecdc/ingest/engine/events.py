@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
@@ -28,8 +32,6 @@ from lakecdc.ingest.formats.message_columns import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.engine.decoding import Decoding, Judged
 
 #: op of what is set aside or rejected and is not a row event
@@ -126,10 +128,6 @@ class QuickReader:
 
     def _candidates(self, messages: pa.RecordBatch, values: pa.Array, expected: Sequence[bool] | None) -> list[int]:
         """Return the places of messages that can be alike: rows of one schema, without another key."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         is_candidate = values.is_valid()
         if self._of.keyed:
             is_candidate = pc.and_(is_candidate, pc.invert(has_old_key(messages)))
@@ -193,8 +191,6 @@ class QuickReader:
     def _read_each(
         self, messages: pa.RecordBatch, texts: Texts, expected: Sequence[bool] | None, places: Sequence[int]
     ) -> Events:
-        import pyarrow as pa
-
         messages = messages if len(places) == len(messages) else messages.take(pa.array(places, pa.int64()))
         gone = messages.column("value").is_null().to_pylist()
         of = (

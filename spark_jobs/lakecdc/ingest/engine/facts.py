@@ -8,13 +8,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import pyarrow.compute as pc
 
 from lakecdc.ingest.engine.layout import COUNTS, OPS, ORDER_PARTS, order_texts
 from lakecdc.model.order import RANK_CHANGE, Stretch, highest, joined, lowest, moment, order_key
 
 if TYPE_CHECKING:
     import duckdb
-    import numpy as np
     import pyarrow as pa
 
 
@@ -158,8 +159,6 @@ _MERGES: dict[str, Callable[[list[Any]], Any]] = {
 
 def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
     """Return the changes of each partition, cut where a newer one stands lower than one before it."""
-    import numpy as np
-
     parts = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS}
     is_placed = parts["pos"] != parts["ord"].astype(parts["pos"].dtype)
     rises = (parts["rank"] == RANK_CHANGE) & is_placed
@@ -178,8 +177,6 @@ def stretches(batch: pa.RecordBatch, epoch: int) -> dict[str, list[Stretch]]:
 
 def first_orders(batch: pa.RecordBatch, epoch: int) -> dict[str, str]:
     """Return the lowest order key of each partition of a batch that is not folded yet."""
-    import pyarrow.compute as pc
-
     parts = [batch.column(name).to_numpy(zero_copy_only=False) for name in ORDER_PARTS]
     events = pc.not_equal(batch.column("op"), "x").to_numpy(zero_copy_only=False)
     found = {}
@@ -192,8 +189,6 @@ def first_orders(batch: pa.RecordBatch, epoch: int) -> dict[str, str]:
 
 def _by_partition(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any]) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
     """Yield the places of the chosen rows, by partition."""
-    import numpy as np
-
     partitions = batch.column("partition").dictionary_encode()
     codes = partitions.indices.to_numpy(zero_copy_only=False)
     for code, name in enumerate(partitions.dictionary.to_pylist()):
@@ -204,8 +199,6 @@ def _by_partition(batch: pa.RecordBatch, chosen: np.ndarray[Any, Any]) -> Iterab
 
 def of_rejected(batch: pa.RecordBatch) -> Facts:
     """Return the facts of rejected events that are not folded yet."""
-    import pyarrow.compute as pc
-
     orders = batch.column("rejected").field("order").to_pylist()
     high = highest(zip(batch.column("partition").to_pylist(), orders, strict=True))
     newest = pc.max(batch.column("time_us")).as_py()

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.iceberg.widening import common
 from lakecdc.ingest.engine import facts
@@ -18,7 +20,6 @@ from lakecdc.ingest.formats.values import Field, json_type, merge_fields
 from lakecdc.model.order import highest
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
@@ -127,8 +128,6 @@ class _FactsTask:
         self._reader, self._keys = reader, keys
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         parts = message_facts(batches, self._reader, keys=self._keys)
         yield pa.RecordBatch.from_pydict({"facts": [msgspec.msgpack.encode(parts)]})
 
@@ -160,9 +159,6 @@ def _note_facts(found: MessageFacts, reads: Sequence[Read], columns: pa.RecordBa
 
     :param columns: ``topic, arrival, partition`` of the messages that they are among.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     at = pa.array([read.place for read in reads], pa.int64())
     ops = pa.array([read.envelope.op for read in reads], pa.string())
     places = Places.of([read.envelope.place for read in reads])

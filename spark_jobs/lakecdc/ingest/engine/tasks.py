@@ -11,6 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.ingest.engine import facts, fold, packing
 from lakecdc.ingest.engine.decoder import Decoder
 from lakecdc.ingest.engine.facts import Facts
@@ -25,7 +29,6 @@ from lakecdc.runtime.worker import duckdb_of_its_own, settle
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
     from lakecdc.ingest.engine.decoding import Decoding
 
@@ -194,8 +197,6 @@ class RowBuffer:
 
         :raises LeftOutError: they cannot be folded.
         """
-        import pyarrow.compute as pc
-
         odd = batch.column("odd").is_valid()
         if odd.true_count:
             if self._of.sets_aside:
@@ -233,15 +234,11 @@ class RowBuffer:
             raise LeftOutError(HELD)
 
     def _set_aside(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         about = Facts(aside=batch.num_rows, why=batch.column("odd")[0].as_py())
         messages = pa.Table.from_batches([_messages(batch)])
         yield from packing.packed_rows(self._group, messages, about.to_json(), "aside")
 
     def _reject(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         messages = pa.Table.from_batches([_messages(batch)])
         messages = messages.append_column("rejected", batch.column("rejected"))
         yield from packing.packed_rows(self._group, messages, facts.of_rejected(batch).to_json(), "rejected")
@@ -280,24 +277,17 @@ class RowBuffer:
         self._bytes += sum(batch.nbytes for batch in batches)
 
     def _taken(self) -> pa.Table:
-        import pyarrow as pa
-
         batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
         return pa.Table.from_batches(batches)
 
 
 def _messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the messages of events, without what stands beside them."""
-    import pyarrow as pa
-
     messages = pa.RecordBatch.from_struct_array(batch.column("message"))
     return messages.select([name for name in messages.schema.names if name not in (*BESIDE, PLACED)])
 
 
 def _by_group(table: pa.Table, places: pa.Table, grouping: Grouping, known: Facts) -> Iterator[pa.RecordBatch]:
-    import numpy as np
-    import pyarrow as pa
-
     groups = grouping.groups(places)
     order = np.argsort(groups, kind="stable")
     rows, groups = fold.taken(table, places.take(pa.array(order))), groups[order]
@@ -317,8 +307,6 @@ class FoldTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold all groups of the task together."""
-        import pyarrow as pa
-
         settle()
         parts: list[Facts] = []
         tables: list[pa.Table] = []

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from lakecdc.iceberg.file_io import source
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.deletes import FilePositions, bitmap, described, without_unchanged
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
     from lakecdc.writer.deletes import Target, Writer
@@ -35,8 +38,6 @@ class KeyColumn:
     @property
     def arrow(self) -> pa.DataType:
         """Return the Arrow type in which keys are compared."""
-        import pyarrow as pa
-
         if self.type.startswith("decimal"):
             precision, scale = self.type[8:-1].split(",")
             return pa.decimal128(int(precision), int(scale))
@@ -53,8 +54,6 @@ class KeyColumn:
 
     def takes(self, stored: pa.DataType) -> bool:
         """Check whether values of a file's type may become the column's (specification, "Schema Evolution")."""
-        import pyarrow as pa
-
         expected = self.arrow
         if pa.types.is_decimal128(expected) and pa.types.is_decimal128(stored):
             return bool(stored.scale == expected.scale and stored.precision <= expected.precision)
@@ -94,8 +93,6 @@ class Lookup:
 
     def _applying(self, file: Mapping[str, Any]) -> pa.Table:
         """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
-        import pyarrow.compute as pc
-
         keys = self._all
         here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
         applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
@@ -104,8 +101,6 @@ class Lookup:
 
 def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
     """Serialize deleted keys (d0…, reach, deleted_at), each once per reach with its newest sequence number."""
-    import pyarrow as pa
-
     names = [f"d{index}" for index in range(len(columns))]
     kinds = [column.arrow for column in columns]
     schema = pa.schema([*zip(names, kinds, strict=True), ("reach", pa.int32()), ("deleted_at", pa.int64())])
@@ -119,15 +114,11 @@ def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
 
 
 def unpacked(keys: bytes) -> pa.Table:
-    import pyarrow as pa
-
     return pa.ipc.open_stream(keys).read_all()
 
 
 def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[str, str], file: Any) -> pa.Table:
     """Read an equality-delete file's keys: d0…, and its ``reach`` and ``deleted_at``; or raise UnreadError."""
-    import pyarrow as pa
-
     with source(properties, location).open() as stream:
         parquet = _parquet(stream, location)
         rows = parquet.reader.read_all(column_indices=_leaves(parquet, columns), use_threads=False)
@@ -137,9 +128,6 @@ def read_keys(location: str, columns: Sequence[KeyColumn], properties: Mapping[s
 
 
 def _parquet(stream: Any, location: str) -> pq.ParquetFile:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         return pq.ParquetFile(stream)
     except pa.ArrowInvalid as error:
@@ -162,9 +150,6 @@ def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
 
 def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
     """Return the keys that a row group may contain, judged by its bounds of an integer key."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     bounds = rows.column(leaves[0]).statistics
     values = keys["d0"]
     if not pa.types.is_integer(values.type) or bounds is None or not bounds.has_min_max:
@@ -175,10 +160,6 @@ def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
 
 
 def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begin: int) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = _values(rows, columns)
     if len(values) == 1:
         # a null among the keys matches nulls among the values
@@ -194,9 +175,6 @@ def _values(rows: pa.Table, columns: Sequence[KeyColumn]) -> list[pa.ChunkedArra
 
 def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
     """Return the rows whose whole key is among the keys; null equals null."""
-    import numpy as np
-    import pyarrow as pa
-
     rows = rows.append_column("position", pa.array(np.arange(begin, begin + rows.num_rows)))
     width = keys.num_columns
     same = " AND ".join(f"k{index} IS NOT DISTINCT FROM d{index}" for index in range(width))
@@ -254,8 +232,6 @@ class KeysTask:
     properties: Mapping[str, str] = field(repr=False)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         settle()
         tables, unread = [], []
         for file in (row for batch in batches for row in batch.to_pylist()):
@@ -273,8 +249,6 @@ def _known_positions(
     delete_files: Iterable[Mapping[str, Any]], data_file: str, properties: Mapping[str, str]
 ) -> BitMap64:
     """Read a data file's positions in vectors and delete files of possibly many data files (specification)."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
     from lakecdc.iceberg.puffin import decode_vector

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import functions as F
 
@@ -23,7 +25,6 @@ from lakecdc.runtime.worker import settle
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakecdc.contract.errors import LakecdcError
@@ -132,9 +133,6 @@ def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator
     :param batches: decoded events, with the number of their table as ``relation``.
     :param summary: complete once all batches have been taken.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     numbers: dict[int, int] = {}
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -148,8 +146,6 @@ def packed(batches: Iterable[pa.RecordBatch], summary: Summary[Any]) -> Iterator
 
 
 def _row(relation: int | None, number: int | None, summary: str | None, cell: pa.Buffer | None) -> pa.RecordBatch:
-    import pyarrow as pa
-
     arrays = [pa.array([relation], pa.int64()), pa.array([number], pa.int32()), pa.array([summary], pa.string())]
     return pa.RecordBatch.from_arrays([*arrays, packing.binary(cell)], ["relation", "cell", "summary", "packed"])
 

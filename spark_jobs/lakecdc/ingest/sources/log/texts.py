@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.formats.text_columns import cast_or_parse, parse
 from lakecdc.model.columns import DECIMAL
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # types of columns for which Arrow reads the texts of a type's values exactly; of exact numbers, decimals as well
 _BY_ARROW = {
@@ -43,10 +43,6 @@ def octets(texts: pa.Array, prefix: int = 0) -> pa.Array:
     :param prefix: characters before the digits of each text.
     :raises ValueError: a text is not pairs of digits, which no database writes.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     digits = texts.fill_null("")
     if prefix:
         digits = pc.utf8_slice_codeunits(digits, prefix)

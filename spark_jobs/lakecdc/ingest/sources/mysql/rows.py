@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.mysql.values import Codec
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _NAMES = [column.split(" ")[0] for column in EVENTS.split(", ")]
 
@@ -70,9 +70,6 @@ class Rows:
 
         :raises UnreadableError: naming the event.
         """
-        import numpy as np
-        import pyarrow as pa
-
         columns = [np.repeat(np.array(values), self._counts) for values in zip(*self._runs, strict=True)]
         kind, position, seconds, moved = columns
         gone, (relation, version) = kind == "d", self._table
@@ -94,9 +91,6 @@ class Rows:
 
         :param values: of one row after the other.
         """
-        import numpy as np
-        import pyarrow as pa
-
         width, count = len(codecs), int(there.sum())
         columns = [self._texts(values[i::width], codec, there) for i, codec in enumerate(codecs)]
         by_row = np.arange(width * count).reshape(width, count).T.ravel()
@@ -105,9 +99,6 @@ class Rows:
         return pa.ListArray.from_arrays(pa.array(offsets), flat, mask=pa.array(~there))
 
     def _texts(self, values: Image, codec: Codec | None, there: np.ndarray[Any, Any]) -> pa.Array:
-        import numpy as np
-        import pyarrow as pa
-
         present = [value for value in values if value is not None]
         if codec is None or not present:
             return pa.nulls(len(values), pa.string())
@@ -125,8 +116,6 @@ class Rows:
 
     def _refuse_unreadable(self, values: Image, codec: Codec, there: np.ndarray[Any, Any]) -> None:
         """Raise the error of the first value that cannot be read, which names its event."""
-        import numpy as np
-
         for number, value in enumerate(values):
             try:
                 codec.read([value] if value is not None else [])
@@ -138,7 +127,5 @@ class Rows:
 
 def _zero_dates(texts: pa.Array) -> int:
     """Count the dates that have a year, month or day of zero."""
-    import pyarrow.compute as pc
-
     zero = pc.or_(pc.match_substring(texts, "-00"), pc.starts_with(texts, "0000"))
     return int(pc.sum(zero).as_py() or 0)

@@ -23,6 +23,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
@@ -40,7 +42,6 @@ from lakecdc.runtime.worker import settle
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import pyarrow as pa
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -206,7 +207,6 @@ class ReadTables:
 
         :param session: one that delivers texts.
         """
-        import pyarrow as pa
         from pymysql.cursors import SSCursor
 
         expressions = ", ".join(as_text(quoted(column.name), column.base) for column in self.rows.columns)
@@ -220,8 +220,6 @@ class ReadTables:
                     yield self.rows.typed(arrays)
 
     def _count_zero_dates(self, arrays: Sequence[Any]) -> None:
-        import pyarrow.compute as pc
-
         dated = [texts for texts, column in zip(arrays, self.rows.columns, strict=True) if column.base in DATED]
         found = sum(pc.sum(pc.match_substring_regex(texts, ZERO_DATE)).as_py() or 0 for texts in dated)
         if found and self.zero_dates is not None:
@@ -245,8 +243,6 @@ class ReadExactly:
                 yield from self._read()
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         tables, rows = self.tables, self.tables.rows
         with closing(connect(tables.where, texts=True)) as session, tables.asking():
             place, _clock = begin_snapshot(session, self.server)

@@ -29,13 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.formats.text_columns import parse
 from lakecdc.ingest.sources.log.texts import octets, typed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_PRECISION = 38
 ZERO_DATE = "^(0000|.{5}00|.{8}00)"
@@ -102,9 +101,6 @@ def convert(texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection
 
     :param texts: the server's in UTC; bytes as hexadecimal digits, a bit field as a number.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if base in BYTES:
         return _of_bytes(octets(texts), kind)
     is_date = base in DATED and kind in _TIMES
@@ -119,8 +115,6 @@ def convert(texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection
 
 def _of_bytes(values: pa.Array, kind: str) -> tuple[pa.Array, Collection[int]]:
     """Return bytes in a type; as anything but bytes they are text in UTF-8."""
-    import pyarrow as pa
-
     if kind == "binary":
         return values, ()
     texts, misfits = list[str | None](), list[int]()

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+if TYPE_CHECKING:
     Numbers = np.ndarray[Any, Any]
 
 #: texts of values from their bytes; raises one of ``rows.UNREADABLE`` over bytes that are not such a value
@@ -45,8 +46,6 @@ def each(text: Callable[[bytes], str]) -> Read:
     """Return what reads values one by one."""
 
     def read(raws: Sequence[bytes]) -> pa.Array:
-        import pyarrow as pa
-
         return pa.array([text(raw) for raw in raws], pa.string())
 
     return read
@@ -90,8 +89,6 @@ def enumeration(size: int, values: Sequence[str]) -> Codec:
     """Read an ENUM; index 0 is what a refused value became, shown as the empty string."""
 
     def read(raws: Sequence[bytes]) -> pa.Array:
-        import pyarrow as pa
-
         return pa.array(["", *values], pa.string()).take(pa.array(_little_endian(_octets(raws, size))))
 
     return Codec(read, size)
@@ -119,9 +116,6 @@ def decimal(precision: int, scale: int) -> Codec:
     size = sum(octets for _, octets in groups)
 
     def read(raws: Sequence[bytes]) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         stored = _octets(raws, size).copy()
         # a negative number has all its bits turned round, the sign's too
         negative = stored[:, 0] & 0x80 == 0
@@ -235,15 +229,11 @@ def old_duration() -> Codec:
 
 def _octets(raws: Sequence[bytes], size: int) -> Numbers:
     """Return values of one size, a row each."""
-    import numpy as np
-
     return np.frombuffer(b"".join(raws), np.uint8).reshape(len(raws), size)
 
 
 def _big_endian(octets: Numbers) -> Numbers:
     """Return the numbers of rows of at most eight bytes; with eight they are unsigned."""
-    import numpy as np
-
     count, size = octets.shape
     wide = np.zeros((count, 8), np.uint8)
     wide[:, 8 - size :] = octets
@@ -255,8 +245,6 @@ def _little_endian(octets: Numbers) -> Numbers:
 
 
 def _number_texts(numbers: Numbers) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(numbers).cast(pa.string())
 
 
@@ -273,9 +261,6 @@ def _written(parts: Sequence[str | tuple[Numbers, int]]) -> pa.Array:
     :param parts: what stands between, or numbers and how many digits they have.
     :raises ValueError: a number has more digits.
     """
-    import numpy as np
-    import pyarrow as pa
-
     count = len(next(part[0] for part in parts if not isinstance(part, str)))
     width = sum(len(part) if isinstance(part, str) else part[1] for part in parts)
     text = np.empty((count, width), np.uint8)
@@ -325,8 +310,6 @@ def reader(charset: str) -> Read | None:
 
 
 def _utf8(raws: Sequence[bytes]) -> pa.Array:
-    import pyarrow as pa
-
     try:
         return pa.array(raws, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
