@@ -120,10 +120,7 @@ class Round(rounds.Round[Summary]):
 
 
 def read(spark: SparkSession, task: ReadLog) -> Round:
-    """Read a round.
-
-    :raises SourceUnavailableError: the task fails.
-    """
+    """Read a round; raise a :class:`SourceUnavailableError` if the task fails."""
     cells, summary = rounds.read(spark, task)
     return Round(Summary.from_json(summary), cells)
 
