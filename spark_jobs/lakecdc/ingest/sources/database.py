@@ -40,11 +40,7 @@ _ERROR_LINE = re.compile(r"(psycopg\.|pymysql\.|lakecdc\.)?[\w.]+: \S")
 
 
 def check_named_columns(target: Target, label: str, key: Sequence[str], names: set[str]) -> None:
-    """Raise an :class:`InputError` if a target names a column that its source table lacks, or excludes its key.
-
-    :param label: the source table, for messages.
-    :param names: its columns.
-    """
+    """Raise an :class:`InputError` if a target names a column that its source table lacks, or excludes its key."""
     for place, listed in (("key", key), ("exclude_columns", target.exclude_columns), ("columns", target.columns)):
         for column in listed:
             if column not in names:
@@ -219,11 +215,7 @@ def apart(rows: DataFrame, facts: Row) -> LogRows:
 def defaults(
     columns: Iterable[TextColumn], texts: Mapping[str, str | None], convert: Convert, table: str
 ) -> dict[str, Any]:
-    """Convert default values of columns to Python.
-
-    :param texts: by column.
-    :raises InputError: a default does not fit its column.
-    """
+    """Convert default values of columns to Python; raise an :class:`InputError` if one does not fit its column."""
     import pyarrow as pa
 
     values_by_column = {}
@@ -240,11 +232,7 @@ def defaults(
 
 
 def check_driver(requirement: str) -> None:
-    """Refuse to go on without the driver.
-
-    :param requirement: its Python package, such as ``psycopg[binary]``.
-    :raises InputError: the package is missing.
-    """
+    """Raise an :class:`InputError` if the driver's Python package, such as ``psycopg[binary]``, is missing."""
     package = requirement.partition("[")[0]
     if importlib.util.find_spec(package) is None:
         raise InputError(
@@ -254,12 +242,7 @@ def check_driver(requirement: str) -> None:
 
 
 def check_identity(table: str, position: Position, source: str, identity: str, place: str) -> None:
-    """Refuse a position that another source has given.
-
-    :param source: type of the source.
-    :param place: ``host:port`` for messages.
-    :raises InputError: saying what differs.
-    """
+    """Raise an :class:`InputError` for a position of another source; ``place`` is ``host:port`` for messages."""
     if position.source != source:
         raise InputError(f"The table was fed from a source of type {position.source}.", table=table)
     if position.identity != identity:
@@ -273,11 +256,7 @@ def check_identity(table: str, position: Position, source: str, identity: str, p
 
 
 def no_such_table(what: str, target: Target, label: str, tables: Iterable[str], remedy: str) -> InputError:
-    """Return the error of a source table that is not there.
-
-    :param what: the sentence that says so.
-    :param tables: those that are.
-    """
+    """Return the error ``what`` for a source table that is missing, with the nearest name among ``tables``."""
     near = nearest(label, tables)
     return InputError(what, table=target.table, hint=f"{near} {remedy}" if near else remedy)
 

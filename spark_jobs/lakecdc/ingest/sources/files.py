@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
-from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
 from lakecdc.ingest.engine.pieces import Lines, long_line
@@ -22,7 +21,7 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.messages import from_dumped_records, from_values
 from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerprint, recall, write
 from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.decoded import Decoded, Known
+    from lakecdc.ingest.engine.decoded import Decoded
 
 _EPOCH = 1
 _IDENTITY = "files"
@@ -79,7 +78,6 @@ class _Feed:
 
     position: Position | None
     recorded: Position | None
-    failed: bool = False
     memory: Memory | None = None
     extended: Memory | None = None
     queue: Queue | None = None
@@ -104,7 +102,8 @@ class Files(BatchSource):
             for table, position in positions.items()
             if position and position.source != "files"
         }
-        self._feeds = {t: _Feed(p, recorded.get(t), t in self.refused) for t, p in positions.items()}
+        self._feeds = {t: _Feed(p, recorded.get(t)) for t, p in positions.items()}
+        self.left_out = set(self.refused)
         self._files = list_files(self.spark, self.source.paths)
 
     def rounds(self) -> Iterator[list[Batch]]:
@@ -116,27 +115,16 @@ class Files(BatchSource):
         left = set(self._feeds)
         while left:
             yield self._round(left)
-            left = {t for t, feed in self._feeds.items() if feed.queue and feed.queue.files and not feed.failed}
+            left = {t for t, feed in self._feeds.items() if feed.queue and feed.queue.files} - self.left_out
 
     def _round(self, tables: set[str]) -> list[Batch]:
-        batches = []
-        for target in self.spec.targets:
-            if target.table in tables and not self._feeds[target.table].failed:
-                try:
-                    batches.append(self._batch(target))
-                except Exception as error:
-                    self.failed(target.table, error)
-                    self.refused[target.table] = error
-        return batches
+        return self.round_of((t for t in self.spec.targets if t.table in tables), self._batch)
 
     def applied(self, table: str, position: Position) -> None:
         feed = self._feeds[table]
         feed.position, feed.memory = position, feed.extended
         if feed.queue:
             feed.queue.done()
-
-    def failed(self, table: str, error: Exception) -> None:
-        self._feeds[table].failed = True
 
     def _batch(self, target: Target) -> Batch:
         feed, catalog = self._feeds[target.table], self.spec.catalog.name
@@ -210,7 +198,7 @@ class Files(BatchSource):
         reading = Reading(_EPOCH, self.source.unavailable_value, settings)
         position = self._feeds[target.table].position
         high = position.high_order if position else None
-        known = replace(self._known(target), high_order=high)
+        known = replace(self.known(target), high_order=high)
         name = self.source.format
         if name == "debezium-avro":
             # container files' records are converted to JSON
@@ -238,12 +226,9 @@ class Files(BatchSource):
         return from_dumped_records(records) if self.source.records == "kafka" else from_values(records)
 
     def _rows(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        known = self._known(target)
+        known = self.known(target)
         cells = cells_of_files(self.spark, numbers, self.source, known.types)
         return decode_cells(cells, target, known, row_reading(self.source))
-
-    def _known(self, target: Target) -> Known:
-        return known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
 
 
 def row_reading(source: FilesSource) -> RowReading:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.cleaning import known_source_types
@@ -34,8 +36,30 @@ class BatchSource:
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         self.spark, self.spec = spark, spec
         self.refused: dict[str, Exception] = {}
+        self.left_out: set[str] = set()
         self.given_up: Mapping[str, Exception] = {}
         self.facts: Mapping[str, object] = {}
+
+    def failed(self, table: str, error: Exception) -> None:
+        self.left_out.add(table)
+
+    def round_of(self, targets: Iterable[Target], make: Callable[[Target], Batch]) -> list[Batch]:
+        """Make a batch for each target that is still fed; refuse a table for which that fails."""
+        batches = []
+        for target in targets:
+            if target.table not in self.left_out:
+                try:
+                    batches.append(make(target))
+                except Exception as error:
+                    if isinstance(error, LakecdcError):
+                        error.table = error.table or target.table
+                    self.failed(target.table, error)
+                    self.refused[target.table] = error
+        return batches
+
+    def known(self, target: Target) -> Known:
+        """Return what a target's table tells about a batch."""
+        return known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
 
     def finish_round(self) -> None:
         """Free what the round cached."""

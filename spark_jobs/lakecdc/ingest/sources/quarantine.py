@@ -130,7 +130,7 @@ class Quarantine(BatchSource):
 
     def _decoded(self, target: Target, messages: DataFrame, position: Position, epoch: str) -> Decoded:
         source = self.spec.source
-        known = known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
+        known = self.known(target)
         if isinstance(source, FilesSource) and source.has_rows:
             return decode_cells(read_cells(messages, source, known.types), target, known, row_reading(source))
         order_by = getattr(source, "order_by", None)

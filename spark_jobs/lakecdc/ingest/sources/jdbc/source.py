@@ -13,14 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.jdbc import Interval, missing_interval
-from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
+from lakecdc.ingest.sources.message_batches import BatchSource, table_batch
 from lakecdc.metadata.positions import Position
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class Jdbc(BatchSource):
         self.source = source
         self._positions: dict[str, Position | None] = {}
         self._recorded: dict[str, Position] = {}
-        self._failed: set[str] = set()
         self._database: Database | None = None
 
     def start(self, positions: Mapping[str, Position | None], recorded: Mapping[str, Position]) -> None:
@@ -64,41 +62,23 @@ class Jdbc(BatchSource):
                 if position:
                     check_cursor(table, position, self.source)
             except InputError as error:
-                self._refuse(table, error)
+                self.failed(table, error)
+                self.refused[table] = error
 
     def rounds(self) -> Iterator[list[Batch]]:
         """Yield one round; before it, where a run was interrupted, one that repeats its stretch."""
         targets = [t for t in self.spec.targets if t.table in self._positions]
         if self._recorded:
-            yield self._round([t for t in targets if t.table in self._recorded])
+            yield self.round_of((t for t in targets if t.table in self._recorded), self._batch)
             self._recorded = {}
-        yield self._round(targets)
-
-    def _round(self, targets: list[Target]) -> list[Batch]:
-        batches = []
-        for target in targets:
-            if target.table not in self._failed:
-                try:
-                    batches.append(self._batch(target))
-                except Exception as error:
-                    self._refuse(target.table, error)
-        return batches
-
-    def _refuse(self, table: str, error: Exception) -> None:
-        if isinstance(error, LakecdcError):
-            error.table = error.table or table
-        self.failed(table, error)
-        self.refused[table] = error
+        yield self.round_of(targets, self._batch)
 
     def applied(self, table: str, position: Position) -> None:
         self._positions[table] = position
 
-    def failed(self, table: str, error: Exception) -> None:
-        self._failed.add(table)
-
     def _batch(self, target: Target) -> Batch:
         assert self._database is not None
-        known = known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
+        known = self.known(target)
         table = SourceTable(self._database, target, known.types)
         position = self._positions.get(target.table)
         if position:

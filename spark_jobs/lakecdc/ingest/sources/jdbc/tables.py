@@ -65,19 +65,13 @@ class Database:
             ) from error
 
     def query(self, sql: str, types: str = "") -> DataFrame:
-        """Return the rows of a query.
-
-        :param types: DDL of its columns that the driver does not type.
-        """
+        """Return the rows of a query; ``types`` is DDL of columns that the driver does not type."""
         custom = {"customSchema": types} if types else {}
         options = {"url": self.source.url, "query": sql, **self._properties, **custom}
         return self.spark.read.format("jdbc").options(**options).load()
 
     def rows(self, table: str, predicates: Sequence[str], types: str) -> DataFrame:
-        """Return the rows of a table, one reader per predicate.
-
-        :param types: DDL of columns that are read in other types than Spark's own choice.
-        """
+        """Return the rows of a table, one reader per predicate; ``types`` is DDL of columns Spark must not type."""
         properties = {**self._properties, **({"customSchema": types} if types else {})}
         return self.spark.read.jdbc(self.source.url, table, predicates=list(predicates), properties=properties)
 

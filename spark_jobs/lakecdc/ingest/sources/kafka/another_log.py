@@ -26,7 +26,6 @@ def refuse_another_log(progress: Progress, read_through: str | None, decoded: De
 
     :param progress: before the batch.
     :param read_through: newest source time before it, ISO-8601; None if there is none.
-    :param decoded: the batch.
     :raises InputError: naming partition and times.
     """
     seen = int(datetime.fromisoformat(read_through).timestamp() * 1000) if read_through else 0

@@ -10,6 +10,7 @@ from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.secrets import resolve
 from lakecdc.contract.target import Target
 from lakecdc.ingest.sources.kafka import progress, topology
+from lakecdc.ingest.sources.kafka.cluster import count
 from lakecdc.metadata.source_state import SourceState, may_be_idle
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ def lag(source: KafkaSource, positions: Mapping[str, Position]) -> dict[str, int
     left: dict[str, int] = {}
     for table, position in positions.items():
         names = [name for name in progress.resume(position, table).topics if source.wants(name)]
-        next_ = _expected(source, cluster, Target(table), names, position).next
-        left[table] = sum(max(0, cluster.ends[place] - offset) for place, offset in next_.items() if place[0] in names)
+        left[table] = count(_expected(source, cluster, Target(table), names, position).unread(names, cluster.ends))
     return left
 
 
@@ -90,8 +90,7 @@ def _idle_position(
 ) -> Position | None:
     """Return the target's position after the run if the topics have nothing new for it; else None."""
     after = _expected(source, cluster, target, topics, position)
-    left = [place for place, offset in after.next.items() if place[0] in topics and cluster.ends[place] > offset]
-    if left or after != progress.decode(position) or cluster.through is None:
+    if after.unread(topics, cluster.ends) or after != progress.decode(position) or cluster.through is None:
         return None
     return position.idle_until(cluster.through)
 

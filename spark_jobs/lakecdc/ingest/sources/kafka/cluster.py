@@ -28,7 +28,6 @@ class Topic:
     """A topic as it is now.
 
     :param id: changes when a topic is deleted and recreated; empty with brokers older than 2.8.
-    :param partitions: number of partitions.
     """
 
     name: str
@@ -44,6 +43,15 @@ class Range:
     partition: int
     start: int
     end: int
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """Return how many offsets ranges have."""
+    return sum(r.end - r.start for r in ranges)
 
 
 class Cluster(Protocol):
@@ -79,8 +87,7 @@ class Reader(Cluster, Protocol):
 
 def split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
     """Cut ranges into about ``parallelism`` pieces of similar size."""
-    total = sum(r.end - r.start for r in ranges)
-    size = max(_SMALLEST_PIECE, -(-total // max(1, parallelism)))
+    size = max(_SMALLEST_PIECE, -(-count(ranges) // max(1, parallelism)))
     return [
         Range(r.topic, r.partition, low, min(low + size, r.end)) for r in ranges for low in range(r.start, r.end, size)
     ]

@@ -13,13 +13,13 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.sources.kafka.cluster import Place, Range
+from lakecdc.ingest.sources.kafka.cluster import Place, Range, count
 from lakecdc.metadata.positions import MAX_BYTES, Position
 from lakecdc.model.order import highest, time_of
 
@@ -56,6 +56,11 @@ class Progress:
     def next(self) -> dict[Place, int]:
         """Next offset to read by partition."""
         return {(name, p): offset for name, topic in self.topics.items() for p, offset in enumerate(topic.next)}
+
+    def unread(self, topics: Collection[str], ends: Mapping[Place, int]) -> list[Range]:
+        """Return what is left to read of topics, up to the ends of their partitions."""
+        left = [(place, offset) for place, offset in sorted(self.next.items()) if place[0] in topics]
+        return [Range(*place, offset, ends[place]) for place, offset in left if ends[place] > offset]
 
     def trusted_marks(self) -> dict[str, str] | None:
         """Return marks by ``topic/partition``; None if they cannot be trusted."""
@@ -130,20 +135,18 @@ def _unpack(progress: Progress, packed: str) -> dict[Place, str]:
     return {place: order for place, order in zip(sorted(progress.next), orders, strict=True) if order}
 
 
-def bounded(starts: Mapping[Place, int], ends: Mapping[Place, int], most: int) -> list[Range]:
+def bounded(unread: Sequence[Range], most: int) -> list[Range]:
     """Return the ranges of the next batch: everything left, or a proportional share of each partition.
 
-    :param most: offsets of the batch; a partition with anything left gets at least one.
+    :param most: offsets of the batch; every partition gets at least one.
     """
-    left = {place: ends[place] - start for place, start in starts.items() if ends[place] > start}
-    total = sum(left.values())
-    shares = left if total <= most else {place: max(1, n * most // total) for place, n in left.items()}
-    return [Range(*place, starts[place], starts[place] + n) for place, n in sorted(shares.items())]
+    total = count(unread)
+    if total <= most:
+        return [*unread]
+    return [replace(r, end=r.start + max(1, (r.end - r.start) * most // total)) for r in unread]
 
 
-def aligned(
-    starts: Mapping[Place, int], ends: Mapping[Place, int], most: int, offsets_at: Callable[[int], Mapping[Place, int]]
-) -> list[Range] | None:
+def aligned(unread: Sequence[Range], most: int, offsets_at: Callable[[int], Mapping[Place, int]]) -> list[Range] | None:
     """Return the ranges of the next batch, cut at one moment of all partitions.
 
     An event may refer to a row that was sent earlier, maybe to another partition (the row of a former key). A cut at a
@@ -153,17 +156,16 @@ def aligned(
     :param offsets_at: returns the first offset by partition that is not older than a time in milliseconds, or -1.
     :return: None if nothing needs a cut, or the records' timestamps do not allow one.
     """
-    left = [place for place in starts if ends[place] > starts[place]]
-    if len(left) < 2 or sum(ends[place] - starts[place] for place in left) <= most:
+    if len(unread) < 2 or count(unread) <= most:
         return None
 
     def until(moment: int) -> list[Range]:
         offsets = offsets_at(moment)
-        stops = {p: ends[p] if offsets[p] < 0 else min(max(offsets[p], starts[p]), ends[p]) for p in left}
-        return [Range(*p, starts[p], stop) for p, stop in sorted(stops.items()) if stop > starts[p]]
+        cut = [replace(r, end=min(offsets[r.place], r.end)) if offsets[r.place] >= 0 else r for r in unread]
+        return [r for r in cut if r.end > r.start]
 
     low, high = 0, _LAST_MOMENT
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if sum(r.end - r.start for r in until(middle)) <= most else (low, middle)
+        low, high = (middle, high) if count(until(middle)) <= most else (low, middle)
     return until(low) or until(high) or None

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import SCHEMA
-from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, split
+from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, count, split
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
 from lakecdc.runtime.worker import settle
 
@@ -58,8 +58,7 @@ class LibrdkafkaReader(LibrdkafkaCluster):
         parallelism = self._spark.sparkContext.defaultParallelism
         pieces = split(ranges, parallelism)
         read = _Tables(_Consume(consumer_settings(self.settings), tuple(pieces)))
-        total = sum(r.end - r.start for r in ranges)
-        groups = max(min(parallelism, len(pieces)), -(-total // _MESSAGES_PER_FOLD))
+        groups = max(min(parallelism, len(pieces)), -(-count(ranges) // _MESSAGES_PER_FOLD))
         return Scan(self._spark, read, len(pieces), groups, True)
 
     def sample(self, ranges: Sequence[Range]) -> list[Record]:

@@ -19,10 +19,10 @@ from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.sources.kafka import progress as kept
 from lakecdc.ingest.sources.kafka import topology
 from lakecdc.ingest.sources.kafka.another_log import refuse_another_log
-from lakecdc.ingest.sources.kafka.cluster import Headers, Place, Range, Reader, Record
+from lakecdc.ingest.sources.kafka.cluster import Headers, Range, Reader, Record, count
 from lakecdc.ingest.sources.kafka.progress import Progress, aligned, bounded
 from lakecdc.ingest.sources.kafka.topology import Topology
-from lakecdc.ingest.sources.message_batches import BatchSource, known_of, quiet_batch, table_batch, with_read_through
+from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
 
@@ -83,8 +83,8 @@ class KafkaIngest(BatchSource):
 
     def rounds(self) -> Iterator[list[Batch]]:
         while True:
-            yield [batch for name in list(self._feeds) if (batch := self._batch(name)) is not None]
-            if not any(self._left(feed, feed.progress) for feed in self._feeds.values()):
+            yield self.round_of([feed.target for feed in self._feeds.values()], self._batch)
+            if not any(self._unread(feed, feed.progress) for feed in self._feeds.values()):
                 return
 
     def applied(self, table: str, position: Position) -> None:
@@ -130,15 +130,15 @@ class KafkaIngest(BatchSource):
         if feed.goal is not None:
             return self._repeated(feed, first)
         feed.progress = topology.extended(feed.progress, feed.names, self._topology, first=first)
-        starts = self._wanted(feed, feed.progress)
+        unread = self._unread(feed, feed.progress)
         if feed.record_bytes is None:
-            self._look(feed, starts)
+            self._look(feed, unread)
         most = self.source.max_offsets_per_batch
         if self.source.max_batch_bytes and feed.record_bytes:
             most = min(most, max(1, int(self.source.max_batch_bytes / feed.record_bytes)))
-        ends = self._ends(starts)
-        at_once = aligned(starts, ends, most, lambda moment: self._reader.offsets(starts, moment))
-        return at_once or bounded(starts, ends, most)
+        places = [r.place for r in unread]
+        at_once = aligned(unread, most, lambda moment: self._reader.offsets(places, moment))
+        return at_once or bounded(unread, most)
 
     def _repeated(self, feed: Feed, first: bool) -> list[Range]:
         """Return the ranges of the batch that an interrupted run recorded, if the topics still contain it."""
@@ -156,22 +156,12 @@ class KafkaIngest(BatchSource):
         feed.progress = replace(feed.goal, marks=feed.progress.marks)
         return [Range(*place, grown[place], end) for place, end in sorted(ends.items()) if end > grown[place]]
 
-    def _wanted(self, feed: Feed, progress: Progress) -> dict[Place, int]:
-        """Return the next offsets of the table's topics, without those that the spec does not name any more."""
-        return {place: offset for place, offset in progress.next.items() if place[0] in feed.names}
+    def _unread(self, feed: Feed, progress: Progress) -> list[Range]:
+        """Return what is left of the table's topics, without those that the spec does not name any more."""
+        return progress.unread(feed.names, self._topology.ends)
 
-    def _ends(self, starts: Mapping[Place, int]) -> dict[Place, int]:
-        return {place: max(offset, self._topology.ends[place]) for place, offset in starts.items()}
-
-    def _left(self, feed: Feed, progress: Progress) -> int:
-        starts = self._wanted(feed, progress)
-        ends = self._ends(starts)
-        return sum(ends[place] - offset for place, offset in starts.items())
-
-    def _look(self, feed: Feed, starts: Mapping[Place, int]) -> None:
-        ends = self._ends(starts)
-        there = [Range(*place, offset, ends[place]) for place, offset in starts.items() if ends[place] > offset]
-        records = self._reader.sample(there)
+    def _look(self, feed: Feed, unread: Sequence[Range]) -> None:
+        records = self._reader.sample(unread)
         # if all offsets were holes, the next batch is sampled again
         feed.record_bytes = _mean_bytes(records) or None
         key_names = {"key_names": self._registry.key_names} if self._registry else {}
@@ -179,15 +169,10 @@ class KafkaIngest(BatchSource):
         if is_split and not is_keyed_by(feed.target.key, records, **key_names):
             feed.progress = feed.progress.made_strict(_OTHER_KEY)
 
-    def _batch(self, name: str) -> Batch | None:
-        feed = self._feeds[name]
-        try:
-            ranges = self._plan(feed)
-            return self._read(feed, ranges) if ranges else self._quiet(feed)
-        except Exception as error:
-            self.failed(name, error)
-            self.refused[name] = error
-            return None
+    def _batch(self, target: Target) -> Batch:
+        feed = self._feeds[target.table]
+        ranges = self._plan(feed)
+        return self._read(feed, ranges) if ranges else self._quiet(feed)
 
     def _quiet(self, feed: Feed) -> Batch:
         after = self._after(feed, feed.progress)
@@ -197,9 +182,8 @@ class KafkaIngest(BatchSource):
 
     def _read(self, feed: Feed, ranges: list[Range]) -> Batch:
         marks, position = feed.progress.trusted_marks(), feed.position
-        table = open_if_there(self.spark, self.spec.catalog.name, feed.target.table)
         high = position.high_order if position else None
-        known = replace(known_of(table, feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
+        known = replace(self.known(feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
         settings = {"order_by": self.source.order_by} if self.source.order_by else {}
         reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
@@ -208,7 +192,7 @@ class KafkaIngest(BatchSource):
         if self.source.format.startswith("debezium") and not feed.target.source_tables:
             through = position.read_through if position else None
             refuse_another_log(feed.progress, through, decoded, feed.target)
-        ends = {(r.topic, r.partition): r.end for r in ranges}
+        ends = {r.place: r.end for r in ranges}
         done = feed.progress.read_up_to(ends, decoded.high_orders or {})
         after = with_read_through(self._after(feed, done), decoded.newest)
         return table_batch(feed.target, decoded, after, self._facts(feed, done, ranges))
@@ -219,8 +203,8 @@ class KafkaIngest(BatchSource):
 
     def _facts(self, feed: Feed, done: Progress, ranges: list[Range]) -> dict[str, object]:
         return {
-            "offsets_read": sum(r.end - r.start for r in ranges),
-            "offsets_left": self._left(feed, done),
+            "offsets_read": count(ranges),
+            "offsets_left": count(self._unread(feed, done)),
             "topics": len(feed.names),
             "order_by_partition": feed.progress.strict or "yes",
         }

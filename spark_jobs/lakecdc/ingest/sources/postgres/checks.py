@@ -60,12 +60,7 @@ _MAY_READ = "SELECT has_table_privilege(%s::oid, 'SELECT'), pg_has_role(relowner
 
 
 def check_still_there(session: Session, slot: str, target: Target, position: Position | None) -> None:
-    """Refuse a target whose source table was dropped or renamed since it was fed.
-
-    :param slot: the slot's name.
-    :param position: where the target stands; None if it was never fed.
-    :raises InputError: saying what the slot keeps for it.
-    """
+    """Refuse a target whose source table was dropped or renamed since it was fed, and say what the slot keeps."""
     if position is None or find_table(session, target) is not None:
         return
     label, oid = ".".join(source_name(target)), position.offsets.get("oid")
@@ -95,11 +90,7 @@ def check_same_table(table: SourceTable, position: Position | None) -> None:
 
 
 def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
-    """Refuse a slot that a run cannot go on from.
-
-    :param fed: whether a table has a position.
-    :raises InputError: saying what is missing.
-    """
+    """Refuse a slot that a run cannot go on from; ``fed`` tells whether a table has a position."""
     name = source.slot
     if slot is None and fed:
         raise InputError(
@@ -120,10 +111,7 @@ def check_slot(source: PostgresSource, slot: Slot | None, fed: bool) -> None:
 
 
 def check_publication(name: str, exists: bool, fed: bool) -> None:
-    """Refuse to go on from a publication that is gone.
-
-    :param fed: whether a table has a position.
-    """
+    """Refuse to go on from a publication that is gone; ``fed`` tells whether a table has a position."""
     if fed and not exists:
         raise InputError(
             f"The publication {name!r} is gone from the source; changes made meanwhile may be lost.",

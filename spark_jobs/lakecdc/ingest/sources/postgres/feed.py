@@ -49,10 +49,7 @@ class Feed(log_feed.Feed[SourceTable]):
 
 
 def described_numbers(session: Session, feed: Feed, relations: Sequence[Relation]) -> list[dict[str, int | None]]:
-    """Return the numbers of the columns in each description of the table.
-
-    :raises InputError: they contradict the order of the columns.
-    """
+    """Return the columns' numbers in each description; raise an :class:`InputError` if they contradict its order."""
     catalog = column_numbers(session, feed.table.oid) if relations else {}
     found = [identified([c.name for c in r.columns], feed.numbers, catalog) for r in relations]
     for relation, numbers in zip(relations[:-1], found[:-1], strict=True):
@@ -79,10 +76,7 @@ def names_now(numbers: Sequence[Columns]) -> list[dict[str, str]]:
 
 
 def settle_quiet_names(feed: Feed, to: int) -> bool:
-    """Take the catalog's names for a table without events if a new column has a dropped one's name.
-
-    :param to: LSN up to which the log was read.
-    """
+    """Take the catalog's names for a table without events up to an LSN if a new column has a dropped one's name."""
     now = feed.table.numbers
     anew = [n for n, i in feed.numbers.items() if i is not None and now.get(n, i) != i and i not in now.values()]
     if not anew or feed.storage is None or to < feed.storage.read_at:

@@ -269,10 +269,7 @@ class _Rows:
         self._transactions.append((self.count, commit_lsn, commit_micros))
 
     def add_new(self, layout: _Layout, kind: str, last: int, messages: Sequence[bytes], at: int = 6) -> None:
-        """Add rows whose TupleData begins at ``at``.
-
-        :param last: ordinal of the last one.
-        """
+        """Add rows, up to the ordinal ``last``, whose TupleData begins at ``at``."""
         self.new.add(self.count, messages, at)
         self._add(layout, kind, last, len(messages))
 
@@ -282,11 +279,7 @@ class _Rows:
         self._add(layout, kind, last, len(messages))
 
     def add_moved(self, layout: _Layout, ordinal: int, new: bytes, message: bytes) -> None:
-        """Add an update that changes the key.
-
-        :param new: TupleData.
-        :param message: the old values'.
-        """
+        """Add an update that changes the key, with the TupleData ``new`` and the message of the old values."""
         self._moved.append(self.count)
         self.new.add(self.count, (new,), 0)
         self.old.add(self.count, (message,), 6)
@@ -321,10 +314,7 @@ class _Rows:
         return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
     def _opened(self, unchanged: list[tuple[int, int]]) -> pa.Array:
-        """Return the names of the columns that each row leaves open.
-
-        :param unchanged: row and place of each.
-        """
+        """Return the names of the columns that each row leaves open, from the row and place of each."""
         import pyarrow as pa
 
         names = pa.list_(pa.string())

@@ -72,10 +72,7 @@ class Snapshot:
         return LoadMark(order_key(epoch, self.lsn, 0, RANK_READ), self.time)
 
     def read(self, shares: tuple[tuple[Chunk, ...], ...], rows: TypeRows) -> ReadTables:
-        """Return the task that reads chunks of a table.
-
-        :param shares: chunks by number of the task.
-        """
+        """Return the task that reads chunks of a table, shared out by number of the task."""
         return ReadTables(self.where, self.name, shares, rows)
 
     def close(self) -> None:

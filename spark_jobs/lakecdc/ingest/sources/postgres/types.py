@@ -128,10 +128,7 @@ class TypeCatalog:
         return self.base_name(found.base) if found and found.kind == "d" else self.name(oid)
 
     def type_rows(self, table: SourceTable, columns: Iterable[Column]) -> TypeRows:
-        """Return the converter of a table's rows.
-
-        :param columns: the target's.
-        """
+        """Return the converter of a table's rows to the target's columns."""
         oids = {c.name: c.type_oid for c in table.columns}
         text_columns = tuple(TextColumn(c.name, self.base_name(oids[c.name]), c.type) for c in columns)
         return TypeRows(text_columns, table.key, Texts(self.infinity))

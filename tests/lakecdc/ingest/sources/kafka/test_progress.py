@@ -60,11 +60,12 @@ def test_a_truncate_among_the_offsets_is_understood() -> None:
 
 
 def test_batches_take_shares_of_what_is_left() -> None:
-    starts = {("t", 0): 0, ("t", 1): 10, ("t", 2): 7}
-    ends = {("t", 0): 100, ("t", 1): 20, ("t", 2): 7}
-    assert bounded(starts, ends, 1000) == [Range("t", 0, 0, 100), Range("t", 1, 10, 20)]
-    assert bounded(starts, ends, 22) == [Range("t", 0, 0, 20), Range("t", 1, 10, 12)]
-    assert bounded(starts, ends, 1) == [Range("t", 0, 0, 1), Range("t", 1, 10, 11)]
+    progress = Progress(1, {"t": Followed("id", (0, 10, 7)), "another": Followed("id", (0,))})
+    ends = {("t", 0): 100, ("t", 1): 20, ("t", 2): 7, ("another", 0): 9}
+    unread = progress.unread(["t"], ends)
+    assert bounded(unread, 1000) == unread == [Range("t", 0, 0, 100), Range("t", 1, 10, 20)]
+    assert bounded(unread, 22) == [Range("t", 0, 0, 20), Range("t", 1, 10, 12)]
+    assert bounded(unread, 1) == [Range("t", 0, 0, 1), Range("t", 1, 10, 11)]
 
 
 def test_pieces_cover_ranges_once() -> None:
@@ -96,15 +97,14 @@ def test_records_tell_whether_they_are_keyed_by_the_table(key: object, value: ob
 
 def test_a_cut_lies_at_one_moment_of_all_partitions() -> None:
     times = {("t", 0): [10, 20, 30, 40], ("t", 1): [11, 12, 13, 14], ("t", 2): []}
-    ends = {place: len(found) for place, found in times.items()}
 
     def offsets_at(moment: int) -> dict[tuple[str, int], int]:
         return {p: next((i for i, t in enumerate(found) if t >= moment), -1) for p, found in times.items()}
 
-    starts = dict.fromkeys(times, 0)
-    assert aligned(starts, ends, 5, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 4)]
-    assert aligned(starts, ends, 2, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 1)]
-    assert aligned({**starts, ("t", 0): 1, ("t", 1): 4}, ends, 2, offsets_at) is None, "one partition needs no moment"
-    assert aligned(starts, ends, 8, offsets_at) is None, "all fits"
+    unread = [Range("t", 0, 0, 4), Range("t", 1, 0, 4)]
+    assert aligned(unread, 5, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 4)]
+    assert aligned(unread, 2, offsets_at) == [Range("t", 0, 0, 1), Range("t", 1, 0, 1)]
+    assert aligned(unread[:1], 2, offsets_at) is None, "one partition needs no moment"
+    assert aligned(unread, 8, offsets_at) is None, "all fits"
     times[("t", 0)] = times[("t", 1)] = [7, 7, 7, 7]
-    assert aligned(starts, ends, 3, offsets_at) == [Range("t", 0, 0, 4), Range("t", 1, 0, 4)], "one millisecond"
+    assert aligned(unread, 3, offsets_at) == unread, "one millisecond"
