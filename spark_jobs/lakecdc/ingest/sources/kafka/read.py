@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakecdc.ingest.engine.run import Scan
@@ -19,7 +20,6 @@ from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_
 from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 # messages whose keys one task folds
@@ -103,8 +103,6 @@ class _Tables:
     consume: _Consume
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        import pyarrow as pa
-
         for batch in self.consume(batches):
             yield pa.Table.from_batches([batch])
 
@@ -163,8 +161,6 @@ def _sorted_out(messages: Sequence[Any], piece: Range) -> tuple[list[Any], bool]
 
 
 def _arrow(messages: Sequence[Any]) -> pa.RecordBatch:
-    import pyarrow as pa
-
     topic, partition = messages[0].topic(), messages[0].partition()
     offsets = [m.offset() for m in messages]
     prefix = f"{topic}/{partition}@"

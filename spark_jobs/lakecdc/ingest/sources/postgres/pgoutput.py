@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
@@ -24,9 +27,6 @@ from lakecdc.ingest.sources.postgres.pgoutput_tuples import (
     write_tuple,
 )
 from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation, RelationColumn, Summary
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: microseconds between 1970 and Postgres' own epoch, 2000
 EPOCH_MICROS = 946_684_800_000_000
@@ -116,8 +116,6 @@ class Decoder:
             raise ProtocolError(f"A message of the log up to the commit at {place} cannot be read: {reason}") from error
 
     def _flush(self) -> pa.RecordBatch:
-        import pyarrow.compute as pc
-
         rows, self._rows = self._rows, _Rows()
         self._rows.begin(self._commit_lsn, self._commit_micros)
         self.summary.bytes += rows.size
@@ -291,9 +289,6 @@ class _Rows:
         self.count += count
 
     def batch(self) -> pa.RecordBatch:
-        import numpy as np
-        import pyarrow as pa
-
         rows = self.count
         layouts, kinds, counts = zip(*self.runs, strict=True)
         relations = np.array([(layout.relation.table, layout.relation.version) for layout in layouts], np.int64)
@@ -315,8 +310,6 @@ class _Rows:
 
     def _opened(self, unchanged: list[tuple[int, int]]) -> pa.Array:
         """Return the names of the columns that each row leaves open, from the row and place of each."""
-        import pyarrow as pa
-
         names = pa.list_(pa.string())
         if not unchanged:
             return pa.nulls(self.count, names)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import numpy as np
+import pyarrow as pa
 
 #: in place of a value that an update left alone
 UNCHANGED = object()
@@ -87,9 +87,6 @@ class Tuples:
         :param count: number of rows.
         :raises ProtocolError: a kind of value that protocol version 1 does not have.
         """
-        import numpy as np
-        import pyarrow as pa
-
         data = b"".join(self._parts)
         ends = np.cumsum(np.fromiter(map(len, self._parts), np.int64, len(self._parts)))
         starts = np.full(count, -1, np.int64)
@@ -146,8 +143,6 @@ def _cut(data: bytes, bounds: Any, present: Any) -> pa.Array:
     :param bounds: begin and end of each, ascending; Arrow sees values and the gaps between them in turn.
     :param present: false for null.
     """
-    import numpy as np
-    import pyarrow as pa
     from pyarrow import compute
 
     if not len(bounds):

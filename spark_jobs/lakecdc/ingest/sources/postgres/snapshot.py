@@ -21,6 +21,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.ingest.formats.text_columns import TypeRows
 from lakecdc.ingest.sources.database import LoadMark, fingerprint
@@ -33,8 +35,6 @@ from lakecdc.model.positions import lsn
 from lakecdc.runtime.progress import ProgressLog
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.connect import Session
 
@@ -317,7 +317,6 @@ def parse(block: bytes | bytearray, types: Sequence[pa.DataType]) -> list[pa.Rec
 
     :raises pyarrow.ArrowInvalid: a text is not of its column's type.
     """
-    import pyarrow as pa
     from pyarrow import csv
 
     names = [f"c{i}" for i in range(len(types))]
@@ -368,8 +367,6 @@ class ReadTables:
 
 def typed(copied_blocks: Iterable[bytearray], rows: TypeRows) -> Iterator[pa.Table]:
     """Yield the rows of blocks of Postgres' CSV."""
-    import pyarrow as pa
-
     columns = rows.columns
     # Arrow parses these columns to values at once
     kinds = [arrow_type(c.type) if is_parsed_by_arrow(c.base, c.type) else pa.string() for c in columns]

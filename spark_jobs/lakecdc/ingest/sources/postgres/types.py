@@ -34,12 +34,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.ingest.formats.text_columns import OUTERMOST, TextColumn, TypeRows
 from lakecdc.ingest.sources.log.texts import is_read_by_arrow, octets, typed
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.ingest.change import Column
     from lakecdc.ingest.sources.postgres.catalog import SourceTable
     from lakecdc.ingest.sources.postgres.connect import Session
@@ -177,8 +178,6 @@ class Texts:
 
     def __call__(self, texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection[int]]:
         """Return the values of texts, and the places of those that do not fit."""
-        import pyarrow.compute as pc
-
         if kind == "binary" and base == "bytea":
             return octets(texts, len("\\x")), ()
         if kind == "boolean" and base == "bool":
@@ -188,9 +187,6 @@ class Texts:
         return typed(texts, _own(base), kind)
 
     def _finite(self, texts: pa.Array, kind: str) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         low, high = OUTERMOST[kind] if self.infinity == "bounds" else (None, None)
         for text, value in (("-infinity", low), ("infinity", high)):
             texts = pc.if_else(pc.equal(texts, text), pa.scalar(value, pa.string()), texts)
