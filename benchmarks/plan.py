@@ -191,7 +191,8 @@ def main() -> None:
             contenders = contest(Bench(lake), given.budget, done)
             found[name] = facts(contenders)
             done += [each for of_one in contenders.values() for each in of_one]
-            print(f"{name}: {json.dumps(found[name])}")
+            rates = {of: each["removed_per_core_second"] for of, each in found[name].items() if isinstance(each, dict)}
+            print(f"{name}, removed per core-second: {', '.join(f'{of} {rate}' for of, rate in rates.items())}")
         errors = errors_of(done[others:])
         setting = {"seed": given.seed, "tables": given.tables, "budget": given.budget, "cores": os.cpu_count()}
         print(json.dumps({"name": "bench-plan", **found, **errors, **setting}))

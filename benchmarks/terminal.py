@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ def only_own_lines(log: Path) -> Iterator[None]:
     :param log: takes up what they say; appended to, as a benchmark may have several processes.
     :raises BaseException: what ends the benchmark, with a note that names the log.
     """
+    # it takes its leave when the process ends, and Airflow's logging would print that behind the JSON
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     kept, shown = [os.dup(number) for number in (1, 2)], sys.stdout
