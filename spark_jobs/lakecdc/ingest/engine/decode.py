@@ -104,8 +104,8 @@ class _BatchDecoder:
             return self._decode_at_once()
         except SecondPassError as needed:
             messages = self._prepared.messages if self._prepared else self._messages()
-            found = decode_messages(find_table_messages(messages, self._request), self._request)
-            return replace(found, passes=f"two passes: {needed}")
+            decoded = decode_messages(find_table_messages(messages, self._request), self._request)
+            return replace(decoded, passes=f"two passes: {needed}")
 
     def _decode_at_once(self) -> Decoded:
         """Decode messages that are what the table expects.
@@ -228,15 +228,15 @@ class _BatchDecoder:
         target, scan, reading = self._target, self._known.scan, self._request.reading
         reader = EnvelopeReader(self._format, reading, target.columns)
         try:
-            found = None if scan is None or scan.keyed else message_facts(scan.first_values(_SAMPLE), reader)
+            by_table = None if scan is None or scan.keyed else message_facts(scan.first_values(_SAMPLE), reader)
         except OddTextError:
             # Spark cuts these lines in another way
-            found = None
-        if found is None:
-            found = collect_message_facts(self._messages().limit(_SAMPLE), reader)
+            by_table = None
+        if by_table is None:
+            by_table = collect_message_facts(self._messages().limit(_SAMPLE), reader)
         mine = [
             s
-            for s in found
+            for s in by_table
             if s.events and (not s.source_table or feeds(target, s.source_table, s.topics if reading.routed else ()))
         ]
         many = len([s for s in mine if s.source_table]) > 1 and not target.source_tables

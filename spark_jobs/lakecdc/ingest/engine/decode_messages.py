@@ -37,7 +37,7 @@ class TableMessages:
 
     :param messages: the messages, in JSON.
     :param target: with its key.
-    :param found: facts of the messages of each source table.
+    :param by_table: facts of the messages of each source table.
     :param mine: those of the source tables whose events feed the table.
     :param chosen: ``mine``, and those of other messages that belong to the table.
     :param total: ``chosen`` in one.
@@ -49,7 +49,7 @@ class TableMessages:
     messages: DataFrame
     reader: EnvelopeReader
     target: Target
-    found: Sequence[MessageFacts]
+    by_table: Sequence[MessageFacts]
     mine: Sequence[MessageFacts]
     chosen: Sequence[MessageFacts]
     total: MessageFacts
@@ -75,15 +75,17 @@ def find_table_messages(messages: DataFrame, request: Request, besides: EngineRe
     target, reading, known = request.target, request.reading, request.known
     reader = EnvelopeReader(request.format, reading, target.columns, fold_case=target.fold_case)
     messages = in_json(messages, request.format, reading)
-    found = collect_message_facts(messages, reader, keys=not target.key)
+    by_table = collect_message_facts(messages, reader, keys=not target.key)
     if besides is not None:
-        _refuse_apart(found, target, besides, routed=reading.routed)
-    mine = choose(target, [s for s in found if s.source_table and s.events], routed=reading.routed)
-    others = [s for s in found if s.source_table and s.events and s not in mine]
+        _refuse_apart(by_table, target, besides, routed=reading.routed)
+    mine = choose(target, [s for s in by_table if s.source_table and s.events], routed=reading.routed)
+    others = [s for s in by_table if s.source_table and s.events and s not in mine]
     topics = (besides.topics if besides else frozenset()).union(*(s.topics for s in mine))
-    rest = [s for s in found if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)]
+    rest = [
+        s for s in by_table if s not in [*mine, *others] and is_mine(s, target, topics, others, adopt=request.adopt)
+    ]
     chosen = [*mine, *rest]
-    own = TableMessages(messages, reader, target, found, mine, chosen, combined(chosen), topics)
+    own = TableMessages(messages, reader, target, by_table, mine, chosen, combined(chosen), topics)
     if not own.has_messages:
         return replace(own, target=replace(target, key=target.key or known.key))
     types = followed(known.types, [f for fields in own.total.schemas.values() for f in fields], target)
@@ -92,9 +94,8 @@ def find_table_messages(messages: DataFrame, request: Request, besides: EngineRe
     if are_rows and not (seen or types):
         # deletes that have nothing but the keys of their messages
         names = {s.source_table for s in chosen}
-        seen = merge_fields(
-            s.key for s in collect_message_facts(messages, reader, keys=True) if s.source_table in names
-        )
+        with_keys = collect_message_facts(messages, reader, keys=True) if target.key else by_table
+        seen = merge_fields(s.key for s in with_keys if s.source_table in names)
     # without a row, nothing tells what a new table looks like, and there is none that could be emptied
     if not (types or (are_rows and seen)):
         return replace(own, fields=tuple(Field(c.name, c.type) for c in key_columns(target)))
@@ -111,7 +112,7 @@ def decode_messages(own: TableMessages, request: Request) -> Decoded:
     """Decode messages of any kind into changes of one table."""
     target, total, mine, reading = own.target, own.total, own.mine, request.reading
     if not own.has_messages:
-        others = {str(s.source_table) for s in own.found if s.source_table and s.events and s not in mine}
+        others = {str(s.source_table) for s in own.by_table if s.source_table and s.events and s not in mine}
         return Decoded(key_columns(target), target.key, others=tuple(sorted(others)))
     source_tables = frozenset(s.source_table for s in own.chosen)
     decoding = Decoding(
@@ -146,8 +147,8 @@ def decode_messages(own: TableMessages, request: Request) -> Decoded:
 
 def _with_placed(own: TableMessages, reading: Reading, known: Known) -> DataFrame:
     """Return the messages, and once more the tombstones that are deletes, each with its order key."""
-    of_tombstones = topics_of(own.target, own.chosen, own.found)
-    has_tombstones = find_format(own.reader.format).tombstones and any(s.tombstones for s in own.found)
+    of_tombstones = topics_of(own.target, own.chosen, own.by_table)
+    has_tombstones = find_format(own.reader.format).tombstones and any(s.tombstones for s in own.by_table)
     if not (own.has_columns and has_tombstones and own.target.key and of_tombstones):
         return own.messages
     of_mine = envelope_frame(own.messages, own.reader).where(F.col("topic").isin(of_tombstones))
@@ -157,23 +158,23 @@ def _with_placed(own: TableMessages, reading: Reading, known: Known) -> DataFram
     return own.messages.withColumn(PLACED, F.lit(None).cast("string")).unionByName(lone)
 
 
-def _refuse_apart(found: Sequence[MessageFacts], target: Target, besides: EngineResult, *, routed: bool) -> None:
+def _refuse_apart(odd: Sequence[MessageFacts], target: Target, besides: EngineResult, *, routed: bool) -> None:
     """Make sure that odd messages are judged as they would be among all messages of the batch.
 
-    :param found: the odd messages.
+    :param odd: their facts, by source table.
     :param routed: the source has chosen their topics for the target.
     :raises SecondPassError: they may not be: they are of another table where none is named, have other schemas,
         delete by tombstones, or come unreadable from topics that may be another table's by the other messages.
     """
-    named = [s for s in found if s.source_table and s.events]
+    named = [s for s in odd if s.source_table and s.events]
     mine = [s for s in named if feeds(target, str(s.source_table), s.topics if routed else ())]
     others = [s for s in named if s not in mine]
     topics = besides.topics.union(*(s.topics for s in mine))
     if (
         len({s.source_table for s in mine}.union(besides.rows.facts.tables)) > 1
-        or any(s.tombstones for s in found)
-        or any(columns != besides.schema for s in found if s not in others for columns in s.schemas.values())
-        or any(s.facts.rejected and not s.events and not s.topics <= topics for s in found)
+        or any(s.tombstones for s in odd)
+        or any(columns != besides.schema for s in odd if s not in others for columns in s.schemas.values())
+        or any(s.facts.rejected and not s.events and not s.topics <= topics for s in odd)
     ):
         raise SecondPassError(str(besides.rows.facts.why))
 

@@ -112,15 +112,15 @@ def message_facts(
 ) -> list[MessageFacts]:
     """Return the facts of messages that this process reads; see :func:`collect_message_facts`."""
     parts = (part for messages in batches for part in cut_into_parts(messages))
-    return _merged(found for part in parts for found in _measured(part, reader, keys=keys))
+    return _merged(one for part in parts for one in _measured(part, reader, keys=keys))
 
 
 def combined(parts: Iterable[MessageFacts]) -> MessageFacts:
     """Return the facts of the messages of several source tables together."""
-    found = MessageFacts(None)
+    total = MessageFacts(None)
     for one in parts:
-        found.add(one)
-    return found
+        total.add(one)
+    return total
 
 
 class _FactsTask:
@@ -133,10 +133,10 @@ class _FactsTask:
 
 
 def _merged(parts: Iterable[MessageFacts]) -> list[MessageFacts]:
-    found: dict[str | None, MessageFacts] = {}
+    by_table: dict[str | None, MessageFacts] = {}
     for part in parts:
-        found.setdefault(part.source_table, MessageFacts(part.source_table)).add(part)
-    return [found[name] for name in sorted(found, key=str)]
+        by_table.setdefault(part.source_table, MessageFacts(part.source_table)).add(part)
+    return [by_table[name] for name in sorted(by_table, key=str)]
 
 
 def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -> Iterator[MessageFacts]:
@@ -146,15 +146,15 @@ def _measured(messages: pa.RecordBatch, reader: EnvelopeReader, *, keys: bool) -
         reads.setdefault(read.envelope.source_table, []).append(read)
     columns = messages.select(["topic", "arrival"]).append_column("partition", partitions(messages))
     for name, own in reads.items():
-        found = MessageFacts(name)
-        for read, order in zip(own, _note_facts(found, own, columns, reader.reading.epoch), strict=True):
-            _note_columns(found, read, order, reader)
+        of_table = MessageFacts(name)
+        for read, order in zip(own, _note_facts(of_table, own, columns, reader.reading.epoch), strict=True):
+            _note_columns(of_table, read, order, reader)
             if keys:
-                _note_key(found, read, reader)
-        yield found
+                _note_key(of_table, read, reader)
+        yield of_table
 
 
-def _note_facts(found: MessageFacts, reads: Sequence[Read], columns: pa.RecordBatch, epoch: int) -> list[str]:
+def _note_facts(of_table: MessageFacts, reads: Sequence[Read], columns: pa.RecordBatch, epoch: int) -> list[str]:
     """Note the facts of some events; return their order keys.
 
     :param columns: ``topic, arrival, partition`` of the messages that they are among.
@@ -168,40 +168,40 @@ def _note_facts(found: MessageFacts, reads: Sequence[Read], columns: pa.RecordBa
     orders: list[str] = order_texts(epoch, *parts.values()).to_pylist()
     is_row = pc.is_in(ops, pa.array(ROW_OPS))
     of_rows = zip(batch["partition"].to_pylist(), orders, is_row.to_pylist(), strict=True)
-    found.facts = Facts(
+    of_table.facts = Facts(
         events={one["values"]: one["counts"] for one in ops.value_counts().to_pylist() if one["values"]},
         high_orders=highest((partition, order) for partition, order, row in of_rows if row),
         newest=facts.latest(read.envelope.place.source_time for read in reads),
         rejected=sum(read.envelope.problem is not None for read in reads),
         stretches=facts.stretches(batch.filter(is_row), epoch),
     )
-    found.topics = {name for name in pc.unique(own["topic"]).to_pylist() if name is not None}
+    of_table.topics = {name for name in pc.unique(own["topic"]).to_pylist() if name is not None}
     truncates = [order for order, op in zip(orders, ops.to_pylist(), strict=True) if op == "t"]
-    found.truncate_order = max(truncates, default=None)
+    of_table.truncate_order = max(truncates, default=None)
     return orders
 
 
-def _note_columns(found: MessageFacts, read: Read, order: str, reader: EnvelopeReader) -> None:
+def _note_columns(of_table: MessageFacts, read: Read, order: str, reader: EnvelopeReader) -> None:
     envelope, schema = read.envelope, read.schema
     if envelope.problem is not None:
         return
     if schema is not None:
-        if schema not in found.schemas:
-            found.schemas[schema] = reader.columns_of(schema)
-        found.schema_orders[schema] = max(order, found.schema_orders.get(schema, ""))
-    if schema is None or not found.schemas[schema]:
+        if schema not in of_table.schemas:
+            of_table.schemas[schema] = reader.columns_of(schema)
+        of_table.schema_orders[schema] = max(order, of_table.schema_orders.get(schema, ""))
+    if schema is None or not of_table.schemas[schema]:
         if envelope.after is not None:
-            _note_values(found.after, envelope.after)
+            _note_values(of_table.after, envelope.after)
         elif envelope.before is not None:
-            _note_values(found.before, envelope.before)
+            _note_values(of_table.before, envelope.before)
 
 
-def _note_key(found: MessageFacts, read: Read, reader: EnvelopeReader) -> None:
+def _note_key(of_table: MessageFacts, read: Read, reader: EnvelopeReader) -> None:
     envelope = read.envelope
     if envelope.keys is not None and reader.has_row_keys:
-        _note_values(found.keys, envelope.keys.record_key() or {})
+        _note_values(of_table.keys, envelope.keys.record_key() or {})
     if envelope.op in ROW_OPS and envelope.key_names:
-        found.key_names.add(envelope.key_names)
+        of_table.key_names.add(envelope.key_names)
 
 
 def _note_values(types: _Types, image: Mapping[str, Any]) -> None:
