@@ -43,6 +43,18 @@ def decode_lines(
         return decode(lambda: messages, name, target, reading or Reading(1), known or Known({}))
 
 
+def last_changes(found: Decoded) -> list[dict[str, Any]]:
+    """The last change of each key, with the number of its events by op."""
+    assert found.rows is not None
+    columns = ("op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d")
+    return [row.asDict(recursive=True) for row in fold(found.rows.frame).select(*columns).collect()]
+
+
+def counted(found: Decoded) -> tuple[Any, ...]:
+    """How many events there are, and how far they reach."""
+    return found.events, found.newest, found.high_orders
+
+
 def record(
     value: Any, key: Any = None, topic: str = "db.shop.products", partition: int = 0, offset: int = 0, **headers: Any
 ) -> str:

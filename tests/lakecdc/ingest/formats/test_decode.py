@@ -13,7 +13,7 @@ from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.fold import fold
 from lakecdc.model.order import WIDTH
-from tests.lakecdc.ingest.formats.decoding import decode_lines, is_folded, record
+from tests.lakecdc.ingest.formats.decoding import counted, decode_lines, is_folded, last_changes, record
 from tests.on_demand import on_demand
 
 TYPES = {
@@ -60,21 +60,13 @@ def both(spark: SparkSession, lines: list[str], target: Target = TARGET, **rest:
 
 
 def rows(found: Decoded) -> list[Any]:
-    assert found.rows is not None
-    kept = fold(found.rows.frame).select(
-        "op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d"
-    )
-    return sorted((r["key"]["id"], r.asDict(recursive=True)) for r in kept.collect())
+    return sorted((change["key"]["id"], change) for change in last_changes(found))
 
 
 def assert_same(by_tasks: Decoded, by_spark: Decoded) -> None:
     assert by_tasks.passes == "one pass"
     assert rows(by_tasks) == rows(by_spark)
-    assert (by_tasks.events, by_tasks.newest, by_tasks.high_orders) == (
-        by_spark.events,
-        by_spark.newest,
-        by_spark.high_orders,
-    )
+    assert counted(by_tasks) == counted(by_spark)
     assert [c.name for c in by_tasks.columns] == list(TYPES)
 
 
@@ -164,7 +156,7 @@ def all_told(found: Decoded) -> tuple[Any, ...]:
     return (
         sorted(kept, key=str),
         rejected,
-        *(names, found.events, found.newest, found.high_orders, found.truncate_order, found.rejections),
+        *(names, *counted(found), found.truncate_order, found.rejections),
     )
 
 

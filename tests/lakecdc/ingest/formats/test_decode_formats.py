@@ -10,10 +10,18 @@ from pyspark.sql import SparkSession
 
 from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.decoded import Decoded, Known
-from lakecdc.ingest.fold import fold
 from lakecdc.ingest.formats.envelope import Reading
 from tests.lakecdc.ingest.formats import stories
-from tests.lakecdc.ingest.formats.decoding import PRODUCTS, decode_lines, is_folded, record, rejections, state
+from tests.lakecdc.ingest.formats.decoding import (
+    PRODUCTS,
+    counted,
+    decode_lines,
+    is_folded,
+    last_changes,
+    record,
+    rejections,
+    state,
+)
 from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, STORY, final
 from tests.on_demand import on_demand
 
@@ -21,11 +29,7 @@ READING = Reading(1, settings={"order_by": "version"})
 
 
 def rows(found: Decoded) -> list[Any]:
-    assert found.rows is not None
-    kept = fold(found.rows.frame).select(
-        "op", "key", "row", "open", "old_key", "order", "source_time", "n_r", "n_c", "n_u", "n_d"
-    )
-    return sorted((str(r["key"]), r.asDict(recursive=True)) for r in kept.collect())
+    return sorted((str(change["key"]), change) for change in last_changes(found))
 
 
 def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple[Decoded, Decoded]:
@@ -38,11 +42,7 @@ def both(spark: SparkSession, name: str, lines: list[str], **rest: Any) -> tuple
     assert by_tasks.passes == "one pass", by_tasks.passes
     assert by_spark.passes == "two passes: asked for"
     assert rows(by_tasks) == rows(by_spark)
-    assert (by_tasks.events, by_tasks.newest, by_tasks.high_orders) == (
-        by_spark.events,
-        by_spark.newest,
-        by_spark.high_orders,
-    )
+    assert counted(by_tasks) == counted(by_spark)
     return by_tasks, by_spark
 
 
