@@ -78,7 +78,7 @@ class JobSpec:
         return self.options
 
     def changes(self, job: str | None, table: str) -> bool:
-        """Whether a table's report, of one step if there are steps, describes changes, not the plan of a dry run."""
+        """Check whether a table's report, of one step if there are steps, describes changes, not a dry run's plan."""
         if job is None or not self.steps:
             return not self.options.dry_run
         doing = [step for step in self.steps if step.job == job and table in (*step.tables, *step.side_tables)]

@@ -19,7 +19,7 @@ from lakecdc.metadata.consumers import read_consumers
 
 @dataclass(frozen=True)
 class Pins:
-    """What keeps snapshots of a table: in words what no option drops, and the refs and properties to drop."""
+    """Reasons why snapshots of a table stay: those that no option drops, as text, and refs and properties to drop."""
 
     blocking: list[str] = field(default_factory=list)
     refs: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The changes exported by one run, as Debezium envelopes in JSON, or appended to a table.
+"""Export the changes of one run, as Debezium envelopes in JSON or as rows appended to a table.
 
 The commit to a table records the exported snapshot.
 """

@@ -1,4 +1,4 @@
-"""The task that writes a file of changes; apart from the driver's code, which workers need not import."""
+"""Write a file of changes in a task; the driver's code is elsewhere, so that workers need not import it."""
 
 from __future__ import annotations
 

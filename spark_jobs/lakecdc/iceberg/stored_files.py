@@ -21,7 +21,7 @@ _MISSING = ("FileNotFoundException", "NoSuchFileException", "NotFoundException")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as its storage describes it; the location has scheme and authority, the time counts from 1970 in ms."""
+    """A file in storage: its location with scheme and authority, its size, and its time in ms since 1970."""
 
     location: str
     bytes: int

@@ -26,7 +26,7 @@ _ORDER = "create_sort_key(" + ", ".join(f"{part}, 'ASC NULLS LAST'" for part in 
 
 
 class LeftOutError(Exception):
-    """The value that an event leaves out may be neither in earlier events of its key nor in the table's row."""
+    """Raised if neither earlier events of a key nor the table's row may have the value that an event leaves out."""
 
 
 def can_fold(target: Target) -> bool:

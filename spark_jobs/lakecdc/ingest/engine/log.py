@@ -75,7 +75,7 @@ class LogTask:
 
 @dataclass(frozen=True)
 class LogSize:
-    """A table's share of a round: number of events and approximate bytes."""
+    """Size of a table's part of a round: number of events and approximate bytes."""
 
     events: int
     bytes: int

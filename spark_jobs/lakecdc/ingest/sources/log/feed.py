@@ -73,7 +73,8 @@ class Feed(Generic[T]):
     @property
     def at(self) -> int:
         """The position as a number; every transaction before it is in the table."""
-        return stands.number if (stands := self.stands) else 0
+        stands = self.stands
+        return stands.number if stands else 0
 
     @property
     def reached(self) -> LogPosition | None:
@@ -90,7 +91,8 @@ class Feed(Generic[T]):
     @property
     def load(self) -> Mapping[str, Any] | None:
         """Progress of an unfinished full load."""
-        return stands.load if (stands := self.stands) else None
+        stands = self.stands
+        return stands.load if stands else None
 
     @property
     def loading(self) -> bool:
@@ -100,7 +102,8 @@ class Feed(Generic[T]):
     @property
     def ahead(self) -> int:
         """Place up to which the log may repeat changes that the full load has read; 0 once it is past that."""
-        return stands.ahead if (stands := self.stands) else 0
+        stands = self.stands
+        return stands.ahead if stands else 0
 
     @property
     def key(self) -> tuple[str, ...]:
