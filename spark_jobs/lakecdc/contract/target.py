@@ -88,6 +88,8 @@ class Target:
     :param mode: ``upsert`` and ``merge`` keep the source's current rows, by equality deletes or ``MERGE INTO``;
         ``auto`` takes the better of the two for each batch; ``append`` adds the rows of an insert-only source;
         ``history`` adds one row per change event.
+    :param deletes: how ``upsert`` removes rows: ``equality`` by equality deletes; ``resolved`` by position deletes or
+        deletion vectors, whose rows are found before the commit, so that every engine reads the table at any time.
     :param partition_by: Iceberg transforms in SQL, such as ``bucket(8, id)`` or ``days(ts)``, for a new table. With
         ``upsert`` they must derive from the key.
     :param format_version: format version of a new table.
@@ -122,6 +124,7 @@ class Target:
     table: str
     key: tuple[str, ...] = ()
     mode: Mode = "upsert"
+    deletes: Literal["equality", "resolved"] = "equality"
     partition_by: tuple[str, ...] = ()
     format_version: Literal[2, 3] = 2
     source_table: str | None = None
@@ -192,6 +195,7 @@ class Target:
             self,
             table=self.history_table,
             mode="history",
+            deletes="equality",
             on_dropped_column="keep",
             partition_by=self.history_partition_by,
             properties={},
@@ -258,6 +262,11 @@ def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
         yield (
             f"merge_mode is set, but mode {target.mode!r} never merges.",
             "Use mode merge or auto, or remove merge_mode.",
+        )
+    if target.deletes == "resolved" and target.mode not in ("upsert", "auto"):
+        yield (
+            f"deletes is 'resolved', but mode {target.mode!r} writes no equality deletes.",
+            "Use mode upsert or auto, or remove deletes.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, InputError
@@ -26,13 +26,17 @@ _MERGING = "commit.manifest-merge.enabled"
 
 @dataclass
 class RowChanges:
-    """Data and delete files that one ``RowDelta`` adds and removes, and entries for the snapshot summary."""
+    """Data and delete files that one ``RowDelta`` adds and removes, and entries for the snapshot summary.
+
+    :param deleted_from: locations of the data files that position deletes among ``deletes`` are for.
+    """
 
     rows: Sequence[Any] = ()
     deletes: Sequence[Any] = ()
     removed_rows: Sequence[Any] = ()
     removed_deletes: Sequence[Any] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
+    deleted_from: Sequence[str] = ()
 
 
 def append_changes(
@@ -44,10 +48,11 @@ def append_changes(
     tag: str | None = None,
     then: Callable[[Any], None] | None = None,
 ) -> Snapshot:
-    """Commit new rows and equality deletes behind a fence, with the positions in the summary.
+    """Commit new rows and deletes behind a fence, with the positions in the summary.
 
-    Nothing else is validated: equality deletes may move to a later sequence number without harm, so no maintenance
-    commit can make an ingestion fail (Iceberg's Flink committer does the same).
+    Of equality deletes nothing else is validated: they may move to a later sequence number without harm, so no
+    maintenance commit can make an ingestion fail (Iceberg's Flink committer does the same). Position deletes are valid
+    for the state that they were found in; the fence has to know its snapshot.
 
     :param fence: refuses the commit if another run has moved the positions.
     :param truncate: expression of rows to remove first, in the same metadata commit.
@@ -57,11 +62,13 @@ def append_changes(
     """
     mark = str(uuid.uuid4())
     validator = _validator(table, fence, mark)
+    since = fence.head.snapshot_id if fence.head else None
 
     def write(transaction: Any) -> None:
         if truncate is not None:
             _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
-        _row_delta(transaction.newRowDelta().validateWith(validator), changes, mark).commit()
+        delta = _validated(table, transaction.newRowDelta().validateWith(validator), changes, since)
+        _row_delta(delta, changes, mark).commit()
 
     def finish(transaction: Any) -> None:
         if tag:
@@ -87,7 +94,8 @@ def commit_aside(
         manage.commit()
         if truncate is not None:
             _truncate(table, transaction, truncate, changes.summary.get(names.JOB), branch)
-        _row_delta(transaction.newRowDelta().toBranch(branch), changes, mark).commit()
+        delta = _validated(table, transaction.newRowDelta().toBranch(branch), changes, base.id if base else None)
+        _row_delta(delta, changes, mark).commit()
 
     return _commit(table, mark, branch, write)
 
@@ -120,7 +128,6 @@ def replace_deletes(
     changes: RowChanges,
     *,
     start_snapshot_id: int,
-    referenced_data_files: Sequence[str],
     branch: str = MAIN,
     guard: MovedRowsGuard | None = None,
 ) -> Snapshot:
@@ -130,8 +137,6 @@ def replace_deletes(
     concurrent compaction would overlook a replace and lose the deletes. Concurrent appends and equality deletes do not
     conflict with it.
 
-    :param referenced_data_files: locations of the data files that the new delete files reference; all must still be
-        live.
     :param guard: refuses the commit if it would undo an equality delete.
     :raises ConflictError: one of them is gone or got a deletion vector, or the branch was dropped meanwhile.
     """
@@ -142,16 +147,10 @@ def replace_deletes(
         if branch != MAIN and not table.refresh().has_branch(branch):
             raise ConflictError(f"The branch {branch!r} was dropped.", table=table.name)
         with _committed(table) as source:
-            delta = (
-                source.newRowDelta()
-                .validateFromSnapshot(start_snapshot_id)
-                .validateDataFilesExist(java_list(table.spark, referenced_data_files))
-                .validateDeletedFiles()
-                .toBranch(branch)
-            )
+            delta = _validated(table, source.newRowDelta().toBranch(branch), changes, start_snapshot_id)
             if (validator := _validator(table, guard, mark)) is not None:
                 delta.validateWith(validator)
-            _row_delta(delta, replace(changes, deletes=in_file_order(changes.deletes)), mark).commit()
+            _row_delta(delta, changes, mark).commit()
 
     return run_commit(table, commit, mark, branch)
 
@@ -177,7 +176,15 @@ def remove_files(
     return _commit(table, mark, MAIN, write, lambda transaction: table.update_properties(properties, transaction))
 
 
-def in_file_order(deletes: Sequence[Any]) -> list[Any]:
+def _validated(table: IcebergTable, delta: Any, changes: RowChanges, start_snapshot_id: int | None) -> Any:
+    """Make a Java ``RowDelta`` with position deletes refuse them if their data files are gone since a snapshot."""
+    if start_snapshot_id is None or not (changes.deleted_from or changes.removed_deletes):
+        return delta
+    delta = delta.validateFromSnapshot(start_snapshot_id)
+    return delta.validateDataFilesExist(java_list(table.spark, changes.deleted_from)).validateDeletedFiles()
+
+
+def _in_file_order(deletes: Sequence[Any]) -> list[Any]:
     """Sort delete files so that the deletion vectors of one Puffin file are adjacent and in file order.
 
     DuckDB 1.5.5 applies vectors of other data files if a manifest mixes those of several Puffin files.
@@ -304,7 +311,7 @@ def _truncate(table: IcebergTable, transaction: Any, rows: Any, job: str | None,
 def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
     for file in changes.rows:
         delta.addRows(file)
-    for file in changes.deletes:
+    for file in _in_file_order(changes.deletes):
         delta.addDeletes(file)
     for file in changes.removed_rows:
         delta.removeRows(file)

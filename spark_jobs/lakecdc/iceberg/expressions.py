@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.iceberg.jvm import jvm
+from lakecdc.iceberg.jvm import jvm, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lakecdc.iceberg.table import IcebergTable
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 _BITS_PER_VALUE = 8
 #: 32 MiB; above it more rows pass, which costs time but never loses rows
 _MAX_BITS = 1 << 28
+
+
+# types whose values py4j hands over and back unchanged
+_BOUNDED = ("int", "long", "date", "string")
 
 
 def referenced_columns(spark: SparkSession, sql: str) -> set[str]:
@@ -51,6 +57,42 @@ def every_row(table: IcebergTable) -> Any:
 def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> Any:
     """Build an Iceberg expression such as ``lessThan(column, value)``."""
     return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
+
+
+def rows_left(table: IcebergTable, removed: Any | None, files: Sequence[Any]) -> Any:
+    """Build the Iceberg expression of rows between the bounds of staged files, without some rows.
+
+    :param removed: expression of these rows; None for none.
+    :param files: Java content files with the metrics of the columns to compare; columns without bounds compare nothing.
+    """
+    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
+    both, left = getattr(expressions, "and"), expressions.alwaysTrue()
+    if removed is not None:
+        left = getattr(expressions, "not")(removed)
+    kinds = {field.id: field for field in table.fields if field.type in _BOUNDED}
+    for number in listed(files[0].equalityFieldIds()) if files else ():
+        ends = _ends(table, number, kinds[number].type, files) if number in kinds else None
+        if ends is not None:
+            name = kinds[number].name
+            between = expressions.greaterThanOrEqual(name, ends[0]), expressions.lessThanOrEqual(name, ends[1])
+            left = both(left, both(*between))
+    return left
+
+
+def _ends(table: IcebergTable, number: int, kind: str, files: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Return the lowest and highest value of a column in files; None if one has nulls or does not say."""
+    read = jvm(table.spark).org.apache.iceberg.types.Conversions.fromByteBuffer
+    java_type = table.java.schema().findType(number)
+    lows, highs = [], []
+    for file in files:
+        counts, bounds = file.nullValueCounts(), (file.lowerBounds(), file.upperBounds())
+        if not counts or counts.get(number) != 0 or not all(bound and bound.get(number) for bound in bounds):
+            return None
+        low, high = (read(java_type, bound.get(number)) for bound in bounds)
+        lows.append(low.toString() if kind == "string" else low)
+        highs.append(high.toString() if kind == "string" else high)
+    # Python orders texts by code points, as Iceberg orders their UTF-8
+    return min(lows), max(highs)
 
 
 def rows_below(table: IcebergTable, column: str, value: str) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.bulk import (
     COLLECTION,
     CONTENT_FILE,
@@ -18,7 +20,7 @@ from lakecdc.iceberg.bulk import (
 )
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm
-from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, java_deletes
+from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, equality_deletes, java_deletes
 from lakecdc.iceberg.scan import TaskBuilder, field_types
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 MAX_PAIRS = 2_000_000
 _FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
 Form = Literal["paired", "equality", "others", "none"]
+
+
+class OutOfReachError(ConflictError):
+    """Rows are in a partition spec that no delete was staged for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +237,37 @@ def planned_tasks(
             tasks.append(FileTask(number, *known, *rest))
             number += 1
         planned.keep(part, sum(task.paired for task in tasks))
+        yield from tasks
+
+
+def tasks_within_reach(
+    table: IcebergTable, snapshot_id: int, staged: Sequence[EqualityDelete], scopes: Scopes, where: Any
+) -> Iterator[FileTask]:
+    """Yield the data files that uncommitted equality deletes would apply to, with the position deletes that apply.
+
+    :param staged: newer than each file of the snapshot.
+    :param where: Iceberg expression; files without such rows are left out.
+    :raises OutOfReachError: rows are in a partition spec that the deletes do not reach.
+    """
+    calls, planned = java_calls(table.spark), PlannedTasks(table, equality_deletes(table, snapshot_id))
+    reached = Counter(delete.scope for delete in staged)
+    everywhere, spec_ids = reached.pop(None, 0), {delete.spec_id for delete in staged}
+    scan = table.java.newScan().useSnapshot(snapshot_id).filter(where).ignoreResiduals()
+    facts, number = planned.facts(scopes), 0
+    for part in calls.parts(scan.planFiles(), _FILES_AT_ONCE[1]):
+        tasks, places = list[FileTask](), list[int]()
+        for place, (location, spec_id, scope, sequence, records, applying, equality) in enumerate(
+            calls.rows(part, *facts)
+        ):
+            if not everywhere and spec_id not in spec_ids:
+                message = f"Rows have moved to the partition spec {spec_id}, which no delete was staged for."
+                raise OutOfReachError(message, table=table.name, hint="Nothing was published; run again.")
+            if reaching := everywhere + reached[scope]:
+                known, counts = (location, spec_id, scope, sequence, records), (applying - equality, reaching)
+                tasks.append(FileTask(number, *known, *counts, astray=False, paired=False, store=planned))
+                places.append(place)
+                number += 1
+        planned.keep(calls.chosen(part, places), 0)
         yield from tasks
 
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,32 @@ def lease_unless_held(table: IcebergTable, job: str) -> Lease | None:
         log.info("%s: %s %s continues without it.", table.name, error.message, job)
         return None
     return new_lease(table, job)
+
+
+@contextmanager
+def held_unless_taken(table: IcebergTable, job: str) -> Iterator[None]:
+    """Hold the table's lease inside the context, or go on without it if another run still has it."""
+    lease, head = lease_unless_held(table, job), table.head()
+    if lease is None or head is None:
+        yield
+        return
+
+    def change(apply: Callable[[Any], None]) -> None:
+        def commit() -> None:
+            transaction = table.java.newTransaction()
+            apply(transaction)
+            transaction.commitTransaction()
+
+        retried(table, commit)
+        table.refresh()
+
+    change(lambda transaction: put(table, transaction, lease, head))
+    try:
+        with keep_renewed(table, lease):
+            yield
+    finally:
+        table.refresh()
+        change(lambda transaction: give_back(table, transaction, lease))
 
 
 def renew(table: IcebergTable, lease: Lease) -> None:

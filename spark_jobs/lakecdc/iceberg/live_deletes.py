@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakecdc.iceberg.bulk import CONTENT_FILE, DELETE_FILE, PREDICATE, java_calls
 from lakecdc.iceberg.definition import unpartitioned_specs
 from lakecdc.iceberg.forwarding import OBJECT
-from lakecdc.iceberg.jvm import jvm, listed
+from lakecdc.iceberg.jvm import java_list, jvm, listed
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ _FILES_AT_ONCE = 10_000
 _FACTS = "content", "location", "specId", "recordCount", "dataSequenceNumber", "equalityFieldIds"
 #: unique key of a delete file: location, and offset, because vectors share Puffin files
 DeleteKey = tuple[str, int | None]
+# larger than any data sequence number
+_NEWEST = 2**62
 _ADDED, _TOTAL = "added-equality-deletes", "total-equality-deletes"
 
 
@@ -128,6 +130,27 @@ def live_deletes(
 def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDelete]:
     """Return every live equality-delete file of a snapshot."""
     return live_deletes(table, snapshot_id, Scopes(table))[0]
+
+
+def staged_deletes(table: IcebergTable, files: Sequence[Any], scopes: Scopes) -> list[EqualityDelete]:
+    """Return uncommitted equality deletes, Java ``DeleteFile`` objects, as if they were newer than every file."""
+    calls, java = java_calls(table.spark), java_list(table.spark, files)
+    unpartitioned = unpartitioned_specs(table)
+    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("location", "specId", "recordCount")]
+    facts += [calls.method(CONTENT_FILE, "equalityFieldIds")(calls.it), scopes.number(calls.it)]
+    return [
+        EqualityDelete(
+            java,
+            place,
+            location,
+            spec_id,
+            None if spec_id in unpartitioned else scope,
+            _NEWEST,
+            records,
+            tuple(sorted(ids)),
+        )
+        for place, (location, spec_id, records, ids, scope) in enumerate(calls.rows(java, *facts))
+    ]
 
 
 def java_deletes(table: IcebergTable, deletes: Sequence[EqualityDelete | PositionDelete]) -> Any:

@@ -48,15 +48,23 @@ class Audit:
         """Raise an InputError if a check does not fit the table's columns."""
         Checks(table, table.read(), (*self._checks, *self._table_checks))
 
-    def hold(self, table: IcebergTable, changes: RowChanges, fence: PositionFence, truncate: Any | None) -> None:
+    def hold(
+        self,
+        table: IcebergTable,
+        base: Snapshot | None,
+        changes: RowChanges,
+        fence: PositionFence,
+        truncate: Any | None,
+    ) -> None:
         """Check a staged batch.
 
+        :param base: the table's head, which the changes are for.
         :param changes: to be committed.
         :param fence: of that commit; once the table is checked, it refuses later commits of others.
         :param truncate: expression of rows that the commit removes first.
         :raises AuditError: a check of severity ``error`` fails.
         """
-        base, self._aside = table.refresh().head(), None
+        self._aside = None
         self.verdicts = self._of_batch(table, changes)
         if self._table_checks and not self._fails:
             self._aside = commit_aside(table, changes, names.AUDIT_BRANCH, base, truncate)

@@ -104,6 +104,7 @@ class TableFeed:
             rows_written=applied.rows,
             bytes_written=applied.bytes,
             retries=applied.retries,
+            **applied.resolved,
         )
         if applied.written_by:
             self.metrics["full_load_written_by"] = applied.written_by

@@ -102,7 +102,7 @@ def taken_from_the_new_spec(lake: Lake, name: str) -> None:
     assert head is not None
     dangling = [delete.java for delete in equality_deletes(table, head.id) if delete.spec_id == 1]
     assert dangling
-    replace_deletes(table, RowChanges(removed_deletes=dangling), start_snapshot_id=head.id, referenced_data_files=[])
+    replace_deletes(table, RowChanges(removed_deletes=dangling), start_snapshot_id=head.id)
 
 
 @V2

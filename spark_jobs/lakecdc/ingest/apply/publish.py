@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.expressions import every_row, row_filter
-from lakecdc.iceberg.staging import discard
+from lakecdc.iceberg.file_tasks import OutOfReachError
+from lakecdc.ingest.apply.deletes import Deletes
 from lakecdc.ingest.audit import AuditError
 from lakecdc.metadata import names
 from lakecdc.runtime import failpoints
@@ -39,6 +39,7 @@ class Applied:
 
     :param rows: rows in the data files.
     :param bytes: size of all files.
+    :param resolved: numbers of the search for the rows to delete; empty without one.
     :param written_by: see :class:`Staged`.
     :param retries: how often the commit was repeated because another writer came first.
     :param files: the Java data files; empty if a statement has written them.
@@ -52,6 +53,7 @@ class Applied:
     written_by: str | None = None
     retries: int = 0
     files: tuple[Any, ...] = ()
+    resolved: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,6 +83,7 @@ class Commit:
     :param replaces: removes all rows.
     :param note: further entries of the summary.
     :param moment: prefix of the fail points.
+    :param resolves: staged equality deletes are never committed: the rows that they match are found before the commit.
     """
 
     position: Position
@@ -89,6 +92,7 @@ class Commit:
     replaces: bool = False
     note: Mapping[str, str] = field(default_factory=dict)
     moment: str = ""
+    resolves: bool = False
 
     def filter(self, table: IcebergTable) -> object | None:
         """Return an Iceberg filter of the rows to remove; None if there are none."""
@@ -105,7 +109,7 @@ def publish(
     :param stage: writes the files; may write none.
     :param batch: the batch that the files belong to, if any.
     :raises AuditError: the batch fails its checks; its files stay, on a branch.
-    :raises OvertakenError: a live row is out of reach of the equality deletes, or the table is not what was checked.
+    :raises OvertakenError: a live row is out of reach of the deletes, or the table is not what was checked.
     :raises FloorMovedError: rows have expired or were erased meanwhile.
     :raises ConflictError: another run has moved the positions.
     """
@@ -113,39 +117,39 @@ def publish(
     fence, audit = commit.fence, batch.commit.audit if batch else None
     if audit is not None:
         audit.refuse_bad(table)
-    staged = Staged()
+    staged, deletes = Staged(), Deletes(table, commit, {**position_summary(commit.position), **commit.note})
     try:
         stage(staged)
         failpoints.reach(f"{commit.moment}after_staging")
-        entries = {**position_summary(commit.position), **commit.note}
-        changes = RowChanges(staged.data_files, staged.delete_files, summary=entries)
-        truncate = commit.filter(table)
-        if audit is not None and (staged.files or truncate is not None):
-            audit.hold(table, changes, fence, truncate)
+        changes = deletes.find(staged, checked=audit is not None)
+        if audit is not None and (staged.files or deletes.truncate is not None):
+            audit.hold(table, deletes.base, changes, fence, deletes.truncate)
         enter_history(batch, commit.moment)
         failpoints.reach(f"{commit.moment}before_commit")
         then = partial(audit.drop_branch, table) if audit is not None else None
-        snapshot = append_changes(table, changes, fence, truncate=truncate, tag=names.POSITIONS_TAG, then=then)
+        snapshot = deletes.publish(staged, then)
     except AuditError:
         raise
     except (InputError, ConflictError) as error:
         # after any other error the commit may have arrived: the files stay, and orphan removal decides
         if audit is None or not audit.on_branch:
-            discard(table, staged.files)
-        if fence.out_of_reach or fence.head_moved:
+            deletes.discard(staged)
+        if fence.out_of_reach or fence.head_moved or isinstance(error, OutOfReachError):
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_below_floor(table, fence, error)
         raise
     failpoints.reach(f"{commit.moment}after_commit")
+    added = deletes.added(staged)
     return Applied(
         snapshot,
         len(staged.data_files),
-        len(staged.delete_files),
+        len(added),
         sum(int(f.recordCount()) for f in staged.data_files),
-        sum(int(f.fileSizeInBytes()) for f in staged.files),
+        sum(int(f.fileSizeInBytes()) for f in (*staged.data_files, *added)),
         staged.written_by,
         fence.attempts - 1,
         tuple(staged.data_files),
+        deletes.numbers,
     )
 
 

@@ -76,10 +76,12 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
             _stage(table, batch, batch.rows, staged, specs)
 
     # a full load deletes nothing
-    deletes = not batch.full_load and batch.rows is not None
-    fence = PositionFence(started_from, DeleteReach(table, specs) if deletes else None, known_floor(table, batch))
-    note = {names.DELETE_SPECS: ",".join(map(str, specs))} if deletes and specs else {}
-    return publish(table, stage, Commit(position, fence, batch.truncate_order, batch.commit.replaces, note), batch)
+    deletes, resolves = not batch.full_load and batch.rows is not None, batch.target.deletes == "resolved"
+    reach = DeleteReach(table, specs) if deletes and not resolves else None
+    fence = PositionFence(started_from, reach, known_floor(table, batch))
+    note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}
+    commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=deletes and resolves)
+    return publish(table, stage, commit, batch)
 
 
 def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:

@@ -24,8 +24,9 @@ from lakecdc.iceberg.lease import LeaseHeldError
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.key_search.match import convert
+from lakecdc.maintain.delete_files.engine import choose_engine
 from lakecdc.maintain.delete_files.leftovers import refusal
-from lakecdc.maintain.delete_files.match import choose_engine, convert, merged_tasks
 from lakecdc.maintain.delete_files.plan import Group, Plan, has_no_equality_deletes, has_none, plan, refuse_table
 from lakecdc.maintain.delete_files.verify import Proof, Proving
 from lakecdc.maintain.failed_files import discarded_on_failure
@@ -156,7 +157,6 @@ class Rewrite:
                 self._table,
                 changes,
                 start_snapshot_id=start.id,
-                referenced_data_files=_referenced(group, written),
                 branch=self._options.branch,
                 guard=moved,
             )
@@ -193,7 +193,8 @@ class Rewrite:
             with self._phase("verify"):
                 proof = proving.finish(changed)
         removed = [*(delete.java for delete in (*group.deletes, *group.rowless)), *going.values()]
-        changes = RowChanges(deletes=added, removed_deletes=removed, summary={names.JOB: JOB})
+        summary = {names.JOB: JOB}
+        changes = RowChanges(deletes=added, removed_deletes=removed, summary=summary, deleted_from=referenced)
         return changes, written, proof
 
     def _converted(self, group: Group, folder: str, writer: Writer) -> list[WrittenDeletes]:
@@ -203,7 +204,7 @@ class Rewrite:
         if group.pairs:
             self._engines.add(engine)
         data_files = {task.number: task.location for task in group.tasks}
-        target = Target(folder, storage_properties(self._table), data_files, merged_tasks(group))
+        target = Target(folder, storage_properties(self._table), data_files, group.merged)
         return convert(self._table, group, engine, target, writer)
 
     def _dry_run(self) -> TableReport:

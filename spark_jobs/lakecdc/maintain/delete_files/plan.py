@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.file_io import new_folder, reaches
-from lakecdc.iceberg.file_tasks import FileTask, pairs_with, planned_tasks
+from lakecdc.iceberg.file_tasks import FileTask, others_of, pairs_with, planned_tasks
 from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes, live_deletes
 from lakecdc.iceberg.scan import unreadable_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.key_search.match import KeySearch
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.measure import referenced_file
 from lakecdc.maintain.selection import cut
@@ -109,7 +110,7 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(KeySearch):
     """Whole scopes that are converted in one commit.
 
     An equality delete may be removed only when every data file it applies to has been processed, so the smallest unit
@@ -118,28 +119,19 @@ class Group:
 
     :param deletes: every equality delete of these scopes, including those that apply to nothing.
     :param positions: position deletes of these scopes to remove.
-    :param tasks: every data file that one of them applies to.
     :param rowless: equality deletes without rows, of any scope, that are removed in the same commit.
     """
 
-    deletes: tuple[EqualityDelete, ...]
-    positions: tuple[PositionDelete, ...]
-    tasks: tuple[FileTask, ...]
+    positions: tuple[PositionDelete, ...] = ()
     scopes: int = 1
     rowless: tuple[EqualityDelete, ...] = ()
 
     @property
-    def delete_records(self) -> int:
-        return sum(delete.records for delete in self.deletes)
-
-    @property
-    def data_records(self) -> int:
-        return sum(task.records for task in self.tasks)
-
-    @property
-    def pairs(self) -> int:
-        """Return the number of pairs of a data file and an equality delete that applies to it."""
-        return sum(task.equality_deletes for task in self.tasks)
+    def merged(self) -> frozenset[int]:
+        """Return the numbers of the data files whose position deletes are merged."""
+        going = {delete.key for delete in self.positions}
+        applying = others_of(self.tasks) if going else {}
+        return frozenset(number for number, others in applying.items() if any(other.key in going for other in others))
 
 
 @dataclass(frozen=True)
@@ -184,7 +176,7 @@ def plan(table: IcebergTable, start: Snapshot, options: RewriteDeleteFilesOption
     units = sorted(_units(choice.deletes, choice.positions, choice.tasks), key=_worth, reverse=True)
     check_complete(table, units, choice)
     if choice.rowless or choice.rowless_positions:
-        units.insert(0, Group((), tuple(choice.rowless_positions), (), 0, tuple(choice.rowless)))
+        units.insert(0, Group((), (), tuple(choice.rowless_positions), 0, tuple(choice.rowless)))
     groups = tuple(map(_merged, cut(units, GROUP_DATA_FILES, lambda unit: len(unit.tasks))))
     return Plan(start, surveyed, groups, choice.leftovers)
 
@@ -233,12 +225,12 @@ def _units(
     deletes: Sequence[EqualityDelete], positions: Sequence[PositionDelete], tasks: Sequence[FileTask]
 ) -> Iterator[Group]:
     if any(delete.scope is None for delete in deletes):
-        yield Group(tuple(deletes), tuple(positions), tuple(tasks))
+        yield Group(tuple(deletes), tuple(tasks), tuple(positions))
         return
     by_scope = _by_scope(deletes), _by_scope(positions), _by_scope(tasks)
     for scope in dict.fromkeys(scope for parts in by_scope for scope in parts):
         of_deletes, of_positions, of_tasks = (tuple(parts.get(scope, ())) for parts in by_scope)
-        yield Group(of_deletes, of_positions, of_tasks)
+        yield Group(of_deletes, of_tasks, of_positions)
 
 
 def _by_scope(items: Sequence[Any]) -> dict[int, list[Any]]:
@@ -258,8 +250,8 @@ def _worth(unit: Group) -> float:
 def _merged(units: list[Group]) -> Group:
     return Group(
         tuple(delete for unit in units for delete in unit.deletes),
-        tuple(delete for unit in units for delete in unit.positions),
         tuple(task for unit in units for task in unit.tasks),
+        tuple(delete for unit in units for delete in unit.positions),
         sum(unit.scopes for unit in units),
         tuple(delete for unit in units for delete in unit.rowless),
     )

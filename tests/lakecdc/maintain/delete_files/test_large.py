@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import UnsupportedError, VerificationError
 from lakecdc.iceberg import file_tasks
-from lakecdc.maintain.delete_files import match, verify
+from lakecdc.key_search import match
+from lakecdc.maintain.delete_files import engine, verify
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, run
 from tests.lakecdc.maintain.delete_files.test_verify import damage
@@ -22,7 +23,7 @@ from tests.versions import V3
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that every path for large delete sets is taken."""
-    monkeypatch.setattr(match, "EXACT_DELETE_RECORDS", 10)
+    monkeypatch.setattr(engine, "EXACT_DELETE_RECORDS", 10)
     monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 10)
     monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 10)
     monkeypatch.setattr(verify, "PART_RECORDS", 40)

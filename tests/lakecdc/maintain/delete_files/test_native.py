@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakecdc.maintain.delete_files import match
-from lakecdc.maintain.delete_files.native_tasks import KeyColumn
+from lakecdc.key_search import match
+from lakecdc.key_search.tasks import KeyColumn
 from tests.conftest import Lake
 from tests.lakecdc.maintain.delete_files.support import change, convert, create, insert, pyiceberg_rows, row_groups
 from tests.lakecdc.maintain.support import count

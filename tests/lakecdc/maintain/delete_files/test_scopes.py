@@ -165,8 +165,8 @@ def test_units_that_tear_scopes_stop_the_job(lake: Lake, monkeypatch: pytest.Mon
     change(lake, name, ["id"], "SELECT id FROM range(20)")
 
     def torn(deletes: Any, positions: Any, tasks: Any) -> Iterator[plan.Group]:
-        yield plan.Group(tuple(deletes), (), tuple(tasks[1:]))
-        yield plan.Group((), tuple(positions), tuple(tasks[:1]))
+        yield plan.Group(tuple(deletes), tuple(tasks[1:]))
+        yield plan.Group((), tuple(tasks[:1]), tuple(positions))
 
     monkeypatch.setattr(plan, "_units", torn)
     with pytest.raises(VerificationError, match="separates equality deletes from data files"):

@@ -1,4 +1,4 @@
-"""Tasks of the native engine; apart from the driver's code, which workers need not import."""
+"""Tasks that look up keys in data files; apart from the driver's code, which workers need not import."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,8 +26,6 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import UnsupportedError
-from lakecdc.iceberg import file_tasks
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.expressions import might_contain
@@ -37,10 +35,8 @@ from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.key_search.tasks import KEYS, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
-from lakecdc.maintain.delete_files.native_tasks import KEYS, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
-from lakecdc.maintain.delete_files.plan import Group
-from lakecdc.metadata.work import EXACT_DATA_RECORDS, EXACT_DELETE_RECORDS, EXACT_PAIRS
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
 
@@ -61,41 +57,33 @@ MAX_PAIRS = 20_000
 BROADCAST_DELETE_RECORDS = 1_000_000
 
 
-def choose_engine(table: IcebergTable, group: Group, requested: str) -> Engine:
-    """Choose the engine for a group.
+@dataclass(frozen=True)
+class KeySearch:
+    """Keys to find, and the data files to find them in.
 
-    :param requested: the option: ``auto``, ``exact``, ``join`` or ``native``; what the native engine cannot match is
-        joined.
-    :raises UnsupportedError: only Iceberg's own reader still knows a dropped key column, but a join is requested or
-        there are too many deletes for it.
+    :param deletes: equality deletes, live or staged, whose keys are searched for.
+    :param tasks: every data file that one of them applies to.
     """
-    dropped = any(column_names(table, ids) is None for ids in {delete.field_ids for delete in group.deletes})
-    too_many = not all(task.paired for task in group.tasks)
-    small = (
-        not too_many
-        and group.delete_records <= EXACT_DELETE_RECORDS
-        and group.pairs <= EXACT_PAIRS
-        and group.data_records <= EXACT_DATA_RECORDS
-    )
-    if dropped and (requested in ("join", "native") or too_many):
-        raise UnsupportedError(
-            "Cannot join the keys: a key column of the equality deletes was dropped.",
-            table=table.name,
-            hint="Use the engine 'exact' or 'auto'; with millions of deletes, compact_data_files.",
-        )
-    if requested == "exact" and too_many:
-        raise UnsupportedError(
-            f"The engine 'exact' supports {file_tasks.MAX_PAIRS} pairs of data and delete files; the table has more.",
-            table=table.name,
-            hint="Use the engine 'join' or 'auto'.",
-        )
-    if requested == "exact" or (requested == "auto" and (dropped or small)):
-        return "exact"
-    return "native" if requested != "join" and _native_can_match(table, group) else "join"
+
+    deletes: tuple[EqualityDelete, ...]
+    tasks: tuple[FileTask, ...]
+
+    @property
+    def delete_records(self) -> int:
+        return sum(delete.records for delete in self.deletes)
+
+    @property
+    def data_records(self) -> int:
+        return sum(task.records for task in self.tasks)
+
+    @property
+    def pairs(self) -> int:
+        """Return the number of pairs of a data file and an equality delete that applies to it."""
+        return sum(task.equality_deletes for task in self.tasks)
 
 
 @contextmanager
-def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iterator[DataFrame]:
+def deleted_positions(table: IcebergTable, search: KeySearch, engine: Engine) -> Iterator[DataFrame]:
     """Return every deleted position of the group's data files.
 
     :return: a frame valid inside the ``with``: ``file_number`` int, ``position`` long, ``known`` boolean: whether
@@ -103,15 +91,15 @@ def deleted_positions(table: IcebergTable, group: Group, engine: Engine) -> Iter
     """
     with ExitStack() as stack:
         frames = []
-        if group.pairs:
+        if search.pairs:
             if engine == "exact":
                 # tasks with only the equality deletes, so that every marked row is marked by them
-                hit = stack.enter_context(_marked(table, [t for t in group.tasks if t.equality_deletes], "equality"))
+                hit = stack.enter_context(_marked(table, [t for t in search.tasks if t.equality_deletes], "equality"))
                 hits = [hit]
             else:
-                hits = [hits_of(table, stack, *of_key) for of_key in _reached_by_key(group)]
+                hits = [hits_of(table, stack, *of_key) for of_key in _reached_by_key(search)]
             frames += [hit.withColumn("known", F.lit(False)) for hit in hits]
-        if tasks := [task for task in group.tasks if task.others]:
+        if tasks := [task for task in search.tasks if task.others]:
             known = stack.enter_context(_marked(table, tasks, "others"))
             frames.append(known.withColumn("known", F.lit(True)))
         yield reduce(DataFrame.unionByName, frames)
@@ -130,23 +118,18 @@ def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Itera
         yield rows.join(numbers, "_file").selectExpr("file_number", "_pos AS position")
 
 
-def merged_tasks(group: Group) -> frozenset[int]:
-    """Return the numbers of the group's data files whose position deletes are merged."""
-    going = {delete.key for delete in group.positions}
-    applying = others_of(group.tasks) if going else {}
-    return frozenset(number for number, others in applying.items() if any(other.key in going for other in others))
-
-
-def convert(table: IcebergTable, group: Group, engine: Engine, target: Target, writer: Writer) -> list[WrittenDeletes]:
+def convert(
+    table: IcebergTable, search: KeySearch, engine: Engine, target: Target, writer: Writer
+) -> list[WrittenDeletes]:
     """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join."""
     written: list[WrittenDeletes] = []
     if engine == "native":
-        written, left = _convert_natively(table, group, target, writer)
+        written, left = _convert_natively(table, search, target, writer)
         if not left:
             return written
-        group, engine = replace(group, tasks=tuple(t for t in group.tasks if t.number in left)), "join"
-    tasks = min(len(group.tasks), 4 * table.spark.sparkContext.defaultParallelism)
-    with deleted_positions(table, group, engine) as positions:
+        search, engine = replace(search, tasks=tuple(t for t in search.tasks if t.number in left)), "join"
+    tasks = min(len(search.tasks), 4 * table.spark.sparkContext.defaultParallelism)
+    with deleted_positions(table, search, engine) as positions:
         return written + write(positions, target, writer, tasks)
 
 
@@ -188,13 +171,13 @@ def file_numbers(table: IcebergTable, tasks: Sequence[FileTask]) -> DataFrame:
     return local_relation(table.spark, rows, "_file string, file_number int, sequence_number long, scope int")
 
 
-def _reached_by_key(group: Group) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
+def _reached_by_key(search: KeySearch) -> Iterator[tuple[tuple[int, ...], list[EqualityDelete], list[FileTask]]]:
     """Yield the deletes of each key, by its field ids, and the data files that are older than one of their scope."""
     by_key: dict[tuple[int, ...], list[EqualityDelete]] = {}
-    for delete in group.deletes:
+    for delete in search.deletes:
         by_key.setdefault(delete.field_ids, []).append(delete)
     for field_ids, deletes in by_key.items():
-        if tasks := _reached(group.tasks, deletes):
+        if tasks := _reached(search.tasks, deletes):
             yield field_ids, deletes, tasks
 
 
@@ -232,29 +215,29 @@ def _same(table: IcebergTable, columns: Sequence[str]) -> Column:
     )
 
 
-def _native_can_match(table: IcebergTable, group: Group) -> bool:
+def can_match_natively(table: IcebergTable, search: KeySearch) -> bool:
     """Check whether the native engine compares the key types as Iceberg does, and whether the keys are few enough."""
     kinds = {field.id: field.type for field in table.fields}
-    keys = {field_id for delete in group.deletes for field_id in delete.field_ids}
+    keys = {field_id for delete in search.deletes for field_id in delete.field_ids}
     plain = all(_PLAIN.match(kinds.get(field_id, "")) for field_id in keys)
-    single = all(len(delete.field_ids) == 1 for delete in group.deletes)
+    single = all(len(delete.field_ids) == 1 for delete in search.deletes)
     equipped = single or importlib.util.find_spec("duckdb") is not None
-    return plain and equipped and group.delete_records <= BROADCAST_DELETE_RECORDS
+    return plain and equipped and search.delete_records <= BROADCAST_DELETE_RECORDS
 
 
 def _convert_natively(
-    table: IcebergTable, group: Group, target: Target, writer: Writer
+    table: IcebergTable, search: KeySearch, target: Target, writer: Writer
 ) -> tuple[list[WrittenDeletes], frozenset[int]]:
     """Write a group's delete files as far as possible; return the numbers of data files left to the join."""
-    known = delete_files(task for task in group.tasks if reaches(task.location))
+    known = delete_files(task for task in search.tasks if reaches(task.location))
     # largest first, so that no large file starts last
-    ranked = sorted((task for task in group.tasks if task.number in known), key=lambda t: t.records, reverse=True)
+    ranked = sorted((task for task in search.tasks if task.number in known), key=lambda t: t.records, reverse=True)
     rows = [(t.number, t.location, t.scope, t.sequence_number, known[t.number]) for t in ranked]
-    left = frozenset(task.number for task in group.tasks if task.number not in known)
+    left = frozenset(task.number for task in search.tasks if task.number not in known)
     if not rows:
         return [], left
     with ExitStack() as stack:
-        keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(group))
+        keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(search))
         task = ConvertTask(keys, target, writer)
         written, unread = collect_results(
             dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), RESULT)

@@ -1,0 +1,118 @@
+"""The deletes of one commit: equality deletes as they were staged, or the positions of the rows that they match."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.fence import KnownHead
+from lakecdc.iceberg.lease import held_unless_taken
+from lakecdc.iceberg.staging import discard
+from lakecdc.key_search.resolve import Resolution
+from lakecdc.metadata import names
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.ingest.apply.publish import Commit, Staged
+
+log = logging.getLogger(__name__)
+
+#: how often a commit searches the table for the rows to delete, and how often before it keeps our own rewrites away
+_SEARCHES, _WITHOUT_LEASE = 10, 4
+
+
+class Deletes:
+    """The deletes of one commit.
+
+    :ivar truncate: Iceberg expression of rows that the commit removes first; None for none.
+    :ivar base: the head that the deletes are for; None for an empty table, or if it does not matter.
+    """
+
+    def __init__(self, table: IcebergTable, commit: Commit, entries: Mapping[str, str]) -> None:
+        self._table, self._commit, self._entries = table, commit, entries
+        self.truncate: Any | None = commit.filter(table)
+        self.base: Snapshot | None = None
+        self._resolution: Resolution | None = None
+
+    def find(self, staged: Staged, *, checked: bool) -> RowChanges:
+        """Return the changes to commit, for the table's head.
+
+        :param checked: whether they are checked against that head before the commit.
+        :raises OutOfReachError: rows are in a partition spec without staged deletes.
+        """
+        resolves = self._commit.resolves and bool(staged.delete_files)
+        if resolves or checked:
+            self.base = self._table.refresh().head()
+        if resolves:
+            self._resolution = Resolution(self._table, staged.delete_files, self.truncate)
+            self._resolution.search(self.base)
+        return self._changes(staged)
+
+    def publish(self, staged: Staged, then: Callable[[Any], None] | None) -> Snapshot:
+        """Commit the changes; search again if others have committed meanwhile, unless the changes were checked.
+
+        :param then: further work in the transaction, only of checked changes.
+        :raises ConflictError: the fence refused, or others have committed during each search.
+        """
+        fence, resolution = self._commit.fence, self._resolution
+        with ExitStack() as lease:
+            for searches in range(1, _SEARCHES + 1):
+                if resolution is not None:
+                    fence.head = KnownHead(self.base.id if self.base else None, truncated=self.truncate is not None)
+                try:
+                    snapshot = self._append(staged, then)
+                    break
+                except ConflictError:
+                    head = self._table.refresh().head()
+                    if resolution is None or then is not None or head == self.base or searches == _SEARCHES:
+                        raise
+                    log.info("%s: others have committed, the rows to delete are searched again", self._table.name)
+                    if searches == _WITHOUT_LEASE:
+                        lease.enter_context(held_unless_taken(self._table, "ingest"))
+                        head = self._table.refresh().head()
+                    self.base = head
+                    resolution.search(head)
+        if resolution is not None:
+            resolution.discard(committed=True)
+        return snapshot
+
+    def _append(self, staged: Staged, then: Callable[[Any], None] | None) -> Snapshot:
+        changes = self._changes(staged)
+        fence, tag = self._commit.fence, names.POSITIONS_TAG
+        return append_changes(self._table, changes, fence, truncate=self.truncate, tag=tag, then=then)
+
+    def _changes(self, staged: Staged) -> RowChanges:
+        found = self._resolution
+        if found is None:
+            return RowChanges(staged.data_files, staged.delete_files, summary=self._entries)
+        return RowChanges(
+            staged.data_files,
+            found.added,
+            removed_deletes=found.superseded,
+            summary=self._entries,
+            deleted_from=found.data_files,
+        )
+
+    def added(self, staged: Staged) -> list[Any]:
+        """Return the Java delete files that were committed."""
+        return staged.delete_files if self._resolution is None else self._resolution.added
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Return the numbers of the search, for the report; empty without one."""
+        found = self._resolution
+        if found is None:
+            return {}
+        return {"searches": found.searches, "data_files_searched": found.searched, "positions": found.positions}
+
+    def discard(self, staged: Staged) -> None:
+        """Delete all files, none of which was committed."""
+        discard(self._table, staged.files)
+        if self._resolution is not None:
+            self._resolution.discard(committed=False)

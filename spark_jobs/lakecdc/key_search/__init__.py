@@ -1,0 +1,1 @@
+"""Find the rows of data files that have given keys, and write their positions as delete files."""

@@ -1,0 +1,141 @@
+"""Resolution of a batch's keys before its commit: staged equality deletes become positions in the table's files.
+
+The keys of a batch are searched for in the data files of one snapshot that can hold them. Files with hits get one
+position-delete file (format v2) or deletion vector (v3) with all their deleted positions, which replaces those of the
+file alone; position deletes of a whole partition stay. If others commit meanwhile, only files that are new, or whose
+deletes have changed, are searched again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.expressions import rows_left
+from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
+from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
+from lakecdc.iceberg.live_deletes import Scopes, staged_deletes
+from lakecdc.key_search.match import KeySearch, can_match_natively, convert
+from lakecdc.writer.deletes import Target, writer_of
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.file_tasks import FileTask, OtherDelete
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.key_search.match import Engine
+
+log = logging.getLogger(__name__)
+
+#: a data file's location, and its position deletes, which a result holds for
+_State = tuple[str, frozenset[tuple[str, int | None]]]
+
+
+@dataclass(frozen=True)
+class _Hits:
+    """What a search has found in one data file.
+
+    :param added: the Java ``DeleteFile`` of all its deleted positions.
+    :param superseded: Java ``DeleteFile`` objects that it replaces.
+    :param positions: newly deleted ones.
+    """
+
+    added: Any
+    superseded: Sequence[Any]
+    positions: int
+
+
+@dataclass
+class Resolution:
+    """The keys of one batch, and where they were found so far.
+
+    :param keys: staged equality deletes of one key, Java ``DeleteFile`` objects; they are never committed.
+    :param removed: Iceberg expression of rows that the commit removes first; None for none.
+    :ivar searches: how often the table's files were planned.
+    :ivar searched: data files that were searched.
+    """
+
+    table: IcebergTable
+    keys: Sequence[Any]
+    removed: Any | None = None
+    searches: int = 0
+    searched: int = 0
+    _known: dict[_State, _Hits | None] = field(default_factory=dict)
+    _current: list[_State] = field(default_factory=list)
+
+    def search(self, snapshot: Snapshot | None) -> None:
+        """Search the data files of a snapshot; those that were searched in the same state are known.
+
+        :raises OutOfReachError: rows are in a partition spec without staged keys.
+        """
+        self.searches += 1
+        self._current = []
+        if snapshot is None or not self.keys:
+            return
+        scopes = Scopes(self.table)
+        staged = staged_deletes(self.table, self.keys, scopes)
+        where = rows_left(self.table, self.removed, self.keys)
+        tasks = list(tasks_within_reach(self.table, snapshot.id, staged, scopes, where))
+        others = others_of(tasks)
+        states = {task.number: _state(task, others.get(task.number, ())) for task in tasks}
+        self._current = list(states.values())
+        unknown = [task for task in tasks if states[task.number] not in self._known]
+        if not unknown:
+            return
+        self.searched += len(unknown)
+        found = self._find(KeySearch(tuple(staged), tuple(unknown)), others)
+        self._known |= {states[task.number]: found.get(task.number) for task in unknown}
+        log.info("%s: searched %d of %d data files for keys", self.table.name, len(unknown), len(tasks))
+
+    def _find(self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]]) -> dict[int, _Hits]:
+        table, by_number = self.table, {task.number: task for task in search.tasks}
+        engine: Engine = "native" if can_match_natively(table, search) else "join"
+        with folder_of_work(table, "deletes") as folder:
+            locations = {number: task.location for number, task in by_number.items()}
+            target = Target(folder, storage_properties(table), locations)
+            found = convert(table, search, engine, target, writer_of(table))
+        hits = {}
+        for written in found:
+            task = by_number[written.file_number]
+            of_file = enumerate(others.get(task.number, ()))
+            superseded = [task.other(place) for place, other in of_file if other.file_scoped]
+            hits[task.number] = _Hits(delete_file(table, task.java, written), superseded, written.added)
+        return hits
+
+    @property
+    def _hits(self) -> list[tuple[str, _Hits]]:
+        known = ((state[0], self._known[state]) for state in self._current)
+        return [(location, hits) for location, hits in known if hits is not None]
+
+    @property
+    def data_files(self) -> list[str]:
+        """Return the locations of the data files with deleted rows."""
+        return [location for location, _ in self._hits]
+
+    @property
+    def added(self) -> list[Any]:
+        """Return the Java delete files to add."""
+        return [hits.added for _, hits in self._hits]
+
+    @property
+    def superseded(self) -> list[Any]:
+        """Return the Java delete files to remove, each once."""
+        by_key = {(str(d.location()), d.contentOffset()): d for _, hits in self._hits for d in hits.superseded}
+        return list(by_key.values())
+
+    @property
+    def positions(self) -> int:
+        """Return the number of newly deleted rows."""
+        return sum(hits.positions for _, hits in self._hits)
+
+    def discard(self, *, committed: bool) -> None:
+        """Delete the keys' files, and the delete files that were not committed."""
+        needed = {str(file.location()) for file in self.added} if committed else set[str]()
+        written = {str(hits.added.location()) for hits in self._known.values() if hits is not None}
+        keys = {str(file.location()) for file in self.keys}
+        discard_files(self.table, sorted((written | keys) - needed))
+
+
+def _state(task: FileTask, others: Sequence[OtherDelete]) -> _State:
+    return task.location, frozenset(other.key for other in others)

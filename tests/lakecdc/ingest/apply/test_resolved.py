@@ -1,0 +1,226 @@
+"""Deletes that are resolved before the commit: no snapshot has an equality delete, and every reader sees the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.contract.target import parse_targets
+from lakecdc.key_search import match, resolve
+from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
+from lakecdc.maintain.sort import sort_data_files
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches, scattered, truncate
+from tests.lakecdc.ingest.by_spark import both_engines
+from tests.lakecdc.ingest.histories import History
+from tests.lakecdc.maintain.support import meanwhile, run
+from tests.on_demand import on_demand
+from tests.versions import V2, V3
+
+
+def resolved(lake: Lake, folder: Path, version: int = 2, **target: Any) -> Feed:
+    return Feed(lake, folder, {"deletes": "resolved", "format_version": version, **target})
+
+
+def by_pyiceberg(feed: Feed) -> list[tuple[Any, ...]]:
+    rows = feed.lake.pyiceberg().load_table(feed.table).scan().to_arrow().to_pylist()
+    return sorted(((row["id"], row["name"], row["n"], row["doc"]) for row in rows), key=str)
+
+
+def check(feed: Feed, history: History) -> None:
+    """DuckDB, pyiceberg and Spark read the source's rows, and no snapshot had an equality delete."""
+    expected = final_rows(history)
+    assert feed.rows() == expected
+    assert by_pyiceberg(feed) == expected
+    rows = feed.lake.table(feed.table).read(columns="id, name, n, doc").collect()
+    assert sorted(map(tuple, rows), key=str) == expected
+    counts = [s.summary.get("total-equality-deletes", "0") for s in feed.lake.table(feed.table).ancestors()]
+    assert set(counts) == {"0"}
+
+
+@both_engines
+@pytest.mark.parametrize("partition_by", on_demand([["bucket(2, id)"], []], in_ci=(["bucket(2, id)"],)))
+@V2
+def test_a_table_equals_its_source_after_each_batch(
+    lake: Lake, tmp_path: Path, engine: str, version: int, partition_by: list[str]
+) -> None:
+    feed, history = resolved(lake, tmp_path, version, partition_by=partition_by), History.of(11, 90)
+    positions = 0
+    for batch in in_batches(history, 30, 50, 70):
+        positions += feed.take(batch).metrics.get("positions", 0)
+    check(feed, history)
+    assert positions > 10
+    # at most one delete file for each data file, whatever the number of batches
+    deletes = lake.table(feed.table).metadata("delete_files").collect()
+    assert len({row["referenced_data_file"] for row in deletes}) == len(deletes)
+
+
+def test_late_and_repeated_events_leave_the_newest_rows(lake: Lake, tmp_path: Path) -> None:
+    feed, history = resolved(lake, tmp_path, 3), PlainHistory.of(5, 80)
+    for batch in scattered(history, 1, 4):
+        feed.take(batch)
+    check(feed, history)
+
+
+@V3
+def test_a_truncate_and_what_follows_it(lake: Lake, tmp_path: Path, version: int) -> None:
+    feed, history = resolved(lake, tmp_path, version), PlainHistory.of(2, 40)
+    feed.take(history.events[:30])
+    feed.take(history.events[30:])
+    begun = len(history.events)
+    truncate(history)
+    for _ in range(20):
+        history.statement(12)
+    feed.take(history.events[begun:])
+    check(feed, history)
+
+
+@pytest.mark.parametrize("table_checks", [[], [{"type": "unique", "columns": ["id"]}]])
+def test_audited_batches_are_checked_as_they_are_published(
+    lake: Lake, tmp_path: Path, table_checks: list[dict[str, Any]]
+) -> None:
+    few = {"type": "condition", "condition": "n < 1000"}
+    feed = resolved(lake, tmp_path, 3, publish="audited", checks=[few], table_checks=table_checks)
+    history = PlainHistory.of(3, 60)
+    for batch in in_batches(history, 30, 45):
+        feed.take(batch)
+    check(feed, history)
+
+
+REWRITES: dict[str, Callable[[Feed], object]] = {
+    "compaction": lambda feed: run(feed.lake, compact_data_files, feed.table, min_input_files=2),
+    "sort": lambda feed: run(feed.lake, sort_data_files, feed.table, columns=["id"], min_overlap_depth=1),
+}
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+@V2
+def test_rewrites_between_search_and_commit_lose_no_delete(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, rewrite: str
+) -> None:
+    feed, history = resolved(lake, tmp_path, version), PlainHistory.of(7, 80)
+    *first, last = in_batches(history, 40, 60)
+    for batch in first:
+        feed.take(batch)
+    meanwhile(monkeypatch, "before_commit", lambda: REWRITES[rewrite](feed))
+    assert feed.take(last).metrics["searches"] == 2
+    check(feed, history)
+
+
+@V2
+def test_rows_that_others_append_meanwhile_are_found(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    feed, history = resolved(lake, tmp_path, version), PlainHistory.of(9, 60)
+    first, last = in_batches(history, 40)
+    feed.take(first)
+    changed = last[0]["key"]["id"]
+
+    def append() -> None:
+        lake.sql(f"INSERT INTO lake.{feed.table} (id, name) SELECT {changed}, 'foreign'")
+
+    meanwhile(monkeypatch, "before_commit", append)
+    assert feed.take(last).metrics["searches"] == 2
+    check(feed, history)
+
+
+def test_only_new_files_are_searched_again(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, history = resolved(lake, tmp_path), PlainHistory.of(9, 60)
+    *first, last = in_batches(history, 20, 40)
+    for batch in first:
+        feed.take(batch)
+    meanwhile(
+        monkeypatch,
+        "before_commit",
+        lambda: lake.sql(f"INSERT INTO lake.{feed.table} (id, name) SELECT {last[0]['key']['id']}, 'foreign'"),
+    )
+    metrics = feed.take(last).metrics
+    assert (metrics["searches"], metrics["data_files_searched"]) == (2, 3)
+    check(feed, history)
+
+
+def test_a_table_that_has_moved_to_another_spec_is_staged_anew(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, history = resolved(lake, tmp_path, partition_by=["bucket(2, id)"]), PlainHistory.of(4, 60)
+    first, last = in_batches(history, 40)
+    feed.take(first)
+
+    def evolve() -> None:
+        lake.sql(f"ALTER TABLE lake.{feed.table} REPLACE PARTITION FIELD id_bucket WITH bucket(3, id)")
+        run(lake, compact_data_files, feed.table, min_input_files=1, older_specs=True)
+
+    meanwhile(monkeypatch, "before_commit", evolve)
+    feed.take(last)
+    check(feed, history)
+
+
+def test_position_deletes_from_before_an_upgrade_stay_in_force(lake: Lake, tmp_path: Path) -> None:
+    """In format v3 readers of a file with a vector ignore each position-delete file (specification)."""
+    feed, history = resolved(lake, tmp_path), PlainHistory.of(6, 90)
+    first, second, last = in_batches(history, 40, 65)
+    feed.take(first)
+    lake.sql(f"ALTER TABLE lake.{feed.table} SET TBLPROPERTIES ('write.delete.granularity' = 'partition')")
+    lake.sql(f"DELETE FROM lake.{feed.table} WHERE id % 5 = 1")
+    feed.take(second)
+    lake.sql(f"ALTER TABLE lake.{feed.table} SET TBLPROPERTIES ('format-version' = '3')")
+    feed.take(last)
+    gone = {key for key in range(12) if key % 5 == 1}
+    written_since = {event["key"]["id"] for event in second + last}
+    expected = [row for row in final_rows(history) if row[0] not in gone or row[0] in written_since]
+    assert feed.rows() == expected
+
+
+def test_equality_deletes_from_before_stay_in_force_and_are_converted_by_their_job(lake: Lake, tmp_path: Path) -> None:
+    feed, history = Feed(lake, tmp_path, {}), PlainHistory.of(8, 90)
+    first, second, last = in_batches(history, 40, 65)
+    feed.take(first)
+    feed.take(second)
+    feed.target["deletes"] = "resolved"
+    feed.take(last)
+    assert feed.rows() == final_rows(history)
+    run(lake, rewrite_delete_files, feed.table)
+    assert feed.rows() == final_rows(history)
+    assert by_pyiceberg(feed) == final_rows(history)
+
+
+def test_keys_that_tasks_cannot_compare_are_joined(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "can_match_natively", lambda *_: False)
+    joined, real = [], match.hits_of
+
+    def hits_of(*arguments: Any) -> Any:
+        joined.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(match, "hits_of", hits_of)
+    feed, history = resolved(lake, tmp_path, 3), PlainHistory.of(12, 60)
+    for batch in in_batches(history, 30, 45):
+        feed.take(batch)
+    check(feed, history)
+    assert joined
+
+
+def test_files_without_the_keys_are_not_read(lake: Lake, tmp_path: Path) -> None:
+    feed, history = resolved(lake, tmp_path), PlainHistory.of(1, 0)
+    for low in (0, 100, 200):
+        begun = len(history.events)
+        for key in range(low, low + 10):
+            history.insert(key)
+        feed.take(history.events[begun:])
+    begun = len(history.events)
+    for key in (203, 205):
+        history.update(key, touch_doc=True)
+    metrics = feed.take(history.events[begun:]).metrics
+    assert (metrics["data_files_searched"], metrics["positions"]) == (1, 2)
+    check(feed, history)
+
+
+@pytest.mark.parametrize("mode", ["append", "history", "merge"])
+def test_modes_without_equality_deletes_refuse_the_setting(mode: str) -> None:
+    with pytest.raises(SpecError, match="writes no equality deletes"):
+        parse_targets({"table": "a.b", "mode": mode, "deletes": "resolved"})
