@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,20 @@ class Writer:
     def _line(self, op: str, before: str, after: str) -> str:
         number, self._number = self._number, self._number + 1
         return self._encoding.line(number, op, before, after)
+
+
+def write_updates(folder: Path, keys: Iterable[int], number: int) -> int:
+    """Write a file of updates of rows, one of each key.
+
+    :param number: of the first event; later ones are higher.
+    :return: number of the next event.
+    """
+    writer = Writer(0)
+    writer._number = number
+    with (folder / "part-000.jsonl").open("w") as file:
+        for key in keys:
+            file.write(writer._line("u", "null", writer._row(key)))
+    return writer._number
 
 
 def final_state(files: str, format_name: str = "debezium-json") -> tuple[int, int]:

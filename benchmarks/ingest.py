@@ -19,8 +19,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import events
@@ -84,9 +85,9 @@ class Lake:
         self.session()
         return self._timed(lambda files: self.take(contender, files))
 
-    def take(self, contender: str, files: str) -> None:
-        """Run one ingest job into our table."""
-        target = _target(f"bench.{contender}", self.partition_by)
+    def take(self, contender: str, files: str, settings: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Run one ingest job into our table, with further settings of the target."""
+        target = {**_target(f"bench.{contender}", self.partition_by), **settings}
         spec = {
             "version": 1,
             "job": "ingest",

@@ -32,14 +32,15 @@ _ROWS = (
 )
 
 
-def fill(lake: Lake, first: int, end: int) -> None:
+def fill(lake: Lake, first: int, end: int, table: str = _TABLE) -> None:
     """Insert rows as a full load leaves them, older than every event.
 
     :param first: and the end: keys, the end not included.
     """
     spark = lake.session()
     spark.range(first, end).createOrReplaceTempView("filling")
-    spark.sql(f"SELECT {_ROWS} FROM filling").writeTo(f"lake.bench.{_TABLE}").append()
+    columns = [name for name, _ in spark.table(f"lake.bench.{table}").dtypes]
+    spark.sql(f"SELECT {_ROWS} FROM filling").select(columns).writeTo(f"lake.bench.{table}").append()
 
 
 def batches(lake: Lake, writer: events.Writer, rows: int, count: int, size: int) -> list[Cost]:

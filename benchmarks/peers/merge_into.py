@@ -22,10 +22,10 @@ _PROPERTIES = {
 }
 
 
-def create(spark: SparkSession, table: str) -> None:
+def create(spark: SparkSession, table: str, version: int = 2) -> None:
     """Make the table."""
     columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    properties = ", ".join(f"'{k}'='{v}'" for k, v in _PROPERTIES.items())
+    properties = ", ".join(f"'{k}'='{v}'" for k, v in {**_PROPERTIES, "format-version": version}.items())
     spark.sql(
         f"CREATE TABLE {table} ({columns}) USING iceberg PARTITIONED BY (bucket(4, id)) TBLPROPERTIES ({properties})"
     )

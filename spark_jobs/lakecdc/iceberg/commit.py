@@ -197,6 +197,7 @@ def replace_data_files(
     changes: RowChanges,
     start: Snapshot,
     *,
+    since: Snapshot | None = None,
     branch: str = MAIN,
     guard: EqualityDeleteGuard | None = None,
 ) -> Snapshot:
@@ -205,8 +206,11 @@ def replace_data_files(
     Equality deletes committed meanwhile still apply to the new files; a position delete or deletion vector added
     meanwhile for a removed file refuses the commit.
 
-    :param changes: written and removed data files, and delete files that applied only to the latter.
+    :param changes: written and removed data files, delete files that applied only to the latter, and delete files of
+        the written ones.
     :param start: the snapshot that was read.
+    :param since: the snapshot up to which position deletes of removed files are among those of the written ones;
+        default: ``start``.
     :param guard: refuses the commit if it would undo an equality delete committed meanwhile.
     :raises ConflictError: a removed file is gone or got new deletes.
     """
@@ -214,10 +218,11 @@ def replace_data_files(
 
     def commit() -> None:
         with _committed(table) as source:
-            rewrite = source.newRewrite().validateFromSnapshot(start.id).dataSequenceNumber(start.sequence_number)
+            rewrite = source.newRewrite().validateFromSnapshot((since or start).id)
+            rewrite = rewrite.dataSequenceNumber(start.sequence_number)
             for file in (*changes.removed_rows, *changes.removed_deletes):
                 rewrite.deleteFile(file)
-            for file in changes.rows:
+            for file in (*changes.rows, *_in_file_order(changes.deletes)):
                 rewrite.addFile(file)
             set_summary(rewrite, changes.summary, mark)
             if (validator := _validator(table, guard, mark)) is not None:

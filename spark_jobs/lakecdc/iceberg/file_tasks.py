@@ -24,7 +24,7 @@ from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, equali
 from lakecdc.iceberg.scan import TaskBuilder, field_types
 
 if TYPE_CHECKING:
-    from lakecdc.iceberg.bulk import JavaFunction
+    from lakecdc.iceberg.bulk import JavaCalls, JavaFunction
     from lakecdc.iceberg.live_deletes import DeleteKey, PositionDelete, Scopes
     from lakecdc.iceberg.table import IcebergTable
 
@@ -138,15 +138,7 @@ class PlannedTasks:
 
     def others(self, numbers: Iterable[int]) -> list[tuple[OtherDelete, ...]]:
         """Return the position deletes and deletion vectors of each of the data files."""
-        calls = self._calls
-        facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("location", "format")]
-        facts += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
-        facts += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
-        function = f"{GUAVA}.base.Function"
-        transformed = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
-        described = transformed(self.deletes, calls.interface(function, calls.row(*facts)))
-        rows = calls.rows(calls.chosen(self.bare, numbers), described)
-        return [tuple(OtherDelete(*delete) for delete in deletes) for (deletes,) in rows]
+        return position_deletes_of(self._calls, self._calls.chosen(self.bare, numbers))
 
     def without(self, deletes: Any) -> PlannedTasks:
         """Return the tasks as if the equality deletes of a Java set did not apply."""
@@ -176,6 +168,18 @@ class PlannedTasks:
 
     def _size_of_equality(self) -> JavaFunction:
         return self._calls.method(f"{GUAVA}.collect.Iterables", "size", "java.lang.Iterable")(self._equality)
+
+
+def position_deletes_of(calls: JavaCalls, tasks: Any) -> list[tuple[OtherDelete, ...]]:
+    """Return the position deletes and deletion vectors of each scan task of a Java list."""
+    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "location", "format")]
+    facts += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
+    facts += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
+    function = f"{GUAVA}.base.Function"
+    transformed = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
+    deletes = calls.method(FILE_SCAN_TASK, "deletes")(calls.it)
+    rows = calls.rows(tasks, transformed(deletes, calls.interface(function, calls.row(*facts))))
+    return [tuple(OtherDelete(*d) for kind, *d in of_task if kind == "POSITION_DELETES") for (of_task,) in rows]
 
 
 def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakecdc.iceberg.definition import has_live_files, unpartitioned_specs
 from lakecdc.iceberg.fence import CommitValidator
@@ -165,13 +165,13 @@ def refusal_in_sight(
     *,
     branch: str = MAIN,
     own: Collection[int] = (),
-    vectors_only: bool = False,
+    counted: Literal["all", "vectors", "none"] = "all",
 ) -> str | None:
     """Return why a commit that removes these data files, or deletes rows of them, would be refused now.
 
     :param start: the snapshot they were read at.
     :param own: ids of snapshots that the run has committed itself.
-    :param vectors_only: whether position deletes of others are acceptable, unless they are vectors.
+    :param counted: position deletes of others that would refuse it.
     :return: None if nothing prevents it.
     """
     chosen, io = set(locations), table.refresh().java.io()
@@ -184,8 +184,8 @@ def refusal_in_sight(
         java, summary = table.java.snapshot(snapshot.id), snapshot.summary
         if _may_have(summary, _REMOVED) and any(str(f.location()) in chosen for f in java.removedDataFiles(io)):
             return f"snapshot {snapshot.id} removed a data file to be rewritten"
-        for delete in java.addedDeleteFiles(io) if _may_have(summary, _POSITIONS) else ():
-            counts = util.isDV(delete) if vectors_only else delete.content().toString() == "POSITION_DELETES"
+        for delete in java.addedDeleteFiles(io) if counted != "none" and _may_have(summary, _POSITIONS) else ():
+            counts = util.isDV(delete) if counted == "vectors" else delete.content().toString() == "POSITION_DELETES"
             if counts and str(util.referencedDataFile(delete)) in chosen:
                 return f"snapshot {snapshot.id} deleted rows of a data file to be rewritten"
     return f"the start snapshot {start.id} is no longer part of the branch"

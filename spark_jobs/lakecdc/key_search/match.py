@@ -15,7 +15,6 @@ so that renamed and widened columns, defaults and partition values that are not 
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.key_search.tasks import KEYS, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
+from lakecdc.key_search.tasks import KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Engine = Literal["exact", "join", "native"]
-_PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
 _DATA_FILE = (
     "number int, location string, scope int, sequence_number long, "
     "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
@@ -219,7 +217,7 @@ def can_match_natively(table: IcebergTable, search: KeySearch) -> bool:
     """Check whether the native engine compares the key types as Iceberg does, and whether the keys are few enough."""
     kinds = {field.id: field.type for field in table.fields}
     keys = {field_id for delete in search.deletes for field_id in delete.field_ids}
-    plain = all(_PLAIN.match(kinds.get(field_id, "")) for field_id in keys)
+    plain = all(PLAIN.match(kinds.get(field_id, "")) for field_id in keys)
     single = all(len(delete.field_ids) == 1 for delete in search.deletes)
     equipped = single or importlib.util.find_spec("duckdb") is not None
     return plain and equipped and search.delete_records <= BROADCAST_DELETE_RECORDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from lakecdc.writer.deletes import Target, Writer
 
 _FIELD_ID = b"PARQUET:field_id"
+#: Iceberg's types of keys that tasks compare as Iceberg does
+PLAIN = re.compile(r"^(boolean|int|long|string|date|timestamp|timestamptz|decimal\(\d+, \d+\))$")
 
 
 class UnreadError(Exception):
@@ -243,6 +246,56 @@ class KeysTask:
         yield pa.RecordBatch.from_pydict(
             {"keys": pa.array([keys], pa.binary()), "unread": pa.array([unread], pa.list_(pa.int32()))}
         )
+
+
+#: what :class:`DeletedKeysTask` returns: packed keys, the number of rows, and whether a file could not be read
+DELETED = "keys binary, rows long, unread boolean"
+
+
+@dataclass(frozen=True)
+class DeletedKeysTask:
+    """A task that returns the keys of rows whose deletion is among a data file's deletes, and not among earlier ones.
+
+    Its rows are the files' ``location``, ``earlier`` and ``deletes``.
+    """
+
+    columns: tuple[KeyColumn, ...]
+    properties: Mapping[str, str] = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the files one after another."""
+        settle()
+        tables, rows, unread = list[pa.Table](), 0, False
+        for file in (row for batch in batches for row in batch.to_pylist()):
+            of_file = file["location"], self.properties
+            positions = _known_positions(file["deletes"], *of_file) - _known_positions(file["earlier"], *of_file)
+            rows += len(positions)
+            try:
+                tables += self._keys_at(file["location"], np.frombuffer(positions.to_array(), "int64"))
+            except UnreadError:
+                unread = True
+        keys = [packed(tables, self.columns)], [rows], [unread]
+        arrays = [pa.array(one, kind) for one, kind in zip(keys, (pa.binary(), pa.int64(), pa.bool_()), strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, ["keys", "rows", "unread"])
+
+    def _keys_at(self, location: str, positions: Any) -> Iterator[pa.Table]:
+        with source(self.properties, location).open() as stream:
+            parquet = _parquet(stream, location)
+            leaves, begin = _leaves(parquet, self.columns), 0
+            for group in range(parquet.num_row_groups):
+                end = begin + parquet.metadata.row_group(group).num_rows
+                here = positions[(positions >= begin) & (positions < end)] - begin
+                if len(here):
+                    rows = parquet.reader.read_row_group(group, column_indices=leaves, use_threads=False)
+                    yield searched_keys(_values(rows.take(here), self.columns))
+                begin = end
+
+
+def searched_keys(values: Sequence[pa.ChunkedArray]) -> pa.Table:
+    """Return keys that apply to each file of the table; see :func:`packed`."""
+    rows = len(values[0])
+    facts = {"reach": pa.nulls(rows, pa.int32()), "deleted_at": pa.repeat(pa.scalar(2**62, pa.int64()), rows)}
+    return pa.table({f"d{index}": column for index, column in enumerate(values)} | facts)
 
 
 def _known_positions(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
@@ -33,6 +33,7 @@ from lakecdc.iceberg.rewrite_tasks import (
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
+from lakecdc.key_search.carry_over import CarriedOver, carry_over, key_columns
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
 from lakecdc.maintain.failed_files import discarded_on_failure
@@ -49,12 +50,15 @@ log = logging.getLogger(__name__)
 
 # plans before the job gives up because their start expired
 _ATTEMPTS = 3
+# how often a commit carries over deletes that have arrived since it was prepared
+_CARRIES = 10
 # numbers of what was published
 _PUBLISHED = (
     "commits",
     "data_files_removed",
     "data_files_added",
     "delete_files_removed",
+    "rows_deleted_meanwhile",
     "bytes_read",
     "bytes_written",
     "rows",
@@ -177,6 +181,7 @@ class Rewrite:
         self.spec_id = current_spec_id(table)
         locations = {file.location for unit in plan.units for file in unit.files}
         self.tasks = plan_tasks(table, plan.start.id, locations)
+        self._carries = bool(key_columns(table))
 
     def run(self, work: Sequence[Sequence[Unit]], max_runtime: float = 0.0) -> int:
         """Rewrite batch after batch, and return the number of units not started.
@@ -252,7 +257,25 @@ class Rewrite:
             return verify_rows.read_back(read_staged(self.session, group), self.proof)
 
     def _publish(self, tasks: Sequence[Any], files: Sequence[Any]) -> None:
-        removed, deletes = [task.file() for task in tasks], removable_deletes(self.table, tasks)
+        """Commit; deletes of others that arrive again and again are carried over as often."""
+        carried: CarriedOver | None = None
+        for attempt in range(_CARRIES + 1):
+            try:
+                self._commit(tasks, files, carried)
+                return
+            except ConflictError:
+                head = self.table.refresh().head(self.plan.branch)
+                known = carried.since if carried else self.plan.start
+                if carried is not None:
+                    discard(self.table, carried.added)
+                if not self._carries or attempt == _CARRIES or head is None or head == known:
+                    raise
+                carried = carry_over(self.table, head, tasks, files)
+                log.info("%s: %d rows were deleted during the rewrite", self.table.name, carried.rows)
+
+    def _commit(self, tasks: Sequence[Any], files: Sequence[Any], carried: CarriedOver | None) -> None:
+        removed = [task.file() for task in tasks]
+        deletes = carried.removed if carried else removable_deletes(self.table, tasks)
         guard = EqualityDeleteGuard(
             self.table,
             self.plan.start,
@@ -261,21 +284,25 @@ class Rewrite:
             self.spec_id,
         )
         summary = {names.JOB: self.plan.job, **self.plan.summary}
-        changes = RowChanges(files, removed_rows=removed, removed_deletes=deletes, summary=summary)
+        added = carried.added if carried else ()
+        changes = RowChanges(files, added, removed_rows=removed, removed_deletes=deletes, summary=summary)
         written = [staged_file(file) for file in files]
         read = sum(int(file.fileSizeInBytes()) for file in removed)
-        self.head = replace_data_files(self.table, changes, self.plan.start, branch=self.plan.branch, guard=guard)
+        since, branch = carried.since if carried else None, self.plan.branch
+        self.head = replace_data_files(self.table, changes, self.plan.start, since=since, branch=branch, guard=guard)
         self.counts.update(
             commits=1,
             data_files_removed=len(removed),
             data_files_added=len(files),
             delete_files_removed=len(deletes),
+            rows_deleted_meanwhile=carried.rows if carried else 0,
             bytes_read=read,
             bytes_written=sum(file.bytes for file in written),
             rows=sum(file.rows for file in written),
         )
 
     def _stop_if_doomed(self, locations: Sequence[str]) -> None:
-        why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch)
+        counted: Literal["all", "none"] = "none" if self._carries else "all"
+        why = refusal_in_sight(self.table, self.plan.start, locations, branch=self.plan.branch, counted=counted)
         if why:
             raise ConflictError(f"Stopped the rewrite: {why}.", table=self.table.name, hint="Run again.")

@@ -173,7 +173,7 @@ class Rewrite:
                 written = self._converted(group, folder, writer_of(self._table))
             new = {w.file_number: w for w in written}
             referenced, branch = _referenced(group, written), self._options.branch
-            why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, vectors_only=True)
+            why = refusal_in_sight(self._table, start, referenced, branch=branch, own=self._own, counted="vectors")
             if why:
                 # no proof if the commit would be refused anyway
                 raise ConflictError(f"Stopped the conversion: {why}.", table=self._table.name, hint="Run again.")

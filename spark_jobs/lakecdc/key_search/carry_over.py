@@ -1,0 +1,159 @@
+"""Deletes that arrive while data files are rewritten, carried over to the files that replace them.
+
+A rewrite loses to each position delete on a file that it replaces, and a writer that resolves its deletes adds some
+with each batch. So their rows are found again by their keys, and deleted in the new files by the commit that brings
+these. It is proven that the rows deleted in the new files have the same keys as those in the old ones, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import ConflictError
+from lakecdc.iceberg.bulk import java_calls
+from lakecdc.iceberg.core_time import counted
+from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
+from lakecdc.iceberg.file_tasks import position_deletes_of
+from lakecdc.iceberg.jvm import java_list
+from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
+from lakecdc.key_search.tasks import (
+    DELETED,
+    PLAIN,
+    ConvertTask,
+    DeletedKeysTask,
+    KeyColumn,
+    Lookup,
+    packed,
+    unpacked,
+)
+from lakecdc.local_relation import dealt
+from lakecdc.writer.deletes import RESULT, Target, collect_results, writer_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.file_tasks import OtherDelete
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+
+_DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
+_INPUT = f"location string, earlier {_DELETES}, deletes {_DELETES}"
+_OUTPUT = f"number int, location string, scope int, sequence_number long, known {_DELETES}"
+
+
+@dataclass(frozen=True)
+class CarriedOver:
+    """Deletes for the new files.
+
+    :param since: the snapshot up to which they are complete.
+    :param added: Java ``DeleteFile`` objects of the new files.
+    :param removed: those of the old files, which go with them.
+    :param rows: number of rows.
+    """
+
+    since: Snapshot
+    added: Sequence[Any]
+    removed: Sequence[Any]
+    rows: int
+
+
+def key_columns(table: IcebergTable) -> tuple[KeyColumn, ...]:
+    """Return the columns by which rows can be found again; empty if they cannot."""
+    types = {field.name: (field.id, field.type) for field in table.fields}
+    key = [types[name] for name in table.identifier_columns]
+    plain = table.format_version <= 3 and all(PLAIN.match(kind) for _, kind in key)
+    return tuple(KeyColumn(*column) for column in key) if plain else ()
+
+
+def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], outputs: Sequence[Any]) -> CarriedOver:
+    """Find the rows of new files whose deletion in the old ones has been committed since these were read.
+
+    :param head: the snapshot to go up to.
+    :param tasks: scan tasks of the old files, as they were read.
+    :param outputs: Java ``DataFile`` objects of the new ones, not committed.
+    :raises ConflictError: an old file is gone, or its rows cannot be found again with certainty.
+    """
+    by_location = {str(task.file().location()): task for task in tasks}
+    now = plan_tasks(table, head.id, by_location)
+    if now.keys() != by_location.keys():
+        raise ConflictError("Another writer has removed a data file to be rewritten.", table=table.name)
+    calls, order = java_calls(table.spark), list(by_location)
+    states = [
+        position_deletes_of(calls, java_list(table.spark, [of_state[name] for name in order]))
+        for of_state in (by_location, now)
+    ]
+    changed = [(name, *map(_listed, both)) for name, *both in zip(order, *states, strict=True) if both[0] != both[1]]
+    removed = removable_deletes(table, now.values())
+    if not changed:
+        return CarriedOver(head, (), removed, 0)
+    with folder_of_work(table, "deletes") as folder:
+        return _carried(table, head, changed, outputs, removed, folder)
+
+
+def _carried(
+    table: IcebergTable,
+    head: Snapshot,
+    changed: Sequence[Sequence[Any]],
+    outputs: Sequence[Any],
+    removed: Sequence[Any],
+    folder: str,
+) -> CarriedOver:
+    keys, rows = _deleted_keys(table, changed)
+    files = dict(enumerate(outputs))
+    written = _search(table, folder, keys, {number: staged_file(file).location for number, file in files.items()})
+    added = [delete_file(table, files[one.file_number], one) for one in written]
+    again: list[Sequence[Any]] = [(staged_file(files[one.file_number]).location, [], [_place(one)]) for one in written]
+    found, hits = _deleted_keys(table, again)
+    if not (rows == hits == keys.num_rows == found.num_rows and _in_order(keys).equals(_in_order(found))):
+        raise ConflictError(
+            f"{rows} rows were deleted during the rewrite, and {hits} rows of the new files have their keys.",
+            table=table.name,
+            hint="Nothing was published; run again.",
+        )
+    return CarriedOver(head, added, removed, rows)
+
+
+def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[pa.Table, int]:
+    """Return the distinct keys of deleted rows and the number of these rows."""
+    import pyarrow as pa
+
+    columns = key_columns(table)
+    if not all(reaches(location) for location, *_ in files):
+        raise ConflictError("Tasks cannot read a path with '#' or '?'.", table=table.name)
+    task = DeletedKeysTask(columns, storage_properties(table))
+    results = dealt(table.spark, files, _INPUT).mapInArrow(counted(table.spark, task), DELETED).collect()
+    if any(row["unread"] for row in results):
+        raise ConflictError("Tasks cannot read the keys of a data file to be rewritten.", table=table.name)
+    parts = [unpacked(row["keys"]) for row in results]
+    whole = unpacked(packed(parts, columns)) if parts else pa.table({})
+    return whole, sum(row["rows"] for row in results)
+
+
+def _search(table: IcebergTable, folder: str, keys: pa.Table, locations: dict[int, str]) -> list[WrittenDeletes]:
+    columns = key_columns(table)
+    sent = table.spark.sparkContext.broadcast(packed([keys], columns))
+    try:
+        task = ConvertTask(
+            (Lookup(columns, sent),), Target(folder, storage_properties(table), locations), writer_of(table)
+        )
+        rows: list[Sequence[Any]] = [(number, location, 0, 0, []) for number, location in locations.items()]
+        return collect_results(dealt(table.spark, rows, _OUTPUT).mapInArrow(counted(table.spark, task), RESULT))[0]
+    finally:
+        sent.destroy()
+
+
+def _listed(deletes: Sequence[OtherDelete]) -> list[dict[str, Any]]:
+    names = ("location", "format", "offset", "length")
+    return [{name: asdict(delete)[name] for name in names} for delete in deletes]
+
+
+def _place(one: WrittenDeletes) -> dict[str, Any]:
+    kind = "PARQUET" if one.offset is None else "PUFFIN"
+    return {"location": one.location, "format": kind, "offset": one.offset, "length": one.length}
+
+
+def _in_order(keys: pa.Table) -> pa.Table:
+    return keys.sort_by([(name, "ascending") for name in keys.column_names]).combine_chunks()
