@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.errors import ConflictError, LakecdcError
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch, move_tag
 from lakecdc.iceberg.commit_outcome import retried
 from lakecdc.iceberg.jvm import listed
@@ -39,6 +39,7 @@ def branch(
     :param base: main's head, if the branch will become the table's state.
     :param lease: taken with the branch and released with it.
     :raises LeaseHeldError: another run holds the lease.
+    :raises HeadMovedError: work on the branch failed because another run has published its own and dropped this one.
     """
     name = f"{prefix}{base.id}_{uuid.uuid4().hex[:8]}"
 
@@ -55,6 +56,13 @@ def branch(
     try:
         with keep_renewed(table, lease):
             yield name
+    except LakecdcError:
+        raise
+    except Exception as error:
+        # a statement that goes on starts the branch anew, from a main that may lack what it has read
+        if table.refresh().has_branch(name):
+            raise
+        raise HeadMovedError("The table's head moved, and the branch was dropped.", table=table.name) from error
     finally:
         remove(table, [name], lease)
 

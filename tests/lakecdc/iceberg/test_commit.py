@@ -102,6 +102,18 @@ def test_truncate_and_new_rows_in_one_metadata_commit(lake: Lake) -> None:
     assert sorted(lake.duckdb_rows(name, "id, v")) == [(0, "after"), (1, "after"), (2, "after")]
 
 
+def test_a_statement_that_fails_on_a_branch_that_others_have_dropped_has_lost_to_them(lake: Lake) -> None:
+    table = lake.table(make(lake, 2))
+    base = table.head()
+    assert base is not None
+    with pytest.raises(scratch.HeadMovedError), scratch.branch(table, base) as branch:
+        # what a run does that publishes its own
+        scratch.remove(table, [branch])
+        raise RuntimeError("Missing required files to delete")
+    with pytest.raises(RuntimeError), scratch.branch(table, base):
+        raise RuntimeError("of something else")
+
+
 def test_a_commit_that_meets_itself_deletes_nothing(lake: Lake) -> None:
     """Iceberg deletes the manifests of what a validator refuses, and this one is the table's head."""
     name = make(lake, 2)
