@@ -37,7 +37,7 @@ services: setup  ## install the servers of test-services
 test-services: services cluster-env build/spark-classes.jsa  ## run the tests against real S3 and REST catalog servers, installing these first
 	$(PYTEST) -m "services and not soak" $(ARGS)
 
-test-soak: setup cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
+test-soak: services cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
 	$(PYTEST) -n 2 -m soak $(ARGS)
 
 bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same events; JSON on the last line

@@ -138,7 +138,17 @@ class TableFeed:
             return TableReport(**{**failed.__dict__, **facts})
         if not self.commits:
             return TableReport(self.name, "nothing", self._why_nothing(), **facts)
-        return TableReport(self.name, "done", **facts)
+        return TableReport(self.name, "done", self._promise_not_kept(), **facts)
+
+    def _promise_not_kept(self) -> str | None:
+        """Say which equality deletes a table has although its target resolves them."""
+        left = self.metrics.get("equality_delete_files")
+        if not left:
+            return None
+        return (
+            f"{left} equality-delete files are left from before or from other writers, so that not every engine can read "
+            "the table; rewrite_delete_files replaces them."
+        )
 
     def _why_nothing(self) -> str:
         reason = "the source has no changes for it"

@@ -25,13 +25,14 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.expressions import might_contain
-from lakecdc.iceberg.file_io import reaches, storage_properties
+from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
-from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
+from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreadable_types
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.tasks import KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
@@ -78,6 +79,21 @@ class KeySearch:
     def pairs(self) -> int:
         """Return the number of pairs of a data file and an equality delete that applies to it."""
         return sum(task.equality_deletes for task in self.tasks)
+
+
+def refuse_table(table: IcebergTable) -> None:
+    """Refuse a table whose delete files cannot be rewritten with certainty."""
+    if table.format_version > 3:
+        raise UnsupportedError(f"The format version {table.format_version} is not supported.", table=table.name)
+    if table.is_encrypted:
+        raise UnsupportedError("Its files are encrypted; delete files are written unencrypted.", table=table.name)
+    folder = new_folder(table, "deletes")
+    if not reaches(folder):
+        raise UnsupportedError(
+            f"Its new files would go below {folder}, and tasks cannot write to paths with '#' or '?'.", table=table.name
+        )
+    for name, kind in unreadable_types(table).items():
+        raise UnsupportedError(f"The column {name!r} has the type {kind}, which Spark cannot read.", table=table.name)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def check_debt(table: IcebergTable, batch: Batch, limit: int) -> None:
     """
     if not limit or batch.target.mode != "upsert" or batch.rows is None or batch.full_load:
         return
-    outstanding = _delete_files(table)
+    outstanding = equality_delete_files(table)
     if outstanding >= limit:
         raise ConflictError(
             f"{outstanding} equality-delete files are outstanding, and max_delete_files is {limit}: no further batch "
@@ -51,7 +51,7 @@ def check_debt(table: IcebergTable, batch: Batch, limit: int) -> None:
         )
 
 
-def _delete_files(table: IcebergTable) -> int:
+def equality_delete_files(table: IcebergTable) -> int:
     """Return the number of live equality-delete files, from the snapshot summaries alone."""
     return totals.equality_delete_files(snapshot.summary for snapshot in table.ancestors())
 
@@ -91,7 +91,7 @@ def _choose_by_size(table: IcebergTable, batch: Batch, rows: Rows, limit: int) -
     head = table.head()
     if head is None or not totals.from_summary(head.summary).records:
         return "upsert", "the table is empty"
-    outstanding = _delete_files(table)
+    outstanding = equality_delete_files(table)
     if outstanding >= limit:
         return "merge", f"{outstanding} equality-delete files are outstanding, {limit} are allowed"
     files, records = _touched(table, batch.key, rows)

@@ -20,6 +20,7 @@ from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged
 from lakecdc.ingest.apply.rows import cluster_rows, stage_images
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.tables import check_partitioning
+from lakecdc.key_search.match import refuse_table
 from lakecdc.metadata import names
 from lakecdc.writer.frame import stage_frame
 
@@ -66,6 +67,8 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
 def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
     live, current = definition.live_specs(table), definition.current_spec_id(table)
     check_partitioning(table, batch.key, sorted({*live, current}))
+    if batch.target.deletes == "resolved":
+        refuse_table(table)
     # with the current one, to which a rewrite may be moving rows: it can commit if the deletes reach them there
     specs = sorted({*live, current}) if live else []
 

@@ -9,12 +9,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.contract.errors import UnsupportedError, VerificationError
+from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
-from lakecdc.iceberg.file_io import new_folder, reaches
 from lakecdc.iceberg.file_tasks import FileTask, others_of, pairs_with, planned_tasks
 from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes, live_deletes
-from lakecdc.iceberg.scan import unreadable_types
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import KeySearch
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
@@ -204,21 +202,6 @@ def check_complete(table: IcebergTable, units: Sequence[Group], choice: Choice) 
             table=table.name,
             hint="Nothing was changed. Please report this.",
         )
-
-
-def refuse_table(table: IcebergTable) -> None:
-    """Refuse a table whose delete files cannot be rewritten with certainty."""
-    if table.format_version > 3:
-        raise UnsupportedError(f"The format version {table.format_version} is not supported.", table=table.name)
-    if table.is_encrypted:
-        raise UnsupportedError("Its files are encrypted; delete files are written unencrypted.", table=table.name)
-    folder = new_folder(table, "deletes")
-    if not reaches(folder):
-        raise UnsupportedError(
-            f"Its new files would go below {folder}, and tasks cannot write to paths with '#' or '?'.", table=table.name
-        )
-    for name, kind in unreadable_types(table).items():
-        raise UnsupportedError(f"The column {name!r} has the type {kind}, which Spark cannot read.", table=table.name)
 
 
 def _units(
