@@ -146,7 +146,7 @@ class TableFeed:
         if not left:
             return None
         return (
-            f"{left} equality-delete files are left from before or from other writers, so that not every engine can read "
+            f"{left} equality-delete files are left from before or from other writers, and not every engine can read "
             "the table; rewrite_delete_files replaces them."
         )
 
