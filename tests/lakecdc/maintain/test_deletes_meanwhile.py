@@ -162,4 +162,5 @@ def test_writer_and_rewrites_both_go_on(
     thread.join()
     fed.check()
     assert batches >= 0.8 * seconds / interval
-    assert outcomes.count("done") >= 0.8 * len(outcomes) and len(outcomes) >= 3
+    # one that finds its files in order has nothing to do
+    assert set(outcomes) <= {"done", "nothing"} and outcomes.count("done") >= 5
