@@ -8,6 +8,8 @@ READ_THROUGH = "lakecdc.read-through"
 JOB = "lakecdc.job"
 #: summary: unique mark of one commit, to find it again when the catalog did not answer
 COMMIT_ID = "lakecdc.commit-id"
+#: summary: highest order key that a row may have in a table that has no rows but those of its source's log
+ROWS_BELOW = "lakecdc.rows-below"
 #: summary: ids of partition specs, with commas; every key that the commit deletes is deleted in each of them
 DELETE_SPECS = "lakecdc.delete-specs"
 #: table property: position and read-through of a table that was quiet, bound to its carrier snapshot
