@@ -11,12 +11,14 @@ import pytest
 
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.target import Target
+from lakecdc.erase.job import erase_rows
 from lakecdc.iceberg.table import Snapshot
 from lakecdc.ingest.sources.postgres.catalog import read_table
 from lakecdc.metadata import names
 from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.ingest.sources.model import differs, run
+from tests.lakecdc.maintain.support import run as erase
 from tests.versions import V3
 
 from .conftest import Shop
@@ -63,6 +65,16 @@ def test_insert_only_batches_leave_no_debt(shop: Shop) -> None:
         assert report.metrics["deletes_left_out"] == 10 and "deletes_kept_because" not in report.metrics
         assert report.metrics["delete_files"] == 0 == deleted(shop, name)
     assert snapshot(shop, name).summary["total-equality-deletes"] == "0"
+
+
+def test_every_batch_of_a_run_is_staged_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, moments = made(shop), list[str]()
+    for key in range(201, 206):
+        shop.sql(f"INSERT INTO s.t SELECT 100 * {key} + i, 'new' FROM generate_series(1, 10) i")
+    monkeypatch.setattr(failpoints, "reach", moments.append)
+    report = fed(shop, name, max_batch_events=10)
+    assert report.metrics["commits"] == 5 == moments.count("after_staging")
+    assert report.metrics["deletes_left_out"] == 50 and not deleted(shop, name)
 
 
 def test_only_keys_that_begin_with_an_insert_are_proven(shop: Shop) -> None:
@@ -114,6 +126,17 @@ def test_mixed_batches(shop: Shop, version: int) -> None:
         report = fed(shop, name)
         assert report.metrics["deletes_left_out"] == len(inserted) > 40
         assert deleted(shop, name) == len(touched) - len(inserted)
+
+
+@V3
+def test_inserts_look_nothing_up_where_deletes_are_resolved(shop: Shop, version: int) -> None:
+    name = made(shop, deletes="resolved", format_version=version)
+    shop.sql("INSERT INTO s.t SELECT i, 'new' FROM generate_series(201, 210) i")
+    report = fed(shop, name)
+    assert report.metrics["deletes_left_out"] == 10 and "searches" not in report.metrics
+    shop.sql("INSERT INTO s.t VALUES (211, 'new'); UPDATE s.t SET v = 'u' WHERE id < 4")
+    report = fed(shop, name)
+    assert report.metrics["deletes_left_out"] == 1 and report.metrics["positions"] == 3
 
 
 @pytest.mark.parametrize("moment", ["after_staging", "before_commit", "after_commit", "before_round_release"])
@@ -276,13 +299,24 @@ def test_modes_that_choose(shop: Shop) -> None:
     assert names.ROWS_BELOW in snapshot(shop, name).summary
 
 
-def test_repaired_rows_may_be_newer_than_the_log(shop: Shop) -> None:
+def test_repaired_rows_may_be_newer_than_the_log(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = made(shop)
     shop.lake.sql(f"DELETE FROM lake.{name} WHERE id = 5")
-    shop.sql("INSERT INTO s.t VALUES (201, 'before')")
-    assert compared(shop, repair=True).metrics["repaired"] == 2
+    monkeypatch.setattr("lakecdc.reconcile.repair.sleep", lambda _seconds: run(shop))
+    assert compared(shop, repair=True, max_wait=600.0).metrics["repaired"] == 1
     shop.sql("INSERT INTO s.t VALUES (202, 'after')")
     report = fed(shop, name)
-    assert "the end of the full load" in report.metrics["deletes_kept_because"] and deleted(shop, name) == 2
+    assert "the end of the full load" in report.metrics["deletes_kept_because"] and deleted(shop, name) == 1
     shop.sql("INSERT INTO s.t VALUES (203, 'after')")
     assert fed(shop, name).metrics["deletes_left_out"] == 1
+
+
+def test_an_erasure_ends_the_proof(shop: Shop) -> None:
+    name = made(shop)
+    shop.sql("DELETE FROM s.t WHERE id = 5")
+    fed(shop, name)
+    shop.lake.sql(f"CREATE TABLE lake.{name}_keys USING iceberg AS SELECT 5 AS id")
+    assert erase(shop.lake, erase_rows, name, keys_table=f"{name}_keys").outcome == "done"
+    assert names.POSITIONS in snapshot(shop, name).summary
+    shop.sql("INSERT INTO s.t VALUES (201, 'new')")
+    assert "no full load says" in fed(shop, name).metrics["deletes_kept_because"]
