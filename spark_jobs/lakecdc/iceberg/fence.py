@@ -108,9 +108,11 @@ class KnownRows:
     """What a run relied on that knew which rows a table may have: since then, nothing else may have added rows.
 
     :param snapshot_id: of the snapshot that told; None if the table had no rows.
+    :param filled: the snapshot that filled columns, which has added no rows; None if there is none.
     """
 
     snapshot_id: int | None
+    filled: int | None = None
 
     def hold(self, since: Sequence[Any]) -> bool:
         """Check Java ``Snapshot`` objects from the head to the nearest one with a position, or else to the root."""
@@ -118,7 +120,8 @@ class KnownRows:
             return self.snapshot_id is None
         *added, last = since
         told = last.summary().get(names.POSITIONS) is not None
-        if any(may_add_rows(each.operation(), each.summary()) for each in (added if told else since)):
+        others = [each for each in (added if told else since) if each.snapshotId() != self.filled]
+        if any(may_add_rows(each.operation(), each.summary()) for each in others):
             return False
         if told:
             return bool(last.snapshotId() == self.snapshot_id)

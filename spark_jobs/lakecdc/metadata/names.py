@@ -43,6 +43,8 @@ SORTED_LAYOUT = "lakecdc.layout.sorted-by"
 BLOOM_FILTER_COLUMNS = "lakecdc.layout.bloom-filter-columns"
 #: table property: columns whose older rows are still to be filled with the source's default, a JSON list
 FILL = "lakecdc.columns-to-fill"
+#: table property: id of the snapshot that has filled columns last, and has the keys of its parent
+FILLED = "lakecdc.columns-filled"
 #: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,
 #: or null where the source gives it none
 SOURCE_COLUMNS = "lakecdc.source-columns"

@@ -35,6 +35,7 @@ class Standing:
     :param rows_below: no row lies above this order key, as that snapshot says; None if it does not say.
     :param others: rows may have been added since.
     :param empty: the table has never had a row.
+    :param filled: the snapshot in which ingestion filled columns last, which has added no rows; None if there is none.
     """
 
     snapshot_id: int | None = None
@@ -42,19 +43,21 @@ class Standing:
     rows_below: str | None = None
     others: bool = False
     empty: bool = False
+    filled: int | None = None
 
     @classmethod
     def of(cls, ancestors: Iterable[Snapshot], properties: Mapping[str, str]) -> Standing:
         """Read the ancestors of a head, newest first, as far as metadata still has them."""
         others, last = False, None
+        filled = int(properties[names.FILLED]) if names.FILLED in properties else None
         for last in ancestors:
             text = last.summary.get(names.POSITIONS)
             if text is not None:
                 carrier = Carrier(last.id, text, carried_before(last.summary))
                 position = current_position(carrier, properties)
-                return cls(last.id, position, last.summary.get(names.ROWS_BELOW), others)
-            others = others or last.may_add_rows
-        return cls(others=others, empty=not others and (last is None or last.parent_id is None))
+                return cls(last.id, position, last.summary.get(names.ROWS_BELOW), others, filled=filled)
+            others = others or (last.may_add_rows and last.id != filled)
+        return cls(others=others, empty=not others and (last is None or last.parent_id is None), filled=filled)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
     refusal, below = refusal_of_proof(standing, batch, position), rows_below(standing, batch, position)
     if below is None:
         return Proof(refusal, {}, None)
-    known = None if batch.commit.replaces else KnownRows(standing.snapshot_id)
+    known = None if batch.commit.replaces else KnownRows(standing.snapshot_id, standing.filled)
     return Proof(refusal, {names.ROWS_BELOW: below}, known)
 
 

@@ -158,6 +158,15 @@ def test_what_the_fence_refuses() -> None:
     assert Standing.of([snapshot(7, "delete")], {}) == Standing() and Standing.of([], {}) == Standing(empty=True)
 
 
+def test_columns_that_ingestion_fills_add_no_rows() -> None:
+    filled, foreign = snapshot(2, "overwrite", added_records="9"), snapshot(3, "overwrite", added_records="9")
+    properties = {names.FILLED: "2"}
+    assert Standing.of([filled, FED], properties) == Standing(1, LOADED, BELOW, filled=2)
+    assert KnownRows(1, 2).hold([Java(filled), Java(FED)])
+    assert Standing.of([foreign, filled, FED], properties).others
+    assert not KnownRows(1, 2).hold([Java(foreign), Java(filled), Java(FED)])
+
+
 def test_what_a_quiet_table_has_read_counts() -> None:
     quiet = replace(LOADED, offsets={"lsn": "0/96"})
     standing = Standing.of([FED], {names.IDLE_POSITION: encode_idle(1, quiet)})

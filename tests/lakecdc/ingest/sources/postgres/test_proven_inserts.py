@@ -205,6 +205,12 @@ def test_rewrites_do_not_end_the_proof(shop: Shop) -> None:
     assert fed(shop, name).metrics["deletes_left_out"] == 1
 
 
+def test_a_column_with_a_default_does_not_end_the_proof(shop: Shop) -> None:
+    name = made(shop)
+    shop.sql("ALTER TABLE s.t ADD COLUMN n int DEFAULT 7; INSERT INTO s.t VALUES (201, 'new')")
+    assert fed(shop, name).metrics["deletes_left_out"] == 1 and not differs(shop, name, "id, v, n")
+
+
 def test_a_truncated_table_has_no_rows(shop: Shop) -> None:
     name = made(shop)
     shop.sql("UPDATE s.t SET v = 'u' WHERE id = 2; TRUNCATE s.t; INSERT INTO s.t VALUES (1, 'new'), (2, 'new')")
