@@ -24,7 +24,7 @@ Kind = Literal["counter", "gauge", "timer"]
 _INGEST = (
     *("rows_written", "bytes_written", "data_files", "delete_files", "commits", "retries", "quarantined"),
     *("suspects", "older_dropped", "rows_below_floor", "erased_rows_returned", "completions", "completion_lookups"),
-    "history_rows",
+    *("deletes_left_out", "history_rows"),
 )
 _REWRITE = (
     *("data_files_removed", "data_files_added", "delete_files_removed", "bytes_read", "bytes_written", "rows"),

@@ -45,6 +45,7 @@ _OWN = (
     names.JOB,
     names.COMMIT_ID,
     names.DELETE_SPECS,
+    names.ROWS_BELOW,
     names.BRANCHED_FROM,
     names.SORTED_BY,
     names.ROWS_SORTED_BY,

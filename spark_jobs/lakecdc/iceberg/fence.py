@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from lakecdc.iceberg.definition import live_spec_ids, unpartitioned_specs
 from lakecdc.iceberg.jvm import mapping, walk
 from lakecdc.iceberg.refs import now_ms
 from lakecdc.metadata import names
+from lakecdc.metadata.last_write import may_add_rows
 from lakecdc.metadata.lease import read_lease
 
 if TYPE_CHECKING:
@@ -102,6 +103,31 @@ class KnownHead:
         return bool((head.parentId() if self.truncated else head.snapshotId()) == self.snapshot_id)
 
 
+@dataclass(frozen=True)
+class KnownRows:
+    """What a run relied on that knew which rows a table may have: since then, nothing else may have added rows.
+
+    :param snapshot_id: of the snapshot that told; None if the table had no rows.
+    :param filled: the snapshot that filled columns, which has added no rows; None if there is none.
+    """
+
+    snapshot_id: int | None
+    filled: int | None = None
+
+    def hold(self, since: Sequence[Any]) -> bool:
+        """Check Java ``Snapshot`` objects from the head to the nearest one with a position, or else to the root."""
+        if not since:
+            return self.snapshot_id is None
+        *added, last = since
+        told = last.summary().get(names.POSITIONS) is not None
+        others = [each for each in (added if told else since) if each.snapshotId() != self.filled]
+        if any(may_add_rows(each.operation(), each.summary()) for each in others):
+            return False
+        if told:
+            return bool(last.snapshotId() == self.snapshot_id)
+        return self.snapshot_id is None and last.parentId() is None
+
+
 class FloorFence(CommitValidator):
     """Validate that no other run has moved the floor since this one read it."""
 
@@ -151,6 +177,8 @@ class PositionFence(CommitValidator):
     :param reach: of the batch's equality deletes, if it has any.
     :param floor: that the batch's rows were checked against; None for a table without one.
     :ivar head: that the batch was checked with; None if only its own rows were.
+    :ivar known_rows: that the batch relied on; None if it relied on none.
+    :ivar rows_added: whether it was refused because others may have added rows since.
     :ivar head_moved: whether it was refused because others have committed since.
     :ivar out_of_reach: whether it was refused because of the deletes' reach.
     :ivar floor_moved: whether it was refused because rows have expired or were erased meanwhile.
@@ -162,22 +190,24 @@ class PositionFence(CommitValidator):
     def __init__(self, expected: str | None, reach: DeleteReach | None = None, floor: KnownFloor | None = None) -> None:
         self.expected, self.reach, self.floor = expected, reach, floor
         self.head: KnownHead | None = None
-        self.out_of_reach = self.floor_moved = self.head_moved = False
+        self.known_rows: KnownRows | None = None
+        self.out_of_reach = self.floor_moved = self.head_moved = self.rows_added = False
         self.attempts = 0
 
     def validate(self, ancestors: Any) -> bool:
         """Validate a commit; called by Iceberg."""
         self.attempts += 1
         self.message = PositionFence.message
-        position, head = None, None
+        position, since = None, list[Any]()
         for ancestor in walk(ancestors):
             self.stop_at_own(ancestor)
-            head = head or ancestor
+            since.append(ancestor)
             position = ancestor.summary().get(names.POSITIONS)
             if position is not None:
                 break
         if position != self.expected:
             return False
+        head = since[0] if since else None
         self.floor_moved = self.floor is not None and not self.floor.holds()
         self.head_moved = self.head is not None and not self.head.holds(head)
         if self.floor_moved:
@@ -185,6 +215,10 @@ class PositionFence(CommitValidator):
             return False
         if self.head_moved:
             self.message = "others have committed since the table was checked with the batch"
+            return False
+        self.rows_added = self.known_rows is not None and not self.known_rows.hold(since)
+        if self.rows_added:
+            self.message = "others may have added rows since the batch was staged"
             return False
         self.out_of_reach = head is not None and self.reach is not None and not self.reach.holds(head)
         if self.out_of_reach:

@@ -51,6 +51,8 @@ class SourceFacts:
         rejected messages, ``formats.changes.REJECTED``, with the order key as ``asked``; None for a source without
         messages.
     :param stays: called with the places of messages that are rejected again; None unless the batch replays some.
+    :param unproven: why it does not follow from the events which rows the source has; None for a log of all changes of
+        a table whose key is unique there.
     :param facts: numbers for the report, such as ``source_lag_seconds``.
     """
 
@@ -61,6 +63,7 @@ class SourceFacts:
     columns_told: ColumnsTold | None = None
     origin: Callable[[DataFrame], DataFrame] | None = None
     stays: Callable[[DataFrame], None] | None = None
+    unproven: str | None = "its source is not the log of a database"
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -73,6 +76,7 @@ class CommitPlan:
     """Decisions of the run about the commit of a batch.
 
     :param replaces: the rows replace all rows of the target.
+    :param first_order: lowest order key of the events; None if unknown.
     :param floor: rows below it have expired and are left out.
     :param erasure: the table's note of its last erasure when ``floor`` was read.
     :param audit: checks to pass before the batch is published, if any.
@@ -84,6 +88,7 @@ class CommitPlan:
     """
 
     replaces: bool = False
+    first_order: str | None = None
     floor: BelowFloor | None = None
     erasure: str | None = None
     audit: Audit | None = None

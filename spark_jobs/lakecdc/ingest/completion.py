@@ -92,9 +92,10 @@ def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) ->
     """Fill the open columns of rows that the batch's events cannot fill; the table is read once.
 
     :param opened: folded rows with open columns, under the keys that the table has.
-    :return: ``key, op, row, order, source_time`` of the rows that the table has, and their number.
+    :return: ``key, op, row, order, source_time`` of the rows that the table has, with event counts, and their number.
     """
-    opened = opened.select("key", "op", "row", "open", "order", "source_time").localCheckpoint()
+    counts = _counts_in(opened)
+    opened = opened.select("key", "op", "row", "open", "order", "source_time", *counts).localCheckpoint()
     names = opened.agg(F.array_distinct(F.flatten(F.collect_set("open")))).collect()[0][0]
     kinds = {c.name: c.type for c in batch.columns}
     stored = read_between(table, opened.select("key.*"), batch.key).select(
@@ -115,7 +116,8 @@ def complete_from_table(opened: DataFrame, batch: Batch, table: IcebergTable) ->
         for c in batch.columns
     ]
     # read once: the table's large values are costly
-    rows = joined.select("key", "op", F.struct(*values).alias("row"), "order", "source_time").localCheckpoint()
+    found = "key", "op", F.struct(*values).alias("row"), "order", "source_time"
+    rows = joined.select(*found, *counts).localCheckpoint()
     return rows, rows.count()
 
 
@@ -268,7 +270,13 @@ def _put_back(folded: DataFrame, resolved: DataFrame, columns: list[str]) -> Dat
         F.when(~void, F.coalesce("c_row", "row")).alias("row"),
         "order",
         "source_time",
+        *_counts_in(folded),
     )
+
+
+def _counts_in(folded: DataFrame) -> list[str]:
+    """Return the columns with event counts that tell of an insert; see ``fold.may_have_been``."""
+    return [name for name in ("n_c", "n_d") if name in folded.columns]
 
 
 def past_of(batch: Batch, rows: DataFrame) -> DataFrame:

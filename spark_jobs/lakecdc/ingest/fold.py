@@ -108,6 +108,11 @@ def is_suspect(mark: str) -> Column:
     return (F.col("order") <= mark) & F.coalesce("late", F.lit(True))
 
 
+def may_have_been() -> Column:
+    """Return the condition that the source may have had a row of the key before; see ``engine.fold.may_have_been``."""
+    return F.col("n_c") - F.col("n_d") != F.when(F.col("op") == "d", 0).otherwise(1)
+
+
 def is_open() -> Column:
     """Return the condition that a row has placeholders."""
     return (F.col("op") != "d") & (F.coalesce(F.size("open"), F.lit(0)) > 0)

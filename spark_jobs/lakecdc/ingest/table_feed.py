@@ -106,6 +106,10 @@ class TableFeed:
             retries=applied.retries,
             **applied.resolved,
         )
+        if applied.deletes_left_out is not None:
+            self.add(deletes_left_out=applied.deletes_left_out)
+        if applied.deletes_kept:
+            self.metrics["deletes_kept_because"] = applied.deletes_kept
         if applied.written_by:
             self.metrics["full_load_written_by"] = applied.written_by
 

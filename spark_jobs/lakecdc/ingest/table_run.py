@@ -227,7 +227,8 @@ class TableRun:
             )
             mode = self._choose_mode(replace(batch, rows=folded), mark)
             rows = Reconciliation(feed, batch, measured, mark, mode, self._keep_lost).reconcile(folded)
-            self._write(replace(batch, rows=rows), mode, position)
+            plan = replace(batch.commit, first_order=measured.first_order or batch.rows.first_order)
+            self._write(replace(batch, rows=rows, commit=plan), mode, position)
 
     def _choose_mode(self, batch: Batch, mark: str | None) -> str:
         feed = self.feed

@@ -120,11 +120,14 @@ def _columns_to_fill(table: IcebergTable, batch: Batch) -> set[str]:
 
 
 def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
-    if columns and table.head() is not None:
+    filled, before = None, table.head()
+    if columns and before is not None:
         values = ", ".join(f"{quoted_column(c.name)} = CAST(:v{i} AS {c.type})" for i, c in enumerate(columns))
         table.spark.sql(f"UPDATE {table.sql_name} SET {values}", {f"v{i}": c.fill for i, c in enumerate(columns)})
-        table.refresh()
-    table.update_properties({names.FILL: None})
+        after = table.refresh().head()
+        # if others have committed in between, it is not known which snapshot is ours
+        filled = str(after.id) if after is not None and after.parent_id == before.id else None
+    table.update_properties({names.FILL: None, **({names.FILLED: filled} if filled else {})})
 
 
 def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:

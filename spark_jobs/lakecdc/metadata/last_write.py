@@ -41,6 +41,22 @@ class SnapshotFacts:
         """Check whether it has exactly the same rows as its parent, including old ones that our jobs may remove."""
         return self.operation == "replace" or self.summary.get(names.JOB) in _KEEPING
 
+    @property
+    def may_add_rows(self) -> bool:
+        """Check whether it may have rows that its parent lacks."""
+        return may_add_rows(self.operation, self.summary)
+
+
+def may_add_rows(operation: str | None, summary: Mapping[str, str]) -> bool:
+    """Check whether a snapshot may have rows that its parent lacks, by what its writer has counted."""
+    if operation in ("replace", "delete"):
+        return False
+    added = summary.get("added-records")
+    if added is not None:
+        return int(added) > 0
+    # writers leave numbers out that are 0, but these
+    return summary.get("added-data-files") is not None or summary.get("total-records") is None
+
 
 @dataclass(frozen=True)
 class LastWrite:

@@ -8,6 +8,8 @@ READ_THROUGH = "lakecdc.read-through"
 JOB = "lakecdc.job"
 #: summary: unique mark of one commit, to find it again when the catalog did not answer
 COMMIT_ID = "lakecdc.commit-id"
+#: summary: highest order key that a row may have in a table that has no rows but those of its source's log
+ROWS_BELOW = "lakecdc.rows-below"
 #: summary: ids of partition specs, with commas; every key that the commit deletes is deleted in each of them
 DELETE_SPECS = "lakecdc.delete-specs"
 #: table property: position and read-through of a table that was quiet, bound to its carrier snapshot
@@ -41,6 +43,8 @@ SORTED_LAYOUT = "lakecdc.layout.sorted-by"
 BLOOM_FILTER_COLUMNS = "lakecdc.layout.bloom-filter-columns"
 #: table property: columns whose older rows are still to be filled with the source's default, a JSON list
 FILL = "lakecdc.columns-to-fill"
+#: table property: id of the snapshot that has filled columns last, and has the keys of its parent
+FILLED = "lakecdc.columns-filled"
 #: table property: JSON of the columns that the source had last, each with the number that it keeps when it is renamed,
 #: or null where the source gives it none
 SOURCE_COLUMNS = "lakecdc.source-columns"

@@ -32,6 +32,7 @@ from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
 from lakecdc.iceberg.staging import columns_of
 from lakecdc.iceberg.table import carrier_of
 from lakecdc.ingest.apply import full_load
+from lakecdc.ingest.apply.proof import prove
 from lakecdc.ingest.apply.publish import (
     Applied,
     Commit,
@@ -42,6 +43,7 @@ from lakecdc.ingest.apply.publish import (
     refuse_below_floor,
 )
 from lakecdc.ingest.apply.rows import row_values, stage_images
+from lakecdc.ingest.apply.upsert import anew_if_overtaken
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
 from lakecdc.runtime.failpoints import reach
@@ -78,18 +80,9 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
     if mode and table.properties.get(_MERGE_MODE, "copy-on-write") != mode:
         table.update_properties({_MERGE_MODE: mode})
         table.refresh()
-    empty, rows = table.head() is None, batch.rows
-    if empty or batch.full_load or (rows is None and not batch.truncate_order):
-
-        def stage(staged: Staged) -> None:
-            if batch.full_load:
-                full_load.stage(table, batch, staged)
-            elif rows is not None:
-                staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
-
-        truncate = None if empty else batch.truncate_order
-        fence = PositionFence(started_from, floor=known_floor(table, batch))
-        return publish(table, stage, Commit(position, fence, truncate, batch.commit.replaces), batch)
+    rows = batch.rows
+    if table.head() is None or batch.full_load or (rows is None and not batch.truncate_order):
+        return anew_if_overtaken(_without_statement, table, batch, position, started_from)
     reach("before_staging")
     with _source(table, batch, rows) as source:
         # by now all rows are computed: an event that clean cannot take is not entered
@@ -112,12 +105,28 @@ def merge(table: IcebergTable, batch: Batch, position: Position, started_from: s
     raise AssertionError
 
 
+def _without_statement(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
+    rows, empty, proof = batch.rows, table.head() is None, prove(table, batch, position)
+
+    def stage(staged: Staged) -> None:
+        if batch.full_load:
+            full_load.stage(table, batch, staged)
+        elif rows is not None:
+            staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
+
+    truncate = None if empty else batch.truncate_order
+    fence = PositionFence(started_from, floor=known_floor(table, batch))
+    fence.known_rows = proof.known_rows
+    return publish(table, stage, Commit(position, fence, truncate, batch.commit.replaces, proof.note), batch)
+
+
 def _attempt(
     table: IcebergTable, batch: Batch, source: _Source | None, position: Position, started_from: str | None
 ) -> Applied:
     lease = lease_unless_held(table, "ingest")
     base = table.head()
     assert base is not None
+    proof = prove(table, batch, position)
     fence = PositionFence(started_from, floor=known_floor(table, batch))
     carrier = carrier_of(table.ancestors())
     if (carrier.text if carrier else None) != started_from:
@@ -134,7 +143,7 @@ def _attempt(
         merged = table.refresh().head(branch)
         reach("before_commit")
         try:
-            snapshot = scratch.publish(table, branch, base, fence, position_summary(position))
+            snapshot = scratch.publish(table, branch, base, fence, {**position_summary(position), **proof.note})
         except ConflictError as error:
             refuse_below_floor(table, fence, error)
             raise

@@ -18,7 +18,7 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.engine import packing
-from lakecdc.ingest.engine.fold import columns
+from lakecdc.ingest.engine.fold import columns, may_have_been
 from lakecdc.ingest.engine.packed import PackedRows
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
@@ -60,7 +60,7 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
 def stage(
     table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, *, deletes: bool, memory: IcebergTable | None
 ) -> list[Any]:
-    """Write the rows as data files and all keys as equality deletes, uncommitted, in one pass.
+    """Write the rows as data files and keys as equality deletes, uncommitted, in one pass.
 
     :param staged: takes the files.
     :param deletes: whether the table has files that keys are to be deleted from.
@@ -80,7 +80,7 @@ def stage(
         remembered = None
         if memory is not None:
             remembered = FileLayout.of(memory, folders.enter_context(folder_of_work(memory, "deletes")), of_key | _OWN)
-        task = partial(_write_folded, rows=rows, keys=keys, remembered=remembered)
+        task = partial(_write_folded, rows=rows, keys=keys, remembered=remembered, proven=staged.proven)
         results = cells.mapInArrow(task, RESULT).collect()
         staged.data_files += iceberg_files(table, results, "rows")
         staged.delete_files += iceberg_files(table, results, "keys", batch.key)
@@ -88,10 +88,15 @@ def stage(
 
 
 def _write_folded(
-    batches: Iterable[pa.RecordBatch], rows: FileLayout, keys: FileLayout | None, remembered: FileLayout | None
+    batches: Iterable[pa.RecordBatch],
+    rows: FileLayout,
+    keys: FileLayout | None,
+    remembered: FileLayout | None,
+    proven: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Write packed rows but those with placeholders, the keys of all, and the deletes to remember; runs in a task.
+    """Write packed rows but those with placeholders, keys to delete, and the deletes to remember; runs in a task.
 
+    :param proven: no key is deleted that the events have inserted first.
     :return: one row per written file.
     """
     settle()
@@ -102,7 +107,7 @@ def _write_folded(
     for table in packing.all_of(batches):
         yield from row_files.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
         if key_files is not None:
-            yield from key_files.write(table)
+            yield from key_files.write(table.filter(may_have_been(table)) if proven else table)
         if delete_files is not None:
             yield from delete_files.write(table.filter(pc.equal(table["op"], "d")))
     for files in filter(None, (row_files, key_files, delete_files)):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OvertakenError(ConflictError):
-    """The batch must be staged anew: rows moved to another partition spec, or others committed since the checks."""
+    """The batch must be staged anew: what it was staged or checked with is not the table's state any more."""
 
 
 class FloorMovedError(ConflictError):
@@ -43,6 +43,7 @@ class Applied:
     :param written_by: see :class:`Staged`.
     :param retries: how often the commit was repeated because another writer came first.
     :param files: the Java data files; empty if a statement has written them.
+    :param deletes_left_out: see :class:`Staged`, as is ``deletes_kept``.
     """
 
     snapshot: Snapshot
@@ -54,6 +55,8 @@ class Applied:
     retries: int = 0
     files: tuple[Any, ...] = ()
     resolved: Mapping[str, int] = field(default_factory=dict)
+    deletes_left_out: int | None = None
+    deletes_kept: str | None = None
 
 
 @dataclass
@@ -61,11 +64,17 @@ class Staged:
     """Written files before their commit.
 
     :param written_by: what wrote a full load: ``tasks``, or ``Spark`` and why; None if there was no choice.
+    :param proven: keys that the batch inserts are not among the deletes, because the table cannot have them.
+    :param deletes_left_out: how many these are; None if it was not proven.
+    :param deletes_kept: why it could not be proven; None if it was, or for a source that proves nothing.
     """
 
     data_files: list[Any] = field(default_factory=list)
     delete_files: list[Any] = field(default_factory=list)
     written_by: str | None = None
+    proven: bool = False
+    deletes_left_out: int | None = None
+    deletes_kept: str | None = None
 
     @property
     def files(self) -> list[Any]:
@@ -134,7 +143,8 @@ def publish(
         # after any other error the commit may have arrived: the files stay, and orphan removal decides
         if audit is None or not audit.on_branch:
             deletes.discard(staged)
-        if fence.out_of_reach or fence.head_moved or isinstance(error, OutOfReachError):
+        overtaken = fence.out_of_reach or fence.head_moved or fence.rows_added
+        if overtaken or isinstance(error, OutOfReachError):
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_below_floor(table, fence, error)
         raise
@@ -150,6 +160,8 @@ def publish(
         fence.attempts - 1,
         tuple(staged.data_files),
         deletes.numbers,
+        staged.deletes_left_out,
+        staged.deletes_kept,
     )
 
 

@@ -7,6 +7,7 @@ the source positions in its summary, behind the fence.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -16,12 +17,15 @@ from lakecdc.iceberg.fence import DeleteReach, PositionFence
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
+from lakecdc.ingest.apply.proof import prove
 from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import cluster_rows, stage_images
 from lakecdc.ingest.floor import known_floor
+from lakecdc.ingest.fold import may_have_been
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.key_search.match import refuse_table
 from lakecdc.metadata import names
+from lakecdc.model.positions import log_position
 from lakecdc.writer.frame import stage_frame
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
     """Commit one folded batch.
 
     It is staged anew if rows have moved to another partition spec meanwhile, or if others have committed since the
-    table was checked with the batch.
+    table was checked with the batch, or may have added rows that the batch was proven not to replace.
 
     :param batch: its rows are ``key, op, row, order, source_time``, one per key; without any, only the position is
         committed.
@@ -49,6 +53,17 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
     :raises ConflictError: another run has moved the positions.
     :raises InputError: a partition spec does not derive from the key.
     """
+    return anew_if_overtaken(_upsert, table, batch, position, started_from)
+
+
+def anew_if_overtaken(
+    attempt: Callable[[IcebergTable, Batch, Position, str | None], Applied],
+    table: IcebergTable,
+    batch: Batch,
+    position: Position,
+    started_from: str | None,
+) -> Applied:
+    """Stage and commit a batch, a few times at most, while others make its files void before they are committed."""
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
     def refresh(_: object) -> None:
@@ -61,7 +76,7 @@ def upsert(table: IcebergTable, batch: Batch, position: Position, started_from: 
         before_sleep=refresh,
         reraise=True,
     )
-    return attempts(_upsert, table, batch, position, started_from)
+    return attempts(attempt, table, batch, position, started_from)
 
 
 def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from: str | None) -> Applied:
@@ -72,17 +87,24 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
     # with the current one, to which a rewrite may be moving rows: it can commit if the deletes reach them there
     specs = sorted({*live, current}) if live else []
 
+    proof = prove(table, batch, position)
+
     def stage(staged: Staged) -> None:
         if batch.full_load:
             full_load.stage(table, batch, staged)
         elif batch.rows is not None:
+            staged.proven = proof.refusal is None
             _stage(table, batch, batch.rows, staged, specs)
+            if staged.delete_files and log_position(position) is not None:
+                staged.deletes_kept = proof.refusal
 
     # a full load deletes nothing
     deletes, resolves = not batch.full_load and batch.rows is not None, batch.target.deletes == "resolved"
     reach = DeleteReach(table, specs) if deletes and not resolves else None
     fence = PositionFence(started_from, reach, known_floor(table, batch))
+    fence.known_rows = proof.known_rows
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}
+    note |= proof.note
     commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=deletes and resolves)
     return publish(table, stage, commit, batch)
 
@@ -101,13 +123,19 @@ def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_i
             tombstones.append_remembered(memory, remembered)
     if memory is None and rows.fold_stats is not None and not batch.source.in_order:
         tombstones.remember(table, rows, batch.key)
+    if staged.proven and spec_ids:
+        # each key that is deleted is in the files of every spec
+        deleted = sum(int(file.recordCount()) for file in staged.delete_files) // len(spec_ids)
+        staged.deletes_left_out = rows.keys - deleted
 
 
 def stage_changes(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
     """Write folded rows as data files, and their keys as equality deletes of some partition specs, uncommitted."""
     staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
     types = definition.spark_types(table)
-    keys = rows.frame.select(*[F.col("key")[k].cast(types[k]).alias(k) for k in batch.key])
+    keys = (rows.frame.where(may_have_been()) if staged.proven else rows.frame).select(
+        *[F.col("key")[k].cast(types[k]).alias(k) for k in batch.key]
+    )
     for spec_id in spec_ids:
         ordered = cluster_rows(table, keys, batch.key, spec_id, rows.keys)
         staged.delete_files += stage_frame(table, ordered, batch.key, spec_id)

@@ -21,7 +21,7 @@ from lakecdc.ingest.current_rows import Loading, SourceRows
 from lakecdc.ingest.sources.database import LoadMark, all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns
+from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns, unlogged
 from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
 from lakecdc.ingest.sources.mysql.feed import Feed
@@ -109,7 +109,7 @@ class Table:
             columns=feed.columns,
             rows=Rows(rows),
             position=replace(position, offsets=replace(at, loaded=max(feed.ahead, exact.place.number)).encode()),
-            source=SourceFacts(columns=feed.source_columns),
+            source=SourceFacts(columns=feed.source_columns, unproven=unlogged(database.source)),
         )
 
     def _feed(self, session: Session, target: IcebergTable, position: Position) -> Feed:

@@ -110,7 +110,9 @@ class Table:
             columns=now.columns,
             rows=Rows(rows),
             position=replace(position, offsets=replace(at, loaded=taken.lsn).encode()),
-            source=SourceFacts(columns={column.name: numbers.get(column.name) for column in now.columns}),
+            source=SourceFacts(
+                columns={column.name: numbers.get(column.name) for column in now.columns}, unproven=None
+            ),
         )
 
     def _chunks(self, key_condition: KeyCondition | None) -> list[Chunk]:

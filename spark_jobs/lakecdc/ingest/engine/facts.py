@@ -36,7 +36,8 @@ class Facts(msgspec.Struct, frozen=True):
     :param why: why the first of them is.
     :param schemas: columns of the messages' schemas as JSON, empty for messages without; two at most.
     :param left_out: why tasks cannot fold the events, which leave values out.
-    :param first_orders: lowest order keys of events, folded or not; only where values may be left out.
+    :param first_orders: lowest order keys of events, folded or not; only of logs, and where values may be
+        left out.
     :param rejected: events that are rejected, which the facts of rows leave out.
     :param moves: rows that are the deletes of keys which an update has changed.
     """

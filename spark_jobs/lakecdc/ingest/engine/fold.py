@@ -110,6 +110,18 @@ def folded(
     return _filled(connection, table, names, by_key["place"].to_numpy(), rows) if has_open(rows) else (rows, 0)
 
 
+def may_have_been(rows: pa.Table) -> pa.ChunkedArray:
+    """Check of folded rows of a log whether the source may have had a row of the key before their events.
+
+    Where a key is unique, its inserts and deletes take turns: there was no row before if there have been as many more
+    inserts than deletes as there are rows now, one or none. A row that another key's update has moved to this one comes
+    without an insert, so that the key counts as one that was there. As sums, these counts do not depend on how the
+    events were folded.
+    """
+    there = pc.not_equal(rows["op"], "d").cast(pa.int32())
+    return pc.not_equal(pc.subtract(rows["n_c"], rows["n_d"]), there)
+
+
 def columns(table: pa.Table, prefix: str) -> list[str]:
     """Return the names of numbered columns, such as ``k0`` and ``k1``."""
     return [name for name in table.column_names if name.startswith(prefix) and name[len(prefix) :].isdigit()]

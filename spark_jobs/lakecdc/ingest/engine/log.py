@@ -54,7 +54,7 @@ class LogTask:
         settle()
         try:
             with duckdb_of_its_own() as connection:
-                buffering = Buffering(self.grouping, self.epoch, list(self.layout.types), self.alone)
+                buffering = Buffering(self.grouping, self.epoch, list(self.layout.types), self.alone, is_log=True)
                 buffers = row_buffers(buffering, connection, self.every)
                 cells = slices(packing.all_of(batches), _BYTES, _ROWS)
                 tables = (self.layout.typed(table, self.epoch) for table in cells)

@@ -101,6 +101,11 @@ class PackedRows(Rows):
         return Rejected(found.select(*of_message, values.alias("row_key")), self.facts.rejected)
 
     @property
+    def first_order(self) -> str | None:
+        """Return the lowest order key of the events; None if tasks have not looked for it."""
+        return min(self.facts.first_orders.values(), default=None)
+
+    @property
     def deletes(self) -> DataFrame:
         """Return the deletes, without unpacking the rest."""
         rows = unpacked(self.cells, self.types, self.key, "d")

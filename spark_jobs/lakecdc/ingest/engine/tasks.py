@@ -135,6 +135,7 @@ class Buffering:
     :param partitioned: report stretches of the partitions of topics.
     :param schema: the columns of the messages' schema, as facts travel; None for changes of any schema.
     :param marks: how far the table has come, for rows that are folded and may leave values out; else None.
+    :param is_log: the rows are of one log; report the lowest order key of those that are folded.
     :param sets_aside: hand on odd and rejected messages; without it, they are passed over.
     """
 
@@ -145,6 +146,7 @@ class Buffering:
     partitioned: bool = False
     schema: str | None = ""
     marks: Marks | None = None
+    is_log: bool = False
     sets_aside: bool = True
 
 
@@ -212,6 +214,8 @@ class RowBuffer:
             batch = batch.filter(pc.invert(rejected))
         if self._of.grouping is not None and self._of.marks is not None:
             self._check(batch, self._of.marks)
+        elif self._of.grouping is not None and self._of.is_log:
+            self._note(Facts(first_orders=facts.first_orders(batch, self._of.epoch)))
         self._hold([batch.drop_columns(list(CHECKS))])
         if self._of.grouping is None:
             yield from self.flush()

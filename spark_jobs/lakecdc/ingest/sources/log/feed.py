@@ -24,6 +24,7 @@ class SourceTable(Generic[C]):
     """A source table and the target it feeds.
 
     :param key: columns, from the target or from the source; empty if there are none.
+    :param unique: the source lets no two rows have one key, nor one without a value.
     """
 
     target: Target
@@ -31,6 +32,7 @@ class SourceTable(Generic[C]):
     name: str
     columns: tuple[C, ...]
     key: tuple[str, ...]
+    unique: bool
 
     @property
     def label(self) -> str:

@@ -81,6 +81,11 @@ class LogServer(ABC, Generic[F, S]):
     twin_hint: ClassVar[str]
     max_lag_bytes: int = 0
 
+    @property
+    def unlogged(self) -> str | None:
+        """Return why the log may lack changes of rows; None if it has all that can be known."""
+        return None
+
     def __init__(self, spark: SparkSession, spec: JobSpec, place: str) -> None:
         self.spark, self.spec, self.place = spark, spec, place
         self._opened = ExitStack()

@@ -204,7 +204,11 @@ class LogSource(Generic[F, S]):
             batch,
             rows=found.rows,
             full_load=not part.again,
-            source=SourceFacts(columns=feed.source_columns, facts={"full_load_chunks": feed.chunks, **part.facts}),
+            source=SourceFacts(
+                columns=feed.source_columns,
+                unproven=self.server.unlogged,
+                facts={"full_load_chunks": feed.chunks, **part.facts},
+            ),
         )
         return _without_misfits(batch, found)
 
@@ -237,10 +241,18 @@ class LogSource(Generic[F, S]):
                 overtaken_below=order_key(self._epoch, feed.ahead) if feed.ahead else None,
                 columns=changes.source_columns,
                 columns_told=changes.columns_told,
+                unproven=self._unproven(feed),
                 facts={**facts, **changes.facts},
             ),
         )
         return _without_misfits(batch, found)
+
+    def _unproven(self, feed: F) -> str | None:
+        """See ``SourceFacts.unproven``."""
+        table = feed.table
+        if not table.unique:
+            return f"the key ({', '.join(table.key)}) is not a primary key or NOT NULL and unique in {table.label}"
+        return self.server.unlogged
 
     def _fold(self, log_round: Round[S], feed: F, relation: int, changes: TableChanges) -> LogRows:
         target = feed.table.target

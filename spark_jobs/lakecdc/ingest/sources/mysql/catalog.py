@@ -42,6 +42,10 @@ SELECT INDEX_NAME, COLUMN_NAME, SEQ_IN_INDEX = 1 AND SUB_PART IS NULL FROM infor
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_NAME IS NOT NULL
 ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX
 """
+_UNIQUE = """
+SELECT INDEX_NAME, COLUMN_NAME, NULLABLE FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
+"""
 _CASCADES = """
 SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
 FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
@@ -138,9 +142,19 @@ def read_table(session: Session, target: Target, source: MysqlSource, mariadb: b
     # values that differ in their first characters differ, so a part of a column identifies rows as all of it does
     primary = tuple(column for index, column, _leads in indexes if index == "PRIMARY")
     leading = next((str(column) for _index, column, leads in indexes if leads), None)
-    table = SourceTable(target, schema, name, columns, target.key or primary, leading)
+    key = target.key or primary
+    table = SourceTable(target, schema, name, columns, key, _is_unique(session, (schema, name), key), leading)
     _check(session, table, source, engine)
     return table
+
+
+def _is_unique(session: Session, place: tuple[str, str], key: Sequence[str]) -> bool:
+    """Check whether all columns of a unique index are among some columns and always have a value."""
+    indexes: dict[str, list[bool]] = {}
+    for index, column, nullable in query(session, _UNIQUE, place):
+        # of an expression there is no column
+        indexes.setdefault(index, []).append(column in key and nullable != "YES")
+    return any(map(all, indexes.values()))
 
 
 def _check(session: Session, table: SourceTable, source: MysqlSource, engine: str) -> None:
@@ -169,6 +183,11 @@ def _check(session: Session, table: SourceTable, source: MysqlSource, engine: st
                 table=target.table,
                 hint="Let the application change the rows, or set source.allow_cascades if the rules never act.",
             )
+
+
+def unlogged(source: MysqlSource) -> str | None:
+    """Return why the log may lack changes of rows; None if it has all that can be known."""
+    return "allow_cascades lets the log lack changes" if source.allow_cascades else None
 
 
 def _logs_cascades(session: Session) -> bool:

@@ -19,7 +19,7 @@ from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, Table
 from lakecdc.ingest.sources.mysql import log as binlog
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
-from lakecdc.ingest.sources.mysql.catalog import bases, read_table, with_fills
+from lakecdc.ingest.sources.mysql.catalog import bases, read_table, unlogged, with_fills
 from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
 from lakecdc.ingest.sources.mysql.connect import address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
@@ -63,6 +63,10 @@ class MysqlServer(LogServer[Feed, Summary]):
 
     def asking(self) -> AbstractContextManager[None]:
         return asking(self.where, "be read from")
+
+    @property
+    def unlogged(self) -> str | None:
+        return unlogged(self.source)
 
     # -- start ------------------------------------------------------------------------------------------------
 

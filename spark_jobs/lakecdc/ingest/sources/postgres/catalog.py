@@ -45,6 +45,14 @@ WHERE i.indrelid = %s AND i.indisprimary AND i.indimmediate AND k.place <= i.ind
   AND a.attrelid = i.indrelid AND a.attnum = k.attnum
 ORDER BY k.place
 """
+# any unique index will do whose columns are all among those of the key and always have a value
+_UNIQUE = """
+SELECT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid
+  AND i.indpred IS NULL AND i.indexprs IS NULL
+  AND NOT EXISTS (SELECT FROM unnest(i.indkey) WITH ORDINALITY k(attnum, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE k.place <= i.indnkeyatts AND NOT (a.attnotnull AND a.attname = ANY(%s::text[]))))
+"""
 # the tables that hold rows: the table itself, or the leaves below a partitioned one
 _LEAVES = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
@@ -165,7 +173,8 @@ def read_table(session: Session, target: Target) -> SourceTable:
     primary = tuple(row[0] for row in session.execute(_PRIMARY_KEY, (oid,)))
     key = target.key or primary or _index_key(leaves)
     children = tuple(row[0] for row in session.execute(_CHILDREN, (oid,))) if kind == "r" else ()
-    table = SourceTable(target, schema, name, columns, key, oid, leaves, children)
+    (unique,) = session.execute(_UNIQUE, (oid, list(key))).fetchone() or (False,)
+    table = SourceTable(target, schema, name, columns, key, unique, oid, leaves, children)
     _check_key(table)
     for leaf in leaves:
         _check_leaf(table, leaf)

@@ -1,0 +1,147 @@
+"""Prove that a log inserts rows which a table does not have, so that they need no delete (law 9).
+
+The proof rests on what is known of the table: that it has no key which its source does not have at the table's
+position. A full load establishes this, every batch of the log preserves it, and each commit notes it in its summary,
+with an order key that no row of the table lies above. A snapshot with a position and without the note ends it until the
+next full load; so does a later snapshot that may have added rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.fence import KnownRows
+from lakecdc.metadata import names
+from lakecdc.metadata.positions import Carrier, Position, carried_before, current_position
+from lakecdc.model.order import RANK_READ, order_key
+from lakecdc.model.positions import log_position
+
+if TYPE_CHECKING:
+    from lakecdc.contract.target import Target
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.ingest.batch import Batch
+
+_UNKNOWN = "no full load says which rows the table has, or something else than its log may have added rows since"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the snapshots of a table tell of its rows.
+
+    :param snapshot_id: the nearest ancestor of the head with a position; None without one.
+    :param position: of the table, quiet stretches included.
+    :param rows_below: no row lies above this order key, as that snapshot says; None if it does not say.
+    :param others: rows may have been added since.
+    :param empty: the table has never had a row.
+    :param filled: the snapshot in which ingestion filled columns last, which has added no rows; None if there is none.
+    """
+
+    snapshot_id: int | None = None
+    position: Position | None = None
+    rows_below: str | None = None
+    others: bool = False
+    empty: bool = False
+    filled: int | None = None
+
+    @classmethod
+    def of(cls, ancestors: Iterable[Snapshot], properties: Mapping[str, str]) -> Standing:
+        """Read the ancestors of a head, newest first, as far as metadata still has them."""
+        others, last = False, None
+        filled = int(properties[names.FILLED]) if names.FILLED in properties else None
+        for last in ancestors:
+            text = last.summary.get(names.POSITIONS)
+            if text is not None:
+                carrier = Carrier(last.id, text, carried_before(last.summary))
+                position = current_position(carrier, properties)
+                return cls(last.id, position, last.summary.get(names.ROWS_BELOW), others, filled=filled)
+            others = others or (last.may_add_rows and last.id != filled)
+        return cls(others=others, empty=not others and (last is None or last.parent_id is None), filled=filled)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is known before a batch of its table.
+
+    :param refusal: why the rows that the batch inserts may be there; None if they are not.
+    :param note: summary entries for the commit.
+    :param known_rows: what they rely on, for its fence.
+    """
+
+    refusal: str | None
+    note: Mapping[str, str]
+    known_rows: KnownRows | None
+
+
+def prove(table: IcebergTable, batch: Batch, position: Position) -> Proof:
+    """Find out whether the rows that a batch inserts are new to the table, and what can be said of it afterwards.
+
+    :param position: where the source stands after the batch.
+    """
+    if batch.source.unproven is not None:
+        return Proof(batch.source.unproven, {}, None)
+    standing = Standing.of(table.ancestors(), table.properties)
+    refusal, below = refusal_of_proof(standing, batch, position), rows_below(standing, batch, position)
+    if below is None:
+        return Proof(refusal, {}, None)
+    known = None if batch.commit.replaces else KnownRows(standing.snapshot_id, standing.filled)
+    return Proof(refusal, {names.ROWS_BELOW: below}, known)
+
+
+def refusal_of_proof(standing: Standing, batch: Batch, position: Position) -> str | None:
+    """Return which condition of the proof fails; None if the table has no row that the batch inserts.
+
+    :param position: where the source stands after the batch.
+    """
+    if why := refusal_to_know(standing, batch, position):
+        return why
+    at, first = log_position(standing.position), batch.commit.first_order
+    if batch.full_load or at is None or at.load or at.ahead or batch.source.overtaken_below:
+        return "the log has not passed the end of the full load"
+    if first is None or standing.rows_below is None or first <= standing.rows_below:
+        return "an event is not above the highest order key of the table's rows"
+    return None
+
+
+def rows_below(standing: Standing, batch: Batch, position: Position) -> str | None:
+    """Return an order key that no row of the table lies above once it has the batch; None if its rows are unknown."""
+    at = log_position(position)
+    if at is None or refusal_to_know(standing, batch, position):
+        return None
+    before = None if batch.commit.replaces else standing.rows_below
+    read = order_key(at.epoch, max(at.number, at.loaded), rank=RANK_READ)
+    return max(filter(None, (before, position.high_order, read)))
+
+
+def refusal_to_know(standing: Standing, batch: Batch, position: Position) -> str | None:
+    """Return why the table, once it has the batch, may have rows that its source lacks; None if it has none."""
+    if batch.source.unproven:
+        return batch.source.unproven
+    if batch.commit.floor is not None:
+        return "old rows of the table have expired"
+    if why := _refusal_of_target(batch.target):
+        return why
+    if batch.rejected is not None and not batch.full_load:
+        return "events of the batch are in quarantine"
+    if batch.commit.replaces:
+        return None
+    if standing.others:
+        return "others may have added rows since the last batch"
+    if standing.snapshot_id is None:
+        return None if batch.full_load and standing.empty else _UNKNOWN
+    before = standing.position
+    if before is None or (before.source, before.identity) != (position.source, position.identity):
+        return "the table's position is one of another server"
+    return _UNKNOWN if standing.rows_below is None else None
+
+
+def _refusal_of_target(target: Target) -> str | None:
+    """Return which setting makes the table's rows others than those of one source table."""
+    settings = {
+        "source_tables feeds the table from several": target.source_tables,
+        "fold_case is set": target.fold_case,
+        "clean.filter leaves rows out": target.clean and target.clean.filter,
+        f"on_truncate is {target.on_truncate!r}": target.on_truncate != "apply",
+    }
+    return next((what for what, is_set in settings.items() if is_set), None)
