@@ -36,6 +36,7 @@ from lakecdc.contract.spec import SOURCE_JOBS
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.policy import TablePolicy, Window
+from lakecdc.metadata.readers import READERS, ReaderName
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
@@ -51,11 +52,12 @@ IMPORTS = """from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 from lakecdc.contract.job_options import Outcome
 from lakecdc.contract.rewriting import Curve, Verify
+from lakecdc.metadata.readers import ReaderName
 """
 #: classes of settings that docs/settings.md has a table of
 SETTINGS = (LakeConfig, SparkConfig, Retention, Schedules, DebtLimits, TablePolicy, Window, QueryLog, Alerts)
 _SETTING_TABLE = re.compile(r"(<!-- made from (\w+) -->\n).*?(?=<!-- until here -->)", re.DOTALL)
-_ALIASES = {Curve: "Curve", Outcome: "Outcome", Verify: "Verify"}
+_ALIASES = {Curve: "Curve", Outcome: "Outcome", ReaderName: "ReaderName", Verify: "Verify"}
 _PARAMETER = re.compile(r":param (\w+): (.*?)(?=\n\s*:(?:param|raises)|\Z)", re.DOTALL)
 _SCALARS = {str: "str", bool: "bool", int: "int", float: "float"}
 #: arguments of every job operator that have the name of an option
@@ -109,6 +111,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
         "operators.md": operator_table(classes),
         "job-contract.md": option_table(),
         "architecture.md": house_map(import_contracts()),
+        "readers.md": reader_table(),
     }
     for page, generated in pages.items():
         path = ROOT / "docs" / page
@@ -292,6 +295,31 @@ def option_row(job: str, option: Option) -> str:
     """Return one row of the table of options."""
     meaning = option.meaning.replace("``", "`").replace("|", "\\|")
     return f"| {job} | `{option.name}` | `{json.dumps(option.default)}` | {meaning} |"
+
+
+def reader_table() -> str:
+    """Return the table of the engines that read tables, then the sources of each."""
+    heads = {
+        "equality_deletes": "equality deletes",
+        "position_deletes": "position deletes (v2)",
+        "deletion_vectors": "deletion vectors (v3)",
+        "timestamps_ns": "`timestamp_ns`",
+        "variant": "`variant`",
+        "default_values": "default values",
+    }
+    answers = {True: "yes", False: "no", None: "not known"}
+    rows = [
+        f"| name | engine | newest format version | {' | '.join(heads.values())} |",
+        f"|---|---|---|{'---|' * len(heads)}",
+    ]
+    for each in READERS:
+        cells = [f"`{each.short}`", each.name, str(each.max_format_version)]
+        rows.append(f"| {' | '.join([*cells, *(answers[getattr(each, name)] for name in heads)])} |")
+    rows += ["", "| engine | what else to know | sources |", "|---|---|---|"]
+    for each in READERS:
+        links = ", ".join(f"<{source}>" if "://" in source else source for source in each.sources)
+        rows.append(f"| {each.name} | {each.note} | {links} |")
+    return "\n".join(rows) + "\n"
 
 
 def setting_table(name: str) -> str:

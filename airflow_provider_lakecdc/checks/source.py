@@ -38,7 +38,7 @@ def _ask(config: LakeConfig, specs: list[JobSpec], answers: list[Finding]) -> st
     if config.source_conn_id:
         source, more = source_from_connection(source, config.source_conn_id)
         secrets |= more.values
-    parts = {"source": source, "target": [dict(target) for target in config.targets]}
+    parts = {"source": source, "target": config.complete_targets}
     document = spec_document("ingest", catalog, (), config.job_options("ingest", "ingest"), **parts)
     specs.append(check_spec(document, "ingest"))
     question = json.dumps({"spec": document, "positions": _positions(catalog, config)})

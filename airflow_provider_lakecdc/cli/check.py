@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from airflow_provider_lakecdc import settings
-from airflow_provider_lakecdc.checks import catalog, deployment, machine, source
+from airflow_provider_lakecdc.checks import catalog, deployment, machine, readers, source
 from airflow_provider_lakecdc.cli.tables import configuration
 from airflow_provider_lakecdc.cli.terminal import print_grid, print_json
 from airflow_provider_lakecdc.exceptions import JobBadInputError
@@ -55,7 +55,9 @@ def _findings(args: Namespace) -> Iterator[Finding]:
     catalog_findings = [*catalog.findings(conn_id, _namespaces(config), _existing(config))]
     yield from catalog_findings
     specs: list[JobSpec] = []
-    # errors of the configuration and of the catalog connection are reported above
+    # errors of the configuration and of the catalog are reported above
+    if config and makes_dags and all(finding.state == "ok" for finding in catalog_findings[:2]):
+        yield from readers.findings(config)
     if config and config.source and config.targets and makes_dags and catalog_findings[0].state == "ok":
         yield from source.findings(config, specs)
     yield tried("jars", _jars, conn_id, spark, specs)

@@ -100,7 +100,7 @@ def _with_source(args: Namespace, config: LakeConfig) -> Iterator[dict[str, Any]
     fed = [*config.target_tables, *config.fed_tables]
     if unknown := [table for table in args.tables if table not in matching(fed, [table])]:
         raise _unknown_tables(unknown, "The configuration feeds")
-    feeding = {"source": config.source, "targets": list(config.targets), "source_conn_id": config.source_conn_id}
+    feeding = {"source": config.source, "targets": config.complete_targets, "source_conn_id": config.source_conn_id}
     yield {**feeding, "tables": args.tables}
 
 

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.assess_table import health_of
 from airflow_provider_lakecdc.lake.delete_debt import debt_of
-from airflow_provider_lakecdc.lake.tables import MAIN, branch_snapshots, open_table, read_tables, snapshot_facts
-from lakecdc.metadata import readers
+from airflow_provider_lakecdc.lake.tables import (
+    MAIN,
+    branch_snapshots,
+    open_table,
+    read_tables,
+    snapshot_facts,
+    summary_of,
+)
+from lakecdc.metadata import names, readers
 from lakecdc.metadata.last_write import last_write
 
 if TYPE_CHECKING:
@@ -27,8 +34,9 @@ def read_status(
     :param partitions: add the last change of each partition, with maintenance; this reads all manifests.
     :param health: add the read cost of the table's layout; this reads the head's manifests.
     :return: ``format_version``, the counts of :class:`lakecdc.metadata.debt.DeleteDebt`, ``ready_for_v4``,
-        ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), ``last_write``
-        (see :class:`lakecdc.metadata.last_write.LastWrite`), and perhaps ``partitions`` and ``health`` (see
+        ``readable_by``, ``refused_by``, ``gained_by_rewrite`` (see :mod:`lakecdc.metadata.readers`), the ``readers``
+        that it is promised to, ``readers_problem`` if it breaks the promise, ``last_write`` (see
+        :class:`lakecdc.metadata.last_write.LastWrite`), and perhaps ``partitions`` and ``health`` (see
         :class:`lakecdc.metadata.health.TableHealth`; None without a snapshot); None if the table does not exist.
     """
     with open_table(catalog, table) as loaded:
@@ -64,6 +72,8 @@ def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, hea
     debt, version = debt_of(table, branch), table.format_version
     deletes = (debt.equality_delete_files, debt.position_delete_files)
     written = last_write(map(snapshot_facts, branch_snapshots(table, branch)), table.properties)
+    promised = recorded_readers(table)
+    misfit = misfit_of(table, promised, branch)
     status: dict[str, Any] = {
         "format_version": version,
         **debt.counts(),
@@ -71,6 +81,8 @@ def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, hea
         "readable_by": readers.readable_by(version, *deletes),
         "refused_by": readers.refused_by(version, *deletes),
         "gained_by_rewrite": readers.gained_by_rewrite(version, *deletes),
+        "readers": promised,
+        "readers_problem": str(misfit) if misfit else None,
         "last_write": written.facts(datetime.now(UTC)) if written else None,
     }
     if partitions:
@@ -79,6 +91,24 @@ def status_of(table: Table, branch: str = MAIN, *, partitions: bool = False, hea
         measured = health_of(table, branch)
         status["health"] = measured.facts() if measured else None
     return status
+
+
+def recorded_readers(table: Table) -> list[str]:
+    """Return the readers that ``set_readers`` has recorded in a table, without those that are unknown by now."""
+    recorded = table.properties.get(names.READERS, "").split(",")
+    return [name for name in recorded if name in readers.SHORT_NAMES]
+
+
+def misfit_of(
+    table: Table, engines: Sequence[str], branch: str = MAIN, deletes: readers.Deletes = "none"
+) -> readers.Misfit | None:
+    """Find out whether a table does not fit its readers.
+
+    :param deletes: those that will be written to it.
+    """
+    head = next(branch_snapshots(table, branch), None)
+    summary = summary_of(head) if head else {}
+    return readers.find_misfit(engines, table.format_version, summary, deletes)
 
 
 def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:

@@ -84,6 +84,7 @@ COUNTERS = _by_job(_WORK, _OWN_COUNTERS)
 _OWN_GAUGES: dict[str, tuple[str, ...]] = {
     "rewrite_delete_files": ("equality_delete_files_after", "equality_delete_files_unsupported", "groups_left"),
     "rebucket": ("buckets_after",),
+    "set_readers": ("delete_files_left",),
     "rewrite_manifests": ("delete_manifests_after",),
     "compute_statistics": ("rows",),
     "tag_snapshots": ("refs",),

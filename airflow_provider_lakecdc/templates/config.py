@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.spec import FEEDING_JOBS
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.names import quarantine_of
-from lakecdc.metadata.policy import TablePolicy, is_pattern, matching
+from lakecdc.metadata.policy import TablePolicy, inherited, is_pattern, matching
+from lakecdc.metadata.readers import ReaderName
 
 #: seconds; plans are calibrated by rows of that age
 YOUNGEST_AUDIT = 30 * 24 * 3600.0
@@ -107,6 +109,8 @@ class LakeConfig:
     :param targets: the ``target`` objects of the ingest spec, one per table.
     :param tables: tables to maintain, and patterns with ``*`` and ``?`` as in file names; a ``!`` in front excludes
         matches. Default: the targets and their history tables. Side tables of ingestion need not be named.
+    :param readers: engines that read the tables, such as ``snowflake`` and ``trino``: they choose format version and
+        deletes of the targets. ``policy`` names those of a namespace or a table, and a target can have its own.
     :param policy: rules for tables by pattern: allowed jobs for tables that are matched by patterns only (without a
         rule they are only assessed), options, windows, approvals.
     :param budgets: by DAG, the core-minutes that a run may be predicted to take; the most valuable work goes first.
@@ -143,6 +147,7 @@ class LakeConfig:
     tables: tuple[str, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    readers: tuple[ReaderName, ...] = ()
     policy: dict[str, TablePolicy] = field(default_factory=dict)
     budgets: dict[str, float] = field(default_factory=dict)
     query_log: QueryLog | None = None
@@ -186,6 +191,7 @@ class LakeConfig:
             )
         self._check_approvals()
         self._check_debt()
+        self._check_readers()
         parse_moment(self.start_date, "start_date")
 
     def _check_debt(self) -> None:
@@ -202,6 +208,19 @@ class LakeConfig:
                 f"schedules.debt starts runs at any time, but the policy of {windows[0]!r} has a window.",
                 hint="Remove one of them: runs outside the window would repeat without doing anything.",
             )
+
+    def _check_readers(self) -> None:
+        """Refuse readers of some tables of a target that feeds many in one form."""
+        for name in (str(target["table"]) for target in self.targets if "readers" not in target):
+            namespace = name.rpartition(".")[0]
+            for pattern, policy in self.policy.items():
+                is_near = "{" in namespace or fnmatchcase(namespace, pattern.rpartition(".")[0])
+                if "{" in name and policy.readers is not None and is_near and not fnmatchcase(name, pattern):
+                    raise SpecError(
+                        f"The policy of {pattern!r} has readers for some tables of a target that feeds many.",
+                        table=name,
+                        hint="Give them a target of their own, or set readers in the target.",
+                    )
 
     def _check_approvals(self) -> None:
         if not self.approval_timeout > 0:
@@ -232,6 +251,18 @@ class LakeConfig:
     def target_tables(self) -> list[str]:
         """Return the target tables of ingestion."""
         return [str(target["table"]) for target in self.targets]
+
+    @property
+    def complete_targets(self) -> list[dict[str, Any]]:
+        """Return the targets, each with the readers that it has or inherits."""
+        readers = [list(self.readers_of(name)) for name in self.target_tables]
+        pairs = zip(self.targets, readers, strict=True)
+        return [{"readers": known, **target} if known else dict(target) for target, known in pairs]
+
+    def readers_of(self, table: str) -> tuple[ReaderName, ...]:
+        """Return the readers of a table without readers of its own."""
+        readers = inherited(self.policy, table, is_named=True).readers
+        return self.readers if readers is None else readers
 
     @property
     def maintained_tables(self) -> list[str]:

@@ -59,7 +59,7 @@ def ingest_dag(config: LakeConfig) -> DAG:
         raise ValueError("The ingest DAG needs a source and at least one target.")
     kind = str(config.source.get("type"))
     address = placeholder_address(kind) if config.source_conn_id else {}
-    parse_source({**address, **config.source}, parse_targets(list(config.targets)))
+    parse_source({**address, **config.source}, parse_targets(config.complete_targets))
     by_time = kind == "jdbc" and config.source.get("interval", {}) is not None
     if by_time and config.schedules.assets.get("ingest"):
         raise SpecError(

@@ -141,7 +141,7 @@ def feeding_step(
         [{"tables": group} for group in groups_of_tables(config.target_tables, size)],
         options,
         source=config.source,
-        targets=list(config.targets),
+        targets=config.complete_targets,
         source_conn_id=config.source_conn_id,
         only=ONLY_TABLES,
         **arguments,

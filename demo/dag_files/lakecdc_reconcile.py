@@ -22,7 +22,7 @@ with DAG(
         task_id="reconcile",
         source=_config.source,
         source_conn_id=_config.source_conn_id,
-        targets=list(_config.targets),
+        targets=_config.complete_targets,
         catalog_conn_id=_config.catalog,
         # there are no more writes, and differences are shown
         max_wait=0,

@@ -24,6 +24,7 @@ from lakecdc.contract.rewriting import (
     RebucketOptions,
     RewriteDeleteFilesOptions,
     RewriteManifestsOptions,
+    SetReadersOptions,
     SortDataFilesOptions,
 )
 
@@ -73,6 +74,7 @@ OPTIONS: dict[str, type[JobOptions]] = {
     "remove_orphan_files": RemoveOrphanFilesOptions,
     "clean_side_tables": CleanSideTablesOptions,
     "rollback_tables": RollbackTablesOptions,
+    "set_readers": SetReadersOptions,
     "reconcile": ReconcileOptions,
     "export_changes": ExportChangesOptions,
     "check_tables": CheckTablesOptions,

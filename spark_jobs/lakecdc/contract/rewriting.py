@@ -9,6 +9,7 @@ from typing import Literal
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import check_least
 from lakecdc.contract.job_options import JobOptions
+from lakecdc.metadata.readers import ReaderName
 
 Verify = Literal["auto", "full", "sample", "off"]
 SpaceFillingCurve = Literal["zorder", "hilbert"]
@@ -92,6 +93,16 @@ class RewriteDeleteFilesOptions(VerifiedOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, "options", min_input_files=2)
+
+
+@dataclass(frozen=True)
+class SetReadersOptions(JobOptions):
+    """Options of ``set_readers``.
+
+    :param readers: engines that have to read the tables, such as ``snowflake`` and ``trino``.
+    """
+
+    readers: tuple[ReaderName, ...] = ()
 
 
 @dataclass(frozen=True)

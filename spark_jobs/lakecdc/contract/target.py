@@ -11,6 +11,7 @@ from lakecdc.contract import fields
 from lakecdc.contract.checks import Check
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.names import is_side_table
+from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form
 
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
@@ -36,6 +37,8 @@ Encoding = Literal[
 Mode = Literal["upsert", "merge", "auto", "append", "history"]
 #: modes whose tables hold one row per key; the other two only ever append
 KEYED_MODES = ("upsert", "merge", "auto")
+# modes that write the deletes of the setting ``deletes``
+_RESOLVING = ("upsert", "auto")
 _NAME = r"(?:\w+|`(?:[^`]|``)+`)"
 _COLUMN = rf"{_NAME}(?:\.{_NAME})*"
 _TRANSFORM = re.compile(
@@ -93,6 +96,8 @@ class Target:
     :param partition_by: Iceberg transforms in SQL, such as ``bucket(8, id)`` or ``days(ts)``, for a new table. With
         ``upsert`` they must derive from the key.
     :param format_version: format version of a new table.
+    :param readers: engines that read the table, such as ``snowflake`` and ``trino``: they choose ``format_version`` and
+        ``deletes``, unless these are set.
     :param source_table: ``schema.table`` at the source; default: the table's own name, in any schema for messages.
     :param source_tables: regular expressions of source tables, matched against ``schema.table`` or its last part. If
         ``table`` contains ``{table}`` (and ``{schema}``), each source table feeds a target of its own; else all feed
@@ -127,6 +132,7 @@ class Target:
     deletes: Literal["equality", "resolved"] = "equality"
     partition_by: tuple[str, ...] = ()
     format_version: Literal[2, 3] = 2
+    readers: tuple[ReaderName, ...] = ()
     source_table: str | None = None
     source_tables: tuple[str, ...] = ()
     exclude_source_tables: tuple[str, ...] = ()
@@ -150,6 +156,20 @@ class Target:
     def keyed(self) -> bool:
         """Whether the table holds one row per key."""
         return self.mode in KEYED_MODES
+
+    @property
+    def kinds_of_deletes(self) -> tuple[Deletes, ...]:
+        """Kinds of deletes that its mode can write, the cheapest first."""
+        if self.mode in _RESOLVING:
+            return "equality", "resolved"
+        merges = self.mode == "merge" and self.merge_mode != "copy-on-write"
+        return ("resolved",) if merges else ("none",)
+
+    @property
+    def form(self) -> Form:
+        """Form of a new table of this target."""
+        kinds = self.kinds_of_deletes
+        return Form(self.format_version, self.deletes if self.mode in _RESOLVING else kinds[0])
 
     @property
     def is_pattern(self) -> bool:
@@ -212,12 +232,12 @@ def parse_targets(document: Any) -> tuple[Target, ...]:
     """Parse the spec's ``target``, an object or a list of objects.
 
     :raises SpecError: an empty list, a table named twice or like lakecdc's own tables, an excluded key column, settings
-        of another mode.
+        of another mode, readers that no form of the table fits.
     """
     if isinstance(document, Mapping):
-        targets: tuple[Target, ...] = (fields.parse(Target, document, "target"),)
+        targets: tuple[Target, ...] = (_parsed(document, "target"),)
     elif isinstance(document, list | tuple) and document:
-        targets = tuple(fields.parse(Target, item, f"target[{i}]") for i, item in enumerate(document))
+        targets = tuple(_parsed(item, f"target[{i}]") for i, item in enumerate(document))
     else:
         raise SpecError("target must be an object or a non-empty list of objects, one per table.")
     seen: set[str] = set()
@@ -230,6 +250,29 @@ def parse_targets(document: Any) -> tuple[Target, ...]:
                 seen.add(name)
         _check(target)
     return targets
+
+
+def _parsed(document: Any, where: str) -> Target:
+    target: Target = fields.parse(Target, document, where)
+    return _for_readers(target, document) if target.readers else target
+
+
+def _for_readers(target: Target, given: Mapping[str, Any]) -> Target:
+    """Return a target in the cheapest form that its readers read, of those that the given settings allow."""
+    if "format-version" in target.properties:
+        raise SpecError(
+            "Its properties have a format-version, which would override the one for its readers.",
+            table=target.table,
+            hint="Set format_version instead, or nothing.",
+        )
+    versions = (target.format_version,) if "format_version" in given else (2, 3)
+    resolving = target.mode in _RESOLVING
+    kinds = (target.deletes,) if resolving and "deletes" in given else target.kinds_of_deletes
+    form = choose_form(target.readers, versions, kinds, target.table)
+    chosen: dict[str, Any] = {"format_version": form.format_version}
+    if resolving:
+        chosen["deletes"] = form.deletes
+    return replace(target, **chosen)
 
 
 def _check_name(name: str, place: str) -> None:
@@ -263,7 +306,7 @@ def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
             f"merge_mode is set, but mode {target.mode!r} never merges.",
             "Use mode merge or auto, or remove merge_mode.",
         )
-    if target.deletes == "resolved" and target.mode not in ("upsert", "auto"):
+    if target.deletes == "resolved" and target.mode not in _RESOLVING:
         yield (
             f"deletes is 'resolved', but mode {target.mode!r} writes no equality deletes.",
             "Use mode upsert or auto, or remove deletes.",

@@ -14,6 +14,7 @@ from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
+from lakecdc.metadata.readers import explain_form, find_misfit
 from lakecdc.runtime.run import failure
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.spec import JobSpec
     from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.ingest.fold import FoldStats
 
 
@@ -39,7 +40,7 @@ class TableFeed:
     :param metrics: for the report.
     """
 
-    name: str
+    target: Target
     spec: JobSpec
     table: IcebergTable | None = None
     carrier: Carrier | None = None
@@ -52,6 +53,11 @@ class TableFeed:
     error: Exception | None = None
     commits: int = 0
     metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table."""
+        return self.target.table
 
     @property
     def options(self) -> FeedingOptions:
@@ -130,6 +136,7 @@ class TableFeed:
             self.metrics["rows_per_second"] = round(self.metrics.get("rows_written", 0) / seconds, 1)
         if position:
             self.metrics |= {"position": position.offsets, "read_through": position.read_through}
+        warning = self._note_readers(head)
         facts: dict[str, Any] = {
             "snapshot_before": self.snapshot_before,
             "snapshot_after": str(head.id) if head else None,
@@ -141,8 +148,27 @@ class TableFeed:
             failed = failure(self.name, self.error, values=values)
             return TableReport(**{**failed.__dict__, **facts})
         if not self.commits:
-            return TableReport(self.name, "nothing", self._why_nothing(), **facts)
-        return TableReport(self.name, "done", self._promise_not_kept(), **facts)
+            reason = "; ".join(filter(None, (self._why_nothing(), warning)))
+            return TableReport(self.name, "nothing", reason, **facts)
+        return TableReport(self.name, "done", warning or self._promise_not_kept(), **facts)
+
+    def _note_readers(self, head: Snapshot | None) -> str | None:
+        """Report the form that the table's readers need; return a warning if the table has another one."""
+        target = self.target
+        if not target.readers:
+            return None
+        warning = None
+        if self.table is not None:
+            summary = head.summary if head else {}
+            misfit = find_misfit(target.readers, self.table.format_version, summary, target.form.deletes)
+            warning = str(misfit) if misfit else None
+        self.metrics["readers"] = {
+            "names": [*target.readers],
+            "form": str(target.form),
+            "reason": explain_form(target.readers, target.form, target.kinds_of_deletes),
+            "warning": warning,
+        }
+        return warning
 
     def _promise_not_kept(self) -> str | None:
         """Say which equality deletes a table has although its target resolves them."""
@@ -167,7 +193,7 @@ class TableFeed:
 
 def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Exception | None) -> TableFeed:
     """Load a table's state; a table that cannot be loaded, or is refused, has failed, and the others go on."""
-    feed, catalog = TableFeed(target.table, spec, error=refused), spec.catalog.name
+    feed, catalog = TableFeed(target, spec, error=refused), spec.catalog.name
     try:
         feed.table = open_if_there(spark, catalog, feed.name)
         if feed.table is not None:

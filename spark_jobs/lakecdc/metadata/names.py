@@ -72,6 +72,8 @@ BRANCHED_FROM = "lakecdc.branched-from"
 MOMENT = "lakecdc.moment"
 #: prefix of the short-lived branches on which a past moment is restored
 MOMENT_BRANCH_PREFIX = "lakecdc_moment_"
+#: table property: short names, with commas, of the engines that ``set_readers`` made the table readable for
+READERS = "lakecdc.readers"
 #: table property: source time of the last TRUNCATE that a target with ``on_truncate: mark`` was told of
 TRUNCATED = "lakecdc.truncated-at"
 #: table property: the column and the moment below which a table's rows have expired (see ``floor``)

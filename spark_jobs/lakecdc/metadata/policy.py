@@ -21,6 +21,7 @@ from lakecdc.contract.job_options import JobOptions
 from lakecdc.contract.options import OPTIONS
 from lakecdc.contract.protection import Protection
 from lakecdc.contract.protection import Window as Window
+from lakecdc.metadata.readers import ReaderName
 
 #: jobs that keep tables fast, and change neither rows nor the readable past
 KEEPING = (
@@ -70,6 +71,8 @@ class TablePolicy:
     :param max_wait: seconds for which work may be postponed in favour of more worthwhile work.
     :param min_score: health below which the most beneficial work is no longer postponed.
     :param owner: contact for the tables.
+    :param readers: engines that read the tables, instead of those of the whole configuration; a target can have its
+        own.
     """
 
     allow: tuple[str, ...] | None = None
@@ -80,6 +83,7 @@ class TablePolicy:
     max_wait: float | None = None
     min_score: float | None = None
     owner: str | None = None
+    readers: tuple[ReaderName, ...] | None = None
 
     def __post_init__(self) -> None:
         refuse_unknown(dict.fromkeys(self.allow or ()), {*KEEPING, *REMOVING, "*"}, "allow")
@@ -128,6 +132,7 @@ class Governed:
     max_wait: float | None = None
     min_score: float | None = None
     owner: str | None = None
+    readers: tuple[ReaderName, ...] | None = None
 
     def forbids(self, job: str) -> bool:
         """Check whether the table's own property excludes a job."""
@@ -254,7 +259,7 @@ def inherited(policies: Mapping[str, TablePolicy], table: str, *, is_named: bool
     for policy in (policies[pattern] for pattern in patterns):
         own = {
             name: value
-            for name in ("reads", "max_wait", "min_score", "owner")
+            for name in ("reads", "max_wait", "min_score", "owner", "readers")
             if (value := getattr(policy, name)) is not None
         }
         governed = replace(

@@ -1,13 +1,33 @@
-"""Engines that can read a table, by its format version and kinds of deletes.
+"""Engines that read tables: what each of them reads, and the form of a table that several of them read.
 
-Every fact about an engine is dated and has a source; a fact that was neither stated nor tested is None, and the engine
-is then neither among those that can read a table nor among those that cannot.
+Every fact about an engine is dated and has a source; a fact that was neither stated nor tested is None. Such an engine
+is neither among those that can read a table nor among those that cannot, and a form is only chosen for engines that are
+known to read it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Literal
 
+from lakecdc.contract.errors import SpecError
+
+ReaderName = Literal[
+    "athena",
+    "bigquery",
+    "clickhouse",
+    "databricks",
+    "duckdb",
+    "flink",
+    "pyiceberg",
+    "redshift",
+    "snowflake",
+    "spark",
+    "starrocks",
+    "trino",
+]
 #: when the entries below were checked
 CHECKED = "2026-11"
 _TRIED = "executed in this project's tests"
@@ -15,15 +35,22 @@ _ATHENA = "https://docs.aws.amazon.com/athena/latest/ug/querying-iceberg.html"
 _BIGQUERY = "https://cloud.google.com/bigquery/docs/iceberg-external-tables"
 _BIGQUERY_V3 = "https://docs.cloud.google.com/lakehouse/docs/use-iceberg-v3-binary-deletion-vectors"
 _CLICKHOUSE = (
-    "https://github.com/ClickHouse/ClickHouse/blob/master/docs/en/engines/table-engines/integrations/iceberg.md"
+    "https://github.com/ClickHouse/ClickHouse/blob/master/docs/en/engines/table-engines/integrations/iceberg.md",
+    "https://github.com/ClickHouse/ClickHouse/pull/83094",
+    "https://github.com/ClickHouse/ClickHouse/pull/97132",
+    "https://github.com/Altinity/ClickHouse/issues/2390",
 )
-_CLICKHOUSE_DELETES = "https://github.com/ClickHouse/ClickHouse/pull/83094"
 _DATABRICKS = "https://docs.databricks.com/aws/en/iceberg/iceberg-v3"
+_FLINK = (
+    "https://github.com/apache/iceberg/pull/1516",
+    "https://github.com/apache/iceberg/blob/main/docs/docs/flink.md",
+)
 _OLAKE, _OLAKE_DATABRICKS = (f"https://github.com/datazip-inc/olake-docs/pull/{number}" for number in (490, 518))
 _PYICEBERG = "https://github.com/apache/iceberg-python/issues/1210"
 _REDSHIFT = "https://docs.aws.amazon.com/redshift/latest/dg/iceberg-v3-features.html"
 _SNOWFLAKE = (
     "https://docs.snowflake.com/en/user-guide/tables-iceberg-v3-specification-support",
+    "https://docs.snowflake.com/release-notes/2026/other/2026-05-07-iceberg-v3-ga",
     "https://docs.snowflake.com/release-notes/2025/other/"
     "2025-10-17-position-row-level-deletes-externally-managed-iceberg-ga",
     "https://github.com/airbytehq/airbyte/pull/82750",
@@ -31,50 +58,72 @@ _SNOWFLAKE = (
 )
 _STARROCKS = "https://github.com/StarRocks/starrocks/pull/37419"
 _STARROCKS_V3 = "https://github.com/StarRocks/starrocks/issues/73947"
-_TRINO, _TRINO_V3 = (
+_TRINO = (
     "https://trino.io/docs/current/connector/iceberg.html",
-    "https://github.com/trinodb/trino/pull/27788",
+    *(f"https://github.com/trinodb/trino/pull/{number}" for number in (27788, 27835, 27837)),
 )
-_SINCE_2026 = "Deletion vectors since 2026; older versions refuse them."
+_SINCE_2026 = "Format version 3 since 2026; older versions refuse it."
 _UNAPPLIED = "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again."
 _MIXED = "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not."
 _STALE = "Error 091968; a table that was registered before its first equality delete goes stale without an error."
+_NO_DEFAULTS = "Columns with a default value are read without it, and without an error."
 
 
 @dataclass(frozen=True)
 class Reader:
     """Read capabilities of one engine; None where nothing is known.
 
+    :param short: the name in ``readers``.
     :param name: the engine, with the first version that they apply to.
     :param equality_deletes: whether it applies equality-delete files.
+    :param position_deletes: whether it applies position-delete files (format version 2).
     :param deletion_vectors: whether it applies deletion vectors (format version 3).
+    :param timestamps_ns: whether it reads timestamps in nanoseconds (format version 3).
+    :param variant: whether it reads columns of type variant (format version 3).
+    :param default_values: whether older rows have the default value of a column (format version 3).
     :param sources: where that is stated.
     :param note: what happens otherwise.
     """
 
+    short: ReaderName
     name: str
     max_format_version: int
     equality_deletes: bool | None
     position_deletes: bool | None
     deletion_vectors: bool | None
+    timestamps_ns: bool | None
+    variant: bool | None
+    default_values: bool | None
     sources: tuple[str, ...]
     note: str = ""
 
 
-# format version, then equality deletes, position deletes, deletion vectors
+# format version; equality deletes, position deletes, deletion vectors; timestamps_ns, variant, default values
 READERS: tuple[Reader, ...] = (
-    Reader("Amazon Athena", 2, True, True, False, (_ATHENA, _OLAKE)),
-    Reader("Amazon Redshift", 3, None, True, True, (_REDSHIFT,)),
-    Reader("Apache Spark with Iceberg 1.12", 3, True, True, True, (_TRIED,)),
-    Reader("ClickHouse 25.8", 2, True, True, False, (_CLICKHOUSE, _CLICKHOUSE_DELETES)),
-    Reader("Databricks Runtime 18", 3, False, False, True, (_DATABRICKS, _OLAKE_DATABRICKS, _OLAKE), _UNAPPLIED),
-    Reader("DuckDB 1.5", 3, True, True, True, (_TRIED,), _MIXED),
-    Reader("Google BigQuery", 3, None, True, True, (_BIGQUERY, _BIGQUERY_V3), "Deletion vectors are a preview."),
-    Reader("PyIceberg 0.12", 3, False, True, True, (_TRIED, _PYICEBERG)),
-    Reader("Snowflake", 3, False, True, True, _SNOWFLAKE, _STALE),
-    Reader("StarRocks", 2, True, True, None, (_STARROCKS, _STARROCKS_V3)),
-    Reader("Trino", 3, True, True, True, (_TRINO, _TRINO_V3), _SINCE_2026),
+    Reader("athena", "Amazon Athena", 2, True, True, False, False, False, False, (_ATHENA, _OLAKE)),
+    Reader("redshift", "Amazon Redshift", 3, None, True, True, None, None, True, (_REDSHIFT,)),
+    Reader("flink", "Apache Flink with Iceberg 1.10", 3, True, True, True, True, False, None, (*_FLINK, _BIGQUERY_V3)),
+    Reader("spark", "Apache Spark with Iceberg 1.12", 3, True, True, True, False, True, True, (_TRIED,)),
+    Reader("clickhouse", "ClickHouse 26.9", 3, True, True, False, True, False, False, _CLICKHOUSE, _NO_DEFAULTS),
+    Reader(
+        *("databricks", "Databricks Runtime 18", 3, False, False, True, None, True, None),
+        (_DATABRICKS, _OLAKE_DATABRICKS, _OLAKE),
+        _UNAPPLIED,
+    ),
+    Reader("duckdb", "DuckDB 1.5", 3, True, True, True, True, True, True, (_TRIED,), _MIXED),
+    Reader(
+        *("bigquery", "Google BigQuery", 3, None, True, True, False, False, False),
+        (_BIGQUERY, _BIGQUERY_V3),
+        "Deletion vectors are a preview.",
+    ),
+    Reader("pyiceberg", "PyIceberg 0.12", 3, False, True, True, True, False, True, (_TRIED, _PYICEBERG)),
+    Reader("snowflake", "Snowflake", 3, False, True, True, True, True, True, _SNOWFLAKE, _STALE),
+    Reader("starrocks", "StarRocks", 2, True, True, None, None, None, None, (_STARROCKS, _STARROCKS_V3)),
+    Reader("trino", "Trino", 3, True, True, True, True, None, True, _TRINO, _SINCE_2026),
 )
+_BY_SHORT: dict[str, Reader] = {reader.short: reader for reader in READERS}
+#: names of the readers in settings
+SHORT_NAMES = frozenset(_BY_SHORT)
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:
@@ -83,16 +132,21 @@ def can_read(reader: Reader, format_version: int, equality_deletes: int, positio
     In format version 3 position deletes count as deletion vectors, including position-delete files of an upgraded table
     until ``rewrite_delete_files`` converts them.
     """
+    known = [sure for _, sure in _obstacles(reader, format_version, equality_deletes, position_deletes)]
+    return False if True in known else None if known else True
+
+
+def _obstacles(reader: Reader, format_version: int, equality: int, position: int) -> Iterator[tuple[str, bool]]:
+    """Yield what an engine is not known to read, and whether it is known not to read it."""
     if format_version > reader.max_format_version:
-        return False
-    capabilities: list[bool | None] = []
-    if equality_deletes:
-        capabilities.append(reader.equality_deletes)
-    if position_deletes:
-        capabilities.append(reader.deletion_vectors if format_version >= 3 else reader.position_deletes)
-    if False in capabilities:
-        return False
-    return None if None in capabilities else True
+        yield f"format version {format_version}", True
+        return
+    if equality and reader.equality_deletes is not True:
+        yield "equality deletes", reader.equality_deletes is False
+    vectors = format_version >= 3
+    applies = reader.deletion_vectors if vectors else reader.position_deletes
+    if position and applies is not True:
+        yield "deletion vectors" if vectors else "position deletes", applies is False
 
 
 def readable_by(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
@@ -119,3 +173,134 @@ def ready_for_v4(equality_deletes: int) -> bool:
     a table is ready once it has none.
     """
     return not equality_deletes
+
+
+Deletes = Literal["equality", "resolved", "none"]
+#: equality and position deletes that a table of each kind may have; jobs turn equality deletes into position deletes
+_WRITTEN: dict[Deletes, tuple[int, int]] = {"equality": (1, 1), "resolved": (0, 1), "none": (0, 0)}
+
+
+@dataclass(frozen=True)
+class Form:
+    """Format version and deletes of a table.
+
+    :param deletes: ``equality`` deletes, which jobs resolve later; ``resolved`` ones, which are position deletes or
+        deletion vectors; or ``none``.
+    """
+
+    format_version: int
+    deletes: Deletes
+
+    def __str__(self) -> str:
+        resolved = "deletion vectors" if self.format_version >= 3 else "position deletes"
+        deletes = {"equality": "with equality deletes", "resolved": f"with {resolved}", "none": "without deletes"}
+        return f"format version {self.format_version} {deletes[self.deletes]}"
+
+
+def choose_form(
+    names: Sequence[str],
+    versions: Sequence[int] = (2, 3),
+    deletes: Sequence[Deletes] = ("equality", "resolved"),
+    table: str | None = None,
+) -> Form:
+    """Choose the cheapest form of a table that all readers are known to read.
+
+    :param names: of the readers, as in ``Reader.short``.
+    :param versions: format versions to choose from, the preferred one first.
+    :param deletes: kinds of deletes to choose from, the cheapest first.
+    :param table: for the error.
+    :raises SpecError: no form is read by all of them; it says which contradict each other, and what each reads.
+    """
+    forms = [Form(*pair) for pair in product(versions, deletes)]
+    for form in forms:
+        if not _unread(names, form.format_version, *_WRITTEN[form.deletes]):
+            return form
+    readers = [_BY_SHORT[name] for name in _contradicting(names, forms)]
+    each = "; ".join(f"{reader.name} reads {_abilities(reader)}" for reader in readers)
+    kind = " with equality deletes" if tuple(deletes) == ("equality",) else ""
+    raise SpecError(
+        f"No table of format version {_joined(map(str, versions), 'or')}{kind} is known to be read by "
+        f"{_joined(reader.name for reader in readers)}: {each}.",
+        table=table,
+        hint="Remove one of them from readers and feed a table of its own for it, or remove format_version and deletes "
+        "if they are set.",
+    )
+
+
+def explain_form(names: Sequence[str], form: Form, deletes: Iterable[Deletes] = ("equality", "resolved")) -> str:
+    """Say in one sentence why a form is chosen for readers: which of them cannot read the cheaper ones.
+
+    :param deletes: kinds of deletes that were to choose from.
+    """
+    forms = [Form(*pair) for pair in product((2, 3), deletes)]
+    cheaper = forms[: forms.index(form)] if form in forms else []
+    obstacles = dict.fromkeys(o for f in cheaper for o in _unread(names, f.format_version, *_WRITTEN[f.deletes]))
+    text = str(form).capitalize()
+    return f"{text}, because {', and '.join(obstacles)}." if obstacles else f"{text}, which all its readers can read."
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Why a table does not fit its readers, and what to do, each in one sentence."""
+
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.remedy}"
+
+
+def find_misfit(
+    names: Sequence[str], format_version: int, summary: Mapping[str, str], deletes: Deletes = "none"
+) -> Misfit | None:
+    """Find out whether a table does not fit its readers.
+
+    :param summary: of the table's head; empty if it has no snapshot.
+    :param deletes: those that will be written to it.
+    """
+    # a missing total proves nothing
+    live = [int(summary.get(f"total-{kind}-deletes", 1)) if summary else 0 for kind in ("equality", "position")]
+    counts = [max(pair) for pair in zip(live, _WRITTEN[deletes], strict=True)]
+    obstacles = _unread(names, format_version, *counts)
+    if not obstacles:
+        return None
+    lower = any(format_version > _BY_SHORT[name].max_format_version for name in names)
+    text = f"The table has format version {format_version}, and {', and '.join(obstacles)}."
+    return Misfit(text, "It is never set back: feed a new table for them." if lower else "Run the job set_readers.")
+
+
+def _unread(names: Iterable[str], format_version: int, equality: int, position: int) -> list[str]:
+    """Return what readers are not known to read in a table, as clauses; empty if they can read it."""
+    found: dict[tuple[str, bool], list[str]] = {}
+    for name in names:
+        for obstacle in _obstacles(_BY_SHORT[name], format_version, equality, position):
+            found.setdefault(obstacle, []).append(_BY_SHORT[name].name)
+    return [
+        f"{_joined(who)} cannot read {what}" if sure else f"it is not known that {_joined(who)} can read {what}"
+        for (what, sure), who in found.items()
+    ]
+
+
+def _contradicting(names: Sequence[str], forms: Sequence[Form]) -> list[str]:
+    """Return as few of the readers as possible that no form is read by."""
+    left = list(names)
+    for name in names:
+        fewer = [each for each in left if each != name]
+        if all(_unread(fewer, form.format_version, *_WRITTEN[form.deletes]) for form in forms):
+            left = fewer
+    return left
+
+
+def _abilities(reader: Reader) -> str:
+    kinds = {
+        "equality deletes": reader.equality_deletes,
+        "position deletes": reader.position_deletes,
+        "deletion vectors": reader.deletion_vectors,
+    }
+    known = _joined(kind for kind, applied in kinds.items() if applied) or "no deletes"
+    return f"{known}, up to format version {reader.max_format_version}"
+
+
+def _joined(parts: Iterable[str], word: str = "and") -> str:
+    *first, last = list(parts) or [""]
+    return f"{', '.join(first)} {word} {last}" if first else last

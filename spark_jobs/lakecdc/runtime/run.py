@@ -55,6 +55,7 @@ TABLE_WORK = {
     "remove_orphan_files": "lakecdc.maintain.orphans.job:RemoveOrphanFiles",
     "clean_side_tables": "lakecdc.maintain.side_tables:clean_side_tables",
     "rollback_tables": "lakecdc.maintain.rollback:rollback_tables",
+    "set_readers": "lakecdc.maintain.set_readers:set_readers",
     "scd2": "lakecdc.dimensions.job:scd2",
     "erase_rows": "lakecdc.erase.job:erase_rows",
     "export_changes": "lakecdc.export.job:export_changes",

@@ -1,0 +1,63 @@
+"""Checks of the tables' readers: the form that they choose for targets, and existing tables that they cannot read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_lakecdc.governance.discovery import TableSelection, select_tables
+from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from airflow_provider_lakecdc.lake.status import misfit_of, recorded_readers
+from airflow_provider_lakecdc.lake.tables import read_tables
+from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.target import Target, parse_targets
+from lakecdc.metadata.policy import is_pattern, matching
+from lakecdc.metadata.readers import explain_form
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from airflow_provider_lakecdc.templates.config import LakeConfig
+
+_CHECK = "readers of"
+
+
+def findings(config: LakeConfig) -> Iterator[Finding]:
+    """Say which form each target's readers choose and why, and which existing tables do not fit their readers."""
+    targets = parse_targets(config.complete_targets) if config.targets else ()
+    for target in targets:
+        if target.readers:
+            reason = explain_form(target.readers, target.form, target.kinds_of_deletes)
+            yield Finding(f"{_CHECK} {target.table}", "ok", f"{', '.join(target.readers)}: {reason}")
+    existing: list[Finding] = []
+    whole = tried("readers", _existing, config, targets, existing)
+    yield from [whole] if whole.state == "fail" else summed("readers", existing, "tables fit their readers")
+
+
+def _existing(config: LakeConfig, targets: Sequence[Target], found: list[Finding]) -> str:
+    fed = {re.sub(r"\{[^{}]*\}", "*", name): t for t in targets for name in (t.table, t.history_table) if name}
+    catalog, selection = get_catalog(config.catalog), config.selection
+
+    def read(name: str, table: Table | None) -> Finding | None:
+        return None if table is None else _finding(config, fed, name, table)
+
+    def failed(name: str, error: Exception) -> Finding:
+        return Finding(f"{_CHECK} {name}", "warn", f"it cannot be read: {type(error).__name__}: {error}", "Repair it.")
+
+    more = TableSelection(tuple(dict.fromkeys((*selection.tables, *fed))), selection.fed)
+    found += [each for each in read_tables(catalog, select_tables(catalog, more).tables, read, failed).values() if each]
+    return "read"
+
+
+def _finding(config: LakeConfig, fed: Mapping[str, Target], name: str, table: Table) -> Finding | None:
+    """Compare a table with the readers of its target, else of its policy, else with those recorded in it."""
+    target = fed.get(name) or next((t for p, t in fed.items() if is_pattern(p) and matching([p], [name])), None)
+    readers: Sequence[str] = target.readers if target else config.readers_of(name)
+    deletes = target.form.deletes if target and name != target.history_table else "none"
+    readers = readers or recorded_readers(table)
+    if not readers:
+        return None
+    misfit = misfit_of(table, readers, deletes=deletes)
+    check = f"{_CHECK} {name}"
+    return Finding(check, "warn", misfit.text, misfit.remedy) if misfit else Finding(check, "ok", "it fits")
