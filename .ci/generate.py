@@ -19,7 +19,7 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from lakecdc.contract.spec import SOURCE_JOBS
 from lakecdc.metadata.debt import DebtLimits
 from lakecdc.metadata.hurts import Alerts
 from lakecdc.metadata.policy import TablePolicy, Window
-from lakecdc.metadata.readers import READERS, ReaderName
+from lakecdc.metadata.readers import ReaderName, reader_rows, source_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 OPERATORS = ROOT / "airflow_provider_lakecdc" / "operators"
@@ -111,7 +111,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
         "operators.md": operator_table(classes),
         "job-contract.md": option_table(),
         "architecture.md": house_map(import_contracts()),
-        "readers.md": reader_table(),
+        "readers.md": f"{table(*reader_rows())}\n{table(*source_rows())}",
     }
     for page, generated in pages.items():
         path = ROOT / "docs" / page
@@ -297,36 +297,16 @@ def option_row(job: str, option: Option) -> str:
     return f"| {job} | `{option.name}` | `{json.dumps(option.default)}` | {meaning} |"
 
 
-def reader_table() -> str:
-    """Return the table of the engines that read tables, then the sources of each."""
-    heads = {
-        "equality_deletes": "equality deletes",
-        "position_deletes": "position deletes (v2)",
-        "deletion_vectors": "deletion vectors (v3)",
-        "timestamps_ns": "`timestamp_ns`",
-        "variant": "`variant`",
-        "default_values": "default values",
-    }
-    answers = {True: "yes", False: "no", None: "not known"}
-    rows = [
-        f"| name | engine | newest format version | {' | '.join(heads.values())} |",
-        f"|---|---|---|{'---|' * len(heads)}",
-    ]
-    for each in READERS:
-        cells = [f"`{each.short}`", each.name, str(each.max_format_version)]
-        rows.append(f"| {' | '.join([*cells, *(answers[getattr(each, name)] for name in heads)])} |")
-    rows += ["", "| engine | what else to know | sources |", "|---|---|---|"]
-    for each in READERS:
-        links = ", ".join(f"<{source}>" if "://" in source else source for source in each.sources)
-        rows.append(f"| {each.name} | {each.note} | {links} |")
-    return "\n".join(rows) + "\n"
+def table(*rows: Sequence[str]) -> str:
+    """Return a table of Markdown whose first row has the headings."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
 
 
 def setting_table(name: str) -> str:
     """Return the table of a class of settings, or of a section of Airflow's configuration."""
     classes: dict[str, type[Any]] = {each.__name__: each for each in SETTINGS}
     rows = settings_of(classes[name]) if name in classes else airflow_options(name)
-    return "".join(f"| {' | '.join(row)} |\n" for row in (("setting", "meaning", "default"), ("---",) * 3, *rows))
+    return table(("setting", "meaning", "default"), *rows)
 
 
 def settings_of(described: type[Any]) -> Iterator[tuple[str, str, str]]:

@@ -165,7 +165,7 @@ class TableFeed:
         self.metrics["readers"] = {
             "names": [*target.readers],
             "form": str(target.form),
-            "reason": explain_form(target.readers, target.form, target.kinds_of_deletes),
+            "why": explain_form(target.readers, target.form, target.kinds_of_deletes),
             "warning": warning,
         }
         return warning

@@ -19,7 +19,7 @@ from lakecdc.maintain.delete_files.plan import has_no_equality_deletes, refuse_t
 from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import Form, choose_form, explain_form
-from lakecdc.runtime.failpoints import reach
+from lakecdc.runtime import failpoints
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Preparation:
         if version > self._table.format_version:
             # the files that a holder has staged would be of the old version
             await_free(self._table)
-            reach(f"{JOB}.before_upgrade")
+            failpoints.reach(f"{JOB}.before_upgrade")
             self._table.update_properties({"format-version": str(version)})
             self._table.refresh()
 
@@ -170,7 +170,7 @@ class Preparation:
         return {
             "readers": [*self._readers],
             "form": str(self._form),
-            "reason": explain_form(self._readers, self._form),
+            "why": explain_form(self._readers, self._form),
             "format_version": self._table.format_version,
             "equality_delete_files": self._equality,
             "position_delete_files": self._vectors,

@@ -8,7 +8,7 @@ known to read it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Literal
 
@@ -124,6 +124,23 @@ READERS: tuple[Reader, ...] = (
 _BY_SHORT: dict[str, Reader] = {reader.short: reader for reader in READERS}
 #: names of the readers in settings
 SHORT_NAMES = frozenset(_BY_SHORT)
+
+
+def reader_rows() -> Iterator[tuple[str, ...]]:
+    """Yield the headings, then the rows of a table of what each engine reads."""
+    facts = [each.name for each in fields(Reader) if each.type == "bool | None"]
+    answers = {True: "yes", False: "no", None: "not known"}
+    yield "name", "engine", "newest format version", *(fact.replace("_", " ") for fact in facts)
+    for each in READERS:
+        yield f"`{each.short}`", each.name, str(each.max_format_version), *(answers[vars(each)[fact]] for fact in facts)
+
+
+def source_rows() -> Iterator[tuple[str, ...]]:
+    """Yield the headings, then the rows of a table of the sources of each engine's facts."""
+    yield "engine", "what else to know", "sources"
+    for each in READERS:
+        links = (f"<{source}>" if source.startswith("https:") else source for source in each.sources)
+        yield each.name, each.note, ", ".join(links)
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:

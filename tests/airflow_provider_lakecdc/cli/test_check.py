@@ -23,6 +23,7 @@ from airflow_provider_lakecdc.checks.catalog import PROBE
 from airflow_provider_lakecdc.submit import launcher
 from airflow_provider_lakecdc.submit.launcher import SparkTarget
 from lakecdc.contract.runtime import packages
+from lakecdc.metadata import names
 from local_services.postgres import Postgres
 from local_services.process import free_port
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
@@ -251,3 +252,42 @@ def test_people_see_each_remedy_below_what_it_mends(
     assert lines[number].startswith("fail  spark connection ")
     text = " ".join(line[25:].strip() for line in lines[number : number + 6])
     assert "Connection 'spark_default' to submit the Spark job to does not exist. → Create it," in text
+
+
+def test_readers_choose_forms_and_tables_that_do_not_fit_are_named(configured: Any, lake: dict[str, str]) -> None:
+    files = {"source": {"type": "postgres", "slot": "s"}, "source_conn_id": "nowhere"}
+    items = FedTable(lake, "shop.items")
+    items.ingest(None)
+    items.delete(7)
+    parts: dict[str, Any] = {
+        **files,
+        "readers": ["trino"],
+        "policy": {"shop.i*": {"readers": ["snowflake"]}},
+        "targets": [{"table": "shop.orders", "key": ["id"]}, {"table": "shop.items", "key": ["id"]}],
+    }
+    _, found = configured(**parts)
+    assert found["readers of shop.orders"]["found"] == (
+        "trino: Format version 2 with equality deletes, which all its readers can read."
+    )
+    # one line says what is chosen, the other that the table is different
+    misfit = found["readers of shop.items"]
+    assert (misfit["state"], misfit["remedy"]) == ("warn", "Run the job set_readers.")
+    assert misfit["found"] == "The table has format version 2, and Snowflake cannot read equality deletes."
+    assert found["readers"]["found"] == "1 tables fit their readers"
+    code, found = configured(**{**parts, "readers": ["athena", "databricks"]})
+    assert code == 1 and "Amazon Athena and Databricks Runtime 18" in found["configuration"]["found"]
+    assert not [name for name in found if name.startswith("readers")]
+
+
+def test_readers_recorded_in_a_table_are_looked_at_without_a_configured_one(
+    configured: Any, lake: dict[str, str]
+) -> None:
+    people = FedTable(lake, "shop.people")
+    with people.table.transaction() as transaction:
+        transaction.set_properties({names.READERS: "pyiceberg,databricks"})
+    tables = ["shop.orders", "shop.people"]
+    assert configured(tables=tables)[1]["readers"]["found"] == "1 tables fit their readers"
+    people.ingest(None)
+    people.delete(3, by_position=True)
+    _, found = configured(tables=tables)
+    assert found["readers of shop.people"]["found"].endswith("Databricks Runtime 18 cannot read position deletes.")

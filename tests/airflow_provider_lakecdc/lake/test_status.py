@@ -56,6 +56,19 @@ def test_a_table_in_debt_says_who_cannot_read_it_and_when_it_was_written(orders:
     assert found["last_write"]["position"]["source"] == "postgres"
 
 
+def test_a_promise_to_readers_that_is_broken(orders: FedTable) -> None:
+    assert (status()["readers"], status()["readers_problem"]) == ([], None)
+    with orders.table.transaction() as transaction:
+        # one that a newer release knows
+        transaction.set_properties({names.READERS: "snowflake,others"})
+    orders.ingest(None)
+    assert (status()["readers"], status()["readers_problem"]) == (["snowflake"], None)
+    orders.delete(2)
+    assert status()["readers_problem"] == (
+        "The table has format version 2, and Snowflake cannot read equality deletes. Run the job set_readers."
+    )
+
+
 def test_the_table_is_refused_by_pyiceberg_as_the_list_says(orders: FedTable) -> None:
     orders.ingest(None)
     orders.delete(1)

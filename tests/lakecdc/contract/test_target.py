@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lakecdc.contract.errors import SpecError
@@ -36,3 +38,50 @@ def test_both_settings_of_a_target_are_looked_at() -> None:
     history = {"history_table": "shop.h", "history_partition_by": ["weeks(ts)"]}
     with pytest.raises(SpecError, match="history_partition_by has 'weeks"):
         parse_targets({"table": "shop.t", **history})
+
+
+@pytest.mark.parametrize(
+    ("settings", "version", "deletes"),
+    [
+        ({"readers": []}, 2, "equality"),
+        ({"readers": ["trino", "spark"]}, 2, "equality"),
+        ({"readers": ["pyiceberg", "athena"]}, 2, "resolved"),
+        ({"readers": ["databricks"]}, 3, "resolved"),
+        ({"readers": ["databricks"], "mode": "auto"}, 3, "resolved"),
+        # what is set stays, if the readers can read it
+        ({"readers": ["trino"], "format_version": 3}, 3, "equality"),
+        ({"readers": ["trino"], "deletes": "resolved"}, 2, "resolved"),
+        ({"readers": ["snowflake"], "format_version": 3}, 3, "resolved"),
+        # these modes write no equality deletes
+        ({"readers": ["databricks"], "mode": "append"}, 2, "equality"),
+        ({"readers": ["databricks"], "mode": "history"}, 2, "equality"),
+        ({"readers": ["snowflake"], "mode": "merge"}, 2, "equality"),
+        ({"readers": ["databricks"], "mode": "merge"}, 3, "equality"),
+        ({"readers": ["databricks"], "mode": "merge", "merge_mode": "copy-on-write"}, 2, "equality"),
+    ],
+)
+def test_readers_choose_format_version_and_deletes(settings: dict[str, Any], version: int, deletes: str) -> None:
+    (target,) = parse_targets({"table": "shop.t", **settings})
+    assert (target.format_version, target.deletes) == (version, deletes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"readers": ["snowflake", "snowpipe"]}, r"target\.readers\[1\] is 'snowpipe'.*'snowflake'"),
+        (
+            {"readers": ["athena", "databricks"]},
+            r"shop\.t: No table .* read by Amazon Athena and Databricks Runtime 18: .*",
+        ),
+        (
+            {"readers": ["databricks"], "format_version": 2},
+            "version 2 is known to be read by Databricks .* deletion vec",
+        ),
+        ({"readers": ["athena"], "format_version": 3}, "version 3 is known to be read by Amazon Athena.*up to format"),
+        ({"readers": ["snowflake"], "deletes": "equality"}, "with equality deletes is known to be read by Snowflake"),
+        ({"readers": ["trino"], "properties": {"format-version": "3"}}, "Set format_version instead"),
+    ],
+)
+def test_readers_that_cannot_read_a_target_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_targets({"table": "shop.t", **settings})

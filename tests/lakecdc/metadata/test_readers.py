@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import combinations
+from typing import get_args
 
-from lakecdc.metadata.readers import READERS, can_read, gained_by_rewrite, readable_by, ready_for_v4, refused_by
+import pytest
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.metadata.readers import (
+    READERS,
+    Deletes,
+    Form,
+    ReaderName,
+    can_read,
+    choose_form,
+    explain_form,
+    find_misfit,
+    gained_by_rewrite,
+    readable_by,
+    ready_for_v4,
+    refused_by,
+)
 
 ALL = {reader.name for reader in READERS}
 
@@ -37,14 +54,93 @@ def test_every_entry_has_a_source() -> None:
     assert sorted(ALL) == sorted(reader.name for reader in READERS)
 
 
-def test_the_page_says_the_same() -> None:
-    said = {True: "yes", False: "no", None: "not known"}
-    text = (Path(__file__).parents[3] / "docs" / "governance.md").read_text()
-    rows = [
-        "| " + " | ".join([r.name, *(said[x] for x in (r.equality_deletes, r.position_deletes, r.deletion_vectors))])
-        for r in READERS
-    ]
-    assert [row for row in rows if f"{row} |\n" not in text] == []
+def test_short_names_are_those_of_settings() -> None:
+    shorts = [reader.short for reader in READERS]
+    assert sorted(shorts) == sorted(set(shorts)) == sorted(get_args(ReaderName))
+
+
+KINDS: list[tuple[Deletes, ...]] = [("equality", "resolved"), ("equality",), ("resolved",), ("none",)]
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize("versions", [(2, 3), (2,), (3,)])
+def test_every_reader_of_any_set_reads_the_form_and_no_cheaper_one(
+    kinds: tuple[Deletes, ...], versions: tuple[int, ...]
+) -> None:
+    """All 4,096 sets of readers, in each restriction of a target."""
+    forms = [Form(version, kind) for version in versions for kind in kinds]
+    # what each form may hold: equality deletes become position deletes in time
+    may_hold = {"equality": [(0, 0), (1, 0), (0, 1), (1, 1)], "resolved": [(0, 0), (0, 1)], "none": [(0, 0)]}
+
+    def suits(names: tuple[str, ...], form: Form) -> bool:
+        readers = [reader for reader in READERS if reader.short in names]
+        states = may_hold[form.deletes]
+        return all(can_read(reader, form.format_version, *state) is True for reader in readers for state in states)
+
+    refused = 0
+    for size in range(len(READERS) + 1):
+        for names in combinations([reader.short for reader in READERS], size):
+            first = next((form for form in forms if suits(names, form)), None)
+            if first is not None:
+                assert choose_form(names, versions, kinds) == first
+                continue
+            refused += 1
+            with pytest.raises(SpecError) as error:
+                choose_form(names, versions, kinds)
+            named = [reader.name for reader in READERS if reader.name in str(error.value)]
+            assert {each.short for each in READERS if each.name in named} <= set(names)
+            core = tuple(each.short for each in READERS if each.name in named)
+            assert not any(suits(core, form) for form in forms), "those named contradict each other"
+    assert refused or kinds == ("none",)
+
+
+def test_forms_and_their_reasons() -> None:
+    def chosen(*names: str) -> str:
+        form = choose_form(names)
+        return explain_form(names, form)
+
+    assert chosen("spark", "trino", "duckdb") == (
+        "Format version 2 with equality deletes, which all its readers can read."
+    )
+    assert chosen("snowflake", "trino") == (
+        "Format version 2 with position deletes, because Snowflake cannot read equality deletes."
+    )
+    # what is not known counts as no
+    assert chosen("bigquery") == (
+        "Format version 2 with position deletes, because it is not known that Google BigQuery can read equality "
+        "deletes."
+    )
+    assert chosen("databricks", "snowflake") == (
+        "Format version 3 with deletion vectors, because Databricks Runtime 18 and Snowflake cannot read equality "
+        "deletes, and Databricks Runtime 18 cannot read position deletes."
+    )
+
+
+def test_readers_that_contradict_each_other_are_named_with_what_they_read() -> None:
+    with pytest.raises(SpecError) as error:
+        choose_form(("trino", "athena", "spark", "databricks"))
+    assert error.value.message == (
+        "No table of format version 2 or 3 is known to be read by Amazon Athena and Databricks Runtime 18: Amazon "
+        "Athena reads equality deletes and position deletes, up to format version 2; Databricks Runtime 18 reads "
+        "deletion vectors, up to format version 3."
+    )
+    with pytest.raises(SpecError, match="format version 3 is known to be read by StarRocks: StarRocks reads equality"):
+        choose_form(("starrocks", "spark"), (3,))
+
+
+def test_a_table_that_does_not_fit_its_readers_says_what_to_do() -> None:
+    clean = {"total-equality-deletes": "0", "total-position-deletes": "0"}
+    assert find_misfit(("snowflake",), 2, clean, "resolved") is None
+    assert find_misfit(("snowflake",), 2, {}, "resolved") is None
+    assert str(find_misfit(("snowflake",), 2, {**clean, "total-equality-deletes": "3"}, "resolved")) == (
+        "The table has format version 2, and Snowflake cannot read equality deletes. Run the job set_readers."
+    )
+    # a total that is missing proves nothing
+    assert find_misfit(("snowflake",), 2, {"total-records": "3"}) is not None
+    assert find_misfit(("databricks",), 2, clean) is None
+    assert find_misfit(("databricks",), 2, clean, "resolved") is not None
+    refused = find_misfit(("athena",), 3, clean)
+    assert refused is not None and refused.remedy == "It is never set back: feed a new table for them."
 
 
 def test_a_table_is_ready_for_version_4_without_equality_deletes() -> None:

@@ -1,0 +1,49 @@
+"""The report of ingestion says which form a table's readers choose, and whether the table has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lakecdc.maintain.set_readers import set_readers
+from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed
+from tests.lakecdc.ingest.histories import History
+from tests.lakecdc.maintain.support import run
+
+
+def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, tmp_path: Path) -> None:
+    history = History.of(5, 40)
+    first, second, third = history.events[:10], history.events[10:30], history.events[30:]
+    feed = Feed(lake, tmp_path, {})
+    plain = feed.take(first)
+    assert "readers" not in plain.metrics and plain.reason is None
+
+    feed.target = {"readers": ["trino", "spark"]}
+    suited = feed.take(second)
+    assert suited.reason is None
+    assert suited.metrics["readers"] == {
+        "names": ["trino", "spark"],
+        "form": "format version 2 with equality deletes",
+        "why": "Format version 2 with equality deletes, which all its readers can read.",
+        "warning": None,
+    }
+
+    feed.target = {"readers": ["databricks"]}
+    report = feed.take(third)
+    why = "Databricks Runtime 18 cannot read equality deletes, and Databricks Runtime 18 cannot read position deletes"
+    assert report.metrics["readers"]["why"] == f"Format version 3 with deletion vectors, because {why}."
+    warning = f"The table has format version 2, and {why}. Run the job set_readers."
+    assert report.reason == report.metrics["readers"]["warning"] == warning
+    # nothing new is no reason to be silent
+    assert str(feed.run().reason).endswith(warning)
+
+    rows = feed.rows()
+    assert run(lake, set_readers, feed.table, readers=["databricks"]).outcome == "done"
+    assert feed.rows() == rows
+    again: dict[str, Any] = feed.run().metrics["readers"]
+    assert again["warning"] is None
+    # a new table has the form from the start
+    feed = Feed(lake, tmp_path, {"readers": ["databricks"]})
+    assert feed.run().outcome == "done"
+    assert lake.table(feed.table).format_version == 3
