@@ -15,7 +15,7 @@ from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.live_deletes import equality_deletes
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.delete_files import job as delete_files
-from lakecdc.maintain.delete_files.plan import has_no_equality_deletes, refuse_table
+from lakecdc.maintain.delete_files.plan import has_no_equality_deletes
 from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import Form, choose_form, explain_form
@@ -35,13 +35,12 @@ def set_readers(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: no reader is named.
     :raises SpecError: the readers contradict each other.
-    :raises UnsupportedError: the table has a format version that one of them cannot read, or unknown to lakecdc.
+    :raises UnsupportedError: the table has a format version that one of them cannot read.
     """
     readers = spec.options_as(SetReadersOptions).readers
     if not readers:
         raise InputError("No readers are given.", table=table.name, hint="Set options.readers, such as ['snowflake'].")
-    refuse_table(table.refresh())
-    return Preparation(table, spec, _form(table, readers)).run()
+    return Preparation(table, spec, _form(table.refresh(), readers)).run()
 
 
 def _form(table: IcebergTable, readers: tuple[str, ...]) -> Form:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from airflow_provider_lakecdc.templates import ingest_dag, parse_config
 from lakecdc.contract.errors import SpecError
@@ -84,5 +85,9 @@ def test_what_readers_cannot_read_is_an_import_error(settings: dict[str, Any], m
 def test_tasks_get_the_targets_with_their_readers() -> None:
     targets = [{"table": "shop.orders"}, {"table": "shop.items", "readers": []}]
     dag = ingest_dag(parse_config({**SOURCE, "targets": targets, "readers": ["databricks"]}))
-    given = dag.get_task("ingest").partial_kwargs["targets"]
-    assert given == [{"table": "shop.orders", "readers": ["databricks"]}, {"table": "shop.items", "readers": []}]
+    task = dag.get_task("ingest")
+    assert isinstance(task, MappedOperator)
+    assert task.partial_kwargs["targets"] == [
+        {"table": "shop.orders", "readers": ["databricks"]},
+        {"table": "shop.items", "readers": []},
+    ]

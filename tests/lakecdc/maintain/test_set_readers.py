@@ -11,7 +11,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.commit import RowChanges, append_changes
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_equality_deletes
-from lakecdc.maintain import set_readers as job
+from lakecdc.maintain.delete_files import job
 from lakecdc.maintain.set_readers import set_readers
 from lakecdc.metadata.names import READERS
 from tests.conftest import Lake
@@ -172,14 +172,14 @@ def test_a_writer_that_never_stops_ends_the_job_before_the_upgrade(lake: Lake, m
     name = create(lake, 2)
     append(lake, name, 0, 40)
     delete_by_key(lake, name, [0])
-    convert, ids = job.delete_files.rewrite_delete_files, iter(range(1, 40))
+    convert, ids = job.rewrite_delete_files, iter(range(1, 40))
 
     def convert_beside_a_writer(*arguments: Any) -> TableReport:
         report = convert(*arguments)
         delete_by_key(lake, name, [next(ids)])
         return report
 
-    monkeypatch.setattr(job.delete_files, "rewrite_delete_files", convert_beside_a_writer)
+    monkeypatch.setattr(job, "rewrite_delete_files", convert_beside_a_writer)
     report = prepared(lake, name, "databricks")
     assert report.outcome == "conflict" and "Set the readers in the target first" in str(report.reason)
     assert (lake.table(name).format_version, recorded(lake, name)) == (2, None)
