@@ -28,6 +28,7 @@ from airflow_provider_lakecdc.operators.rewrite_delete_files import RewriteDelet
 from airflow_provider_lakecdc.operators.rewrite_manifests import RewriteManifestsOperator
 from airflow_provider_lakecdc.operators.rollback_tables import RollbackTablesOperator
 from airflow_provider_lakecdc.operators.scd2 import Scd2Operator
+from airflow_provider_lakecdc.operators.set_readers import SetReadersOperator
 from airflow_provider_lakecdc.operators.sort_data_files import SortDataFilesOperator
 from airflow_provider_lakecdc.operators.tag_snapshots import TagSnapshotsOperator
 from airflow_provider_lakecdc.submit.submission import typed_options
@@ -52,6 +53,7 @@ OPERATORS: dict[str, type[LakecdcJobOperator]] = {
         RemoveOrphanFilesOperator,
         CleanSideTablesOperator,
         RollbackTablesOperator,
+        SetReadersOperator,
         ReconcileOperator,
         ExportChangesOperator,
         CheckTablesOperator,

@@ -12,6 +12,7 @@ from lakecdc.metadata.readers import (
     READERS,
     Deletes,
     Form,
+    Reader,
     ReaderName,
     can_read,
     choose_form,
@@ -59,6 +60,13 @@ def test_short_names_are_those_of_settings() -> None:
     assert sorted(shorts) == sorted(set(shorts)) == sorted(get_args(ReaderName))
 
 
+def reads(reader: Reader, version: int, equality: int, position: int) -> bool:
+    """Whether an engine is known to read a state of a table, from its facts alone."""
+    applies = reader.position_deletes if version == 2 else reader.deletion_vectors
+    known = [reader.equality_deletes] * equality + [applies] * position
+    return version <= reader.max_format_version and all(fact is True for fact in known)
+
+
 KINDS: list[tuple[Deletes, ...]] = [("equality", "resolved"), ("equality",), ("resolved",), ("none",)]
 
 
@@ -74,8 +82,7 @@ def test_every_reader_of_any_set_reads_the_form_and_no_cheaper_one(
 
     def suits(names: tuple[str, ...], form: Form) -> bool:
         readers = [reader for reader in READERS if reader.short in names]
-        states = may_hold[form.deletes]
-        return all(can_read(reader, form.format_version, *state) is True for reader in readers for state in states)
+        return all(reads(reader, form.format_version, *state) for reader in readers for state in may_hold[form.deletes])
 
     refused = 0
     for size in range(len(READERS) + 1):
