@@ -57,6 +57,8 @@ def _show(statuses: Mapping[str, Status]) -> None:
         print_grid(_HEADINGS, map(_row, readable, readable.values()), styles)
         print_lines("", _LEGEND)
     for name, status in readable.items():
+        if status["readers_problem"]:
+            print_lines("", f"{name}: {status['readers_problem']}")
         if status.get("partitions"):
             print_lines("", f"{name} by partition")
             headings = {"partition": "left", "records": "right", "last changed": "left"}

@@ -200,6 +200,10 @@ def test_every_job_once(by_hand: ByHand) -> None:
     assert_workers_see_it(by_hand, options)
     assert_changes_reach_others(by_hand, len(history.expected()))
     assert_undone_and_done_again(by_hand, history, ingest)
+    prepared = by_hand.run("set_readers", {"tables": TABLES, "options": {"readers": ["databricks"]}})
+    assert [t["outcome"] for t in prepared] == ["done", "done"]
+    assert [by_hand.catalog().load_table(table).format_version for table in TABLES] == [3, 3]
+    assert by_hand.rows("shop.v2") == by_hand.rows("shop.v3")
 
 
 def assert_undone_and_done_again(by_hand: ByHand, history: History, ingest: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake.status import read_status
+from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc import home
 from tests.airflow_provider_lakecdc.cli.conftest import Lakecdc
 from tests.airflow_provider_lakecdc.tables import FedTable
@@ -54,6 +55,16 @@ def test_the_worst_table_comes_first_and_says_why(lakecdc: Lakecdc) -> None:
     assert items.startswith("shop.items") and " 100 " in items and empty.startswith("shop.empty")
     # columns of numbers end below their headings
     assert orders.index(" 4 ") + 2 == heading.index("files") + len("files")
+
+
+def test_a_table_that_breaks_a_promise_to_readers_says_so(shop: FedTable, lakecdc: Lakecdc) -> None:
+    assert "set_readers" not in lakecdc("health", "--catalog", "lake").out
+    with shop.table.transaction() as transaction:
+        transaction.set_properties({names.READERS: "snowflake,trino"})
+    said = " ".join(lakecdc("health", "--catalog", "lake").out.split())
+    assert (
+        "shop.orders: The table has format version 2, and Snowflake cannot read equality deletes. Run the job" in said
+    )
 
 
 @pytest.mark.usefixtures("shop")
