@@ -11,9 +11,10 @@ from airflow_provider_lakecdc.hooks.catalog import get_catalog
 from airflow_provider_lakecdc.lake.status import misfit_of, recorded_readers
 from airflow_provider_lakecdc.lake.tables import read_tables
 from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.secrets import mask
 from lakecdc.contract.target import Target, parse_targets
-from lakecdc.metadata.policy import is_pattern, matching
-from lakecdc.metadata.readers import explain_form
+from lakecdc.metadata.policy import matching
+from lakecdc.metadata.readers import Deletes, explain_form
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from airflow_provider_lakecdc.templates.config import LakeConfig
 
 _CHECK = "readers of"
+#: readers of a table that ingestion feeds, and the deletes that are written to it
+Fed = tuple[Sequence[str], Deletes]
 
 
 def findings(config: LakeConfig) -> Iterator[Finding]:
@@ -36,26 +39,34 @@ def findings(config: LakeConfig) -> Iterator[Finding]:
 
 
 def _existing(config: LakeConfig, targets: Sequence[Target], found: list[Finding]) -> str:
-    fed = {re.sub(r"\{[^{}]*\}", "*", name): t for t in targets for name in (t.table, t.history_table) if name}
-    catalog, selection = get_catalog(config.catalog), config.selection
+    fed: dict[str, Fed] = {}
+    for target in targets:
+        fed[_pattern(target.table)] = target.readers, target.form.deletes
+        if target.history_table:
+            fed[_pattern(target.history_table)] = target.readers, "none"
 
     def read(name: str, table: Table | None) -> Finding | None:
         return None if table is None else _finding(config, fed, name, table)
 
     def failed(name: str, error: Exception) -> Finding:
-        return Finding(f"{_CHECK} {name}", "warn", f"it cannot be read: {type(error).__name__}: {error}", "Repair it.")
+        return Finding(f"{_CHECK} {name}", "warn", mask(f"it cannot be read: {error}"), "Check its metadata and files.")
 
+    catalog, selection = get_catalog(config.catalog), config.selection
     more = TableSelection(tuple(dict.fromkeys((*selection.tables, *fed))), selection.fed)
     found += [each for each in read_tables(catalog, select_tables(catalog, more).tables, read, failed).values() if each]
     return "read"
 
 
-def _finding(config: LakeConfig, fed: Mapping[str, Target], name: str, table: Table) -> Finding | None:
+def _pattern(name: str) -> str:
+    return re.sub(r"\{[^{}]*\}", "*", name)
+
+
+def _finding(config: LakeConfig, fed: Mapping[str, Fed], name: str, table: Table) -> Finding | None:
     """Compare a table with the readers of its target, else of its policy, else with those recorded in it."""
-    target = fed.get(name) or next((t for p, t in fed.items() if is_pattern(p) and matching([p], [name])), None)
-    readers: Sequence[str] = target.readers if target else config.readers_of(name)
-    deletes = target.form.deletes if target and name != target.history_table else "none"
-    readers = readers or recorded_readers(table)
+    # the pattern of a history table is longer than that of its target
+    patterns = sorted((pattern for pattern in fed if matching([pattern], [name])), key=len)
+    configured, deletes = fed[patterns[-1]] if patterns else (config.readers_of(name), "none")
+    readers = configured or recorded_readers(table)
     if not readers:
         return None
     misfit = misfit_of(table, readers, deletes=deletes)

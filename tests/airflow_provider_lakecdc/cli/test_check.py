@@ -274,6 +274,14 @@ def test_readers_choose_forms_and_tables_that_do_not_fit_are_named(configured: A
     assert (misfit["state"], misfit["remedy"]) == ("warn", "Run the job set_readers.")
     assert misfit["found"] == "The table has format version 2, and Snowflake cannot read equality deletes."
     assert found["readers"]["found"] == "1 tables fit their readers"
+    # a history table has no deletes, so that version 2 will do for readers that need vectors elsewhere
+    FedTable(lake, "shop.orders_log").ingest(None)
+    many = {"table": "shop.{table}", "source_tables": ["x"], "history_table": "shop.{table}_log", "key": ["id"]}
+    _, found = configured(**files, targets=[{**many, "readers": ["databricks"]}])
+    assert {name for name, each in found.items() if name.startswith("readers of") and each["state"] == "warn"} == {
+        "readers of shop.orders",
+        "readers of shop.items",
+    }
     code, found = configured(**{**parts, "readers": ["athena", "databricks"]})
     assert code == 1 and "Amazon Athena and Databricks Runtime 18" in found["configuration"]["found"]
     assert not [name for name in found if name.startswith("readers")]
