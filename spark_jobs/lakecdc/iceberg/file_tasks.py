@@ -50,6 +50,7 @@ class FileTask:
     :param astray: whether one of its equality deletes is of another scope.
     :param paired: whether Iceberg's task with every delete is stored; it is not if there are too many pairs.
     :param store: has its task.
+    :param first_row_id: row id of its first row, if it stores none; None in a table without row ids.
     """
 
     number: int
@@ -63,6 +64,7 @@ class FileTask:
     astray: bool
     paired: bool
     store: PlannedTasks = field(repr=False, compare=False)
+    first_row_id: int | None = None
 
     @property
     def java(self) -> Any:
@@ -257,10 +259,11 @@ def tasks_within_reach(
     reached = Counter(delete.scope for delete in staged)
     everywhere, spec_ids = reached.pop(None, 0), {delete.spec_id for delete in staged}
     scan = table.java.newScan().useSnapshot(snapshot_id).filter(where).ignoreResiduals()
-    facts, number = planned.facts(scopes), 0
+    first_row_id = calls.method(CONTENT_FILE, "firstRowId")(planned.file)
+    facts, number = (*planned.facts(scopes), first_row_id), 0
     for part in calls.parts(scan.planFiles(), _FILES_AT_ONCE[1]):
         tasks, places = list[FileTask](), list[int]()
-        for place, (location, spec_id, scope, sequence, records, applying, equality) in enumerate(
+        for place, (location, spec_id, scope, sequence, records, applying, equality, first) in enumerate(
             calls.rows(part, *facts)
         ):
             if not everywhere and spec_id not in spec_ids:
@@ -268,7 +271,9 @@ def tasks_within_reach(
                 raise OutOfReachError(message, table=table.name, hint="Nothing was published; run again.")
             if reaching := everywhere + reached[scope]:
                 known, counts = (location, spec_id, scope, sequence, records), (applying - equality, reaching)
-                tasks.append(FileTask(number, *known, *counts, astray=False, paired=False, store=planned))
+                tasks.append(
+                    FileTask(number, *known, *counts, astray=False, paired=False, store=planned, first_row_id=first)
+                )
                 places.append(place)
                 number += 1
         planned.keep(calls.chosen(part, places), 0)

@@ -140,7 +140,9 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, locations: dict[in
             (Lookup(columns, sent),), Target(folder, storage_properties(table), locations), writer_of(table)
         )
         rows: list[Sequence[Any]] = [(number, location, 0, 0, []) for number, location in locations.items()]
-        return collect_results(dealt(table.spark, rows, _OUTPUT).mapInArrow(counted(table.spark, task), RESULT))[0]
+        return collect_results(
+            dealt(table.spark, rows, _OUTPUT).mapInArrow(counted(table.spark, task), RESULT).collect()
+        )[0]
     finally:
         sent.destroy()
 

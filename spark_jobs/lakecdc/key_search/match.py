@@ -35,7 +35,7 @@ from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreadable_types
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.key_search.tasks import KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
+from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["exact", "join", "native"]
 _DATA_FILE = (
-    "number int, location string, scope int, sequence_number long, "
+    "number int, location string, scope int, sequence_number long, first_row_id long, "
     "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 )
 _DELETE_FILE = "number int, location string, reach int, deleted_at long"
@@ -133,12 +133,20 @@ def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Itera
 
 
 def convert(
-    table: IcebergTable, search: KeySearch, engine: Engine, target: Target, writer: Writer
+    table: IcebergTable,
+    search: KeySearch,
+    engine: Engine,
+    target: Target,
+    writer: Writer,
+    found: list[pa.Table] | None = None,
 ) -> list[WrittenDeletes]:
-    """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join."""
+    """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join.
+
+    :param found: takes the keys and row ids of newly deleted rows, as far as the native engine finds these.
+    """
     written: list[WrittenDeletes] = []
     if engine == "native":
-        written, left = _convert_natively(table, search, target, writer)
+        written, left = _convert_natively(table, search, target, writer, found)
         if not left:
             return written
         search, engine = replace(search, tasks=tuple(t for t in search.tasks if t.number in left)), "join"
@@ -240,22 +248,24 @@ def can_match_natively(table: IcebergTable, search: KeySearch) -> bool:
 
 
 def _convert_natively(
-    table: IcebergTable, search: KeySearch, target: Target, writer: Writer
+    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, found: list[pa.Table] | None
 ) -> tuple[list[WrittenDeletes], frozenset[int]]:
     """Write a group's delete files as far as possible; return the numbers of data files left to the join."""
     known = delete_files(task for task in search.tasks if reaches(task.location))
     # largest first, so that no large file starts last
     ranked = sorted((task for task in search.tasks if task.number in known), key=lambda t: t.records, reverse=True)
-    rows = [(t.number, t.location, t.scope, t.sequence_number, known[t.number]) for t in ranked]
+    rows = [(t.number, t.location, t.scope, t.sequence_number, t.first_row_id, known[t.number]) for t in ranked]
     left = frozenset(task.number for task in search.tasks if task.number not in known)
     if not rows:
         return [], left
     with ExitStack() as stack:
         keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(search))
-        task = ConvertTask(keys, target, writer)
-        written, unread = collect_results(
-            dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), RESULT)
-        )
+        task = ConvertTask(keys, target, writer, with_rows=found is not None)
+        schema = RESULT if found is None else FOUND
+        results = dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), schema).collect()
+    if found is not None:
+        found += [unpacked(row["found"]) for row in results if row["found"] is not None]
+    written, unread = collect_results(results)
     return written, left | unread
 
 

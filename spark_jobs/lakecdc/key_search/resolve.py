@@ -17,11 +17,15 @@ from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_left
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
 from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
+from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, staged_deletes
 from lakecdc.key_search.match import KeySearch, can_match_natively, convert
+from lakecdc.key_search.tasks import KeyColumn
 from lakecdc.writer.deletes import Target, writer_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakecdc.iceberg.file_tasks import FileTask, OtherDelete
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.key_search.match import Engine
@@ -52,6 +56,8 @@ class Resolution:
 
     :param keys: staged equality deletes of one key, Java ``DeleteFile`` objects; they are never committed.
     :param removed: Iceberg expression of rows that the commit removes first; None for none.
+    :param with_rows: the keys and row ids of the rows are wanted.
+    :ivar rows: tables of the keys, ``d0`` …, and ``row_id`` of rows that were found.
     :ivar searches: how often the table's files were planned.
     :ivar searched: data files that were searched.
     """
@@ -59,6 +65,8 @@ class Resolution:
     table: IcebergTable
     keys: Sequence[Any]
     removed: Any | None = None
+    with_rows: bool = False
+    rows: list[pa.Table] = field(default_factory=list)
     searches: int = 0
     searched: int = 0
     _known: dict[_State, _Hits | None] = field(default_factory=dict)
@@ -94,7 +102,8 @@ class Resolution:
         with folder_of_work(table, "deletes") as folder:
             locations = {number: task.location for number, task in by_number.items()}
             target = Target(folder, storage_properties(table), locations)
-            found = convert(table, search, engine, target, writer_of(table))
+            rows = self.rows if self.with_rows else None
+            found = convert(table, search, engine, target, writer_of(table), rows)
         hits = {}
         for written in found:
             task = by_number[written.file_number]
@@ -102,6 +111,13 @@ class Resolution:
             superseded = [task.other(place) for place, other in of_file if other.file_scoped]
             hits[task.number] = _Hits(delete_file(table, task.java, written), superseded, written.added)
         return hits
+
+    @property
+    def columns(self) -> dict[str, KeyColumn]:
+        """Return the columns of the key by name, in the order of :attr:`rows`."""
+        ids = set(listed(self.keys[0].equalityFieldIds()))
+        fields = sorted((field for field in self.table.fields if field.id in ids), key=lambda field: field.id)
+        return {field.name: KeyColumn(field.id, field.type) for field in fields}
 
     @property
     def _hits(self) -> list[tuple[str, _Hits]]:

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakecdc.iceberg.file_io import source
+from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
-from lakecdc.writer.deletes import FilePositions, bitmap, described, without_unchanged
+from lakecdc.writer.deletes import RESULT, FilePositions, bitmap, described, without_unchanged
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -70,10 +71,14 @@ class Lookup:
     columns: tuple[KeyColumn, ...]
     keys: Any = field(repr=False)
 
-    def hits(self, file: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[pa.Array]:
-        """Yield the positions of a data file's rows with a deleted key, per row group.
+    def hits(
+        self, file: Mapping[str, Any], properties: Mapping[str, str], *, with_rows: bool = False
+    ) -> Iterator[tuple[pa.Array, pa.Table | None]]:
+        """Yield the positions of a data file's rows with a deleted key, per row group, and these rows.
 
-        :param file: its ``location``, ``scope`` (number of its spec and partition) and ``sequence_number``.
+        :param file: its ``location``, ``scope`` (number of its spec and partition), ``sequence_number`` and, for rows,
+            ``first_row_id``.
+        :param with_rows: with their keys, ``d0`` …, and ``row_id``; otherwise None.
         :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
@@ -82,13 +87,25 @@ class Lookup:
         with source(properties, file["location"]).open() as stream:
             parquet = _parquet(stream, file["location"])
             leaves, begin = _leaves(parquet, self.columns), 0
+            stored = _leaf_of_row_ids(parquet) if with_rows else []
             for group in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(group)
                 likely = _likely(rows, leaves, keys)
                 if likely.num_rows:
-                    rows_read = parquet.reader.read_row_group(group, column_indices=leaves, use_threads=False)
-                    yield _matching(rows_read, likely, self.columns, begin)
+                    read = parquet.reader.read_row_group(group, column_indices=leaves + stored, use_threads=False)
+                    positions = _matching(read, likely, self.columns, begin)
+                    hit = read.take(pc.subtract(positions, begin)) if with_rows else None
+                    yield positions, self._identified(hit, positions, file) if hit is not None else None
                 begin += rows.num_rows
+
+    def _identified(self, rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> pa.Table:
+        """Return keys and row ids; a row without a stored id has that of its place (specification, "Row Lineage")."""
+        first = file["first_row_id"]
+        ids = pc.add(positions, first) if first is not None else pa.nulls(len(positions), pa.int64())
+        if ROW_ID in rows.column_names:
+            ids = pc.coalesce(rows[ROW_ID].cast(pa.int64()), ids)
+        values = {f"d{index}": column for index, column in enumerate(_values(rows, self.columns))}
+        return pa.table({**values, "row_id": ids})
 
     @cached_property
     def _all(self) -> pa.Table:
@@ -110,9 +127,14 @@ def packed(keys: Sequence[pa.Table], columns: Sequence[KeyColumn]) -> bytes:
     together = pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in keys)])
     newest = together.group_by([*names, "reach"]).aggregate([("deleted_at", "max")])
     newest = newest.select([*names, "reach", "deleted_at_max"]).rename_columns(schema.names)
+    return serialized(newest.cast(schema))
+
+
+def serialized(table: pa.Table) -> bytes:
+    """Return a table as bytes for :func:`unpacked`."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(newest.cast(schema))
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
     return bytes(sink.getvalue())
 
 
@@ -149,6 +171,13 @@ def _leaves(file: pq.ParquetFile, columns: Sequence[KeyColumn]) -> list[int]:
             raise UnreadError(f"field {column.field_id}")
         leaves.append(paths[there.name])
     return leaves
+
+
+def _leaf_of_row_ids(file: pq.ParquetFile) -> list[int]:
+    """Return the file's leaf column of row ids, if it stores them."""
+    fields = [f for f in file.schema_arrow if f.metadata and int(f.metadata.get(_FIELD_ID, 0)) == ROW_ID_ID]
+    paths = {file.schema.column(index).path: index for index in range(len(file.schema.names))}
+    return [paths[f.name] for f in fields if f.name == ROW_ID]
 
 
 def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
@@ -188,40 +217,66 @@ def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
     return matching["position"].combine_chunks()
 
 
+#: what :class:`ConvertTask` returns with rows
+FOUND = f"{RESULT}, found binary"
+
+
+def with_found(results: pa.RecordBatch, found: Sequence[pa.Table]) -> pa.RecordBatch:
+    """Add a row with packed tables to the results of a task."""
+    empty = pa.RecordBatch.from_pylist([{}] if found else [], results.schema)
+    rows = pa.Table.from_batches([results, empty])
+    cells = [None] * results.num_rows + ([serialized(pa.concat_tables(found))] if found else [])
+    return rows.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()[0]
+
+
 #: what :class:`KeysTask` returns: packed keys, and the numbers of the delete files that it could not read
 KEYS = "keys binary, unread array<int>"
 
 
 @dataclass(frozen=True)
 class ConvertTask:
-    """A task that reads data files and returns one row per written delete file or unreadable data file."""
+    """A task that reads data files and returns one row per written delete file or unreadable data file.
+
+    :param with_rows: it also returns the keys and row ids of the rows that it newly deletes, packed, as ``found``.
+    """
 
     lookups: tuple[Lookup, ...]
     target: Target
     writer: Writer
+    with_rows: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        unread: list[int] = []
+        unread, found = list[int](), list[pa.Table]()
         files = (
-            positions for batch in batches for row in batch.to_pylist() for positions in self._positions(row, unread)
+            positions
+            for batch in batches
+            for row in batch.to_pylist()
+            for positions in self._positions(row, unread, found)
         )
         written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
-        yield described(written, unread)
+        results = described(written, unread)
+        yield with_found(results, found) if self.with_rows else results
 
-    def _positions(self, row: Mapping[str, Any], unread: list[int]) -> Iterator[FilePositions]:
+    def _positions(self, row: Mapping[str, Any], unread: list[int], found: list[pa.Table]) -> Iterator[FilePositions]:
         from pyroaring import BitMap64
 
-        number, hit = row["number"], BitMap64()
+        number, hit, tables = row["number"], BitMap64(), list[tuple[pa.Array, pa.Table | None]]()
         try:
             for lookup in self.lookups:
-                for positions in lookup.hits(row, self.target.properties):
+                for positions, rows in lookup.hits(row, self.target.properties, with_rows=self.with_rows):
                     hit |= bitmap(positions.to_numpy())
+                    tables.append((positions, rows))
         except UnreadError:
             unread.append(number)
             return
         if hit or number in self.target.merge:
-            yield FilePositions(number, _known_positions(row["known"], row["location"], self.target.properties), hit)
+            known = _known_positions(row["known"], row["location"], self.target.properties)
+            for positions, rows in tables:
+                if rows is not None:
+                    live = [place not in known for place in positions.to_pylist()] if known else None
+                    found.append(rows if live is None else rows.filter(pa.array(live, pa.bool_())))
+            yield FilePositions(number, known, hit)
 
 
 @dataclass(frozen=True)

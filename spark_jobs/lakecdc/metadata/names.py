@@ -6,6 +6,8 @@ POSITIONS = "lakecdc.positions"
 READ_THROUGH = "lakecdc.read-through"
 #: summary: the job that made the snapshot
 JOB = "lakecdc.job"
+#: reserved field of data files with the ids of rows (table specification, "Reserved Field IDs")
+ROW_ID, ROW_ID_ID = "_row_id", 2147483540
 #: summary: unique mark of one commit, to find it again when the catalog did not answer
 COMMIT_ID = "lakecdc.commit-id"
 #: summary: highest order key that a row may have in a table that has no rows but those of its source's log

@@ -29,7 +29,7 @@ from lakecdc.runtime.worker import settle
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from lakecdc.iceberg.table import IcebergTable
 
@@ -145,7 +145,7 @@ def write(positions: DataFrame, target: Target, writer: Writer, tasks: int) -> l
         .sortWithinPartitions("file_number")
         .mapInArrow(counted(positions.sparkSession, partial(run_task, writer=writer, target=target)), RESULT)
     )
-    return collect_results(files)[0]
+    return collect_results(files.collect())[0]
 
 
 def run_task(batches: Iterator[pa.RecordBatch], writer: Writer, target: Target) -> Iterator[pa.RecordBatch]:
@@ -162,11 +162,12 @@ def described(written: Iterable[WrittenDeletes], unread: Sequence[int] = ()) -> 
     return pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(zip(names, types, strict=True))))
 
 
-def collect_results(results: DataFrame) -> tuple[list[WrittenDeletes], frozenset[int]]:
-    """Collect written delete files and the numbers of unreadable data files."""
-    rows = results.collect()
-    written = [WrittenDeletes(**row.asDict()) for row in rows if row["location"] is not None]
-    return written, frozenset(row["file_number"] for row in rows if row["location"] is None)
+def collect_results(rows: Iterable[Row]) -> tuple[list[WrittenDeletes], frozenset[int]]:
+    """Return the written delete files and the numbers of unreadable data files in the results of tasks."""
+    names, about_files = [f.name for f in dataclasses.fields(WrittenDeletes)], list(rows)
+    written = [WrittenDeletes(*(row[name] for name in names)) for row in about_files if row["location"] is not None]
+    left = {row["file_number"] for row in about_files if row["location"] is None} - {None}
+    return written, frozenset(left)
 
 
 def without_unchanged(files: Iterable[FilePositions], merge: frozenset[int] = frozenset()) -> Iterator[FilePositions]:

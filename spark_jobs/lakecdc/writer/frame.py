@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from lakecdc.iceberg.staging import WrittenFile, describe, stage_equality_delete
 from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
-from lakecdc.writer.parquet import FileLayout, refusal
+from lakecdc.writer.parquet import FileColumn, FileLayout, refusal
 from lakecdc.writer.partitions import columns_of, in_order, partitioning_of, with_partitions
 
 if TYPE_CHECKING:
@@ -30,7 +31,27 @@ log = logging.getLogger(__name__)
 _KIND = "frame"
 
 
-def stage_frame(table: IcebergTable, rows: DataFrame, key: Sequence[str] = (), spec_id: int | None = None) -> list[Any]:
+Fill = Callable[[pa.Table, Mapping[str, str]], pa.Table]
+
+
+@dataclass(frozen=True)
+class Added:
+    """A column of files that tasks fill while they write rows, as Iceberg's writer does not.
+
+    :param fill: returns rows with the column's source, given the sources of the table's columns by name.
+    """
+
+    column: FileColumn
+    fill: Fill
+
+
+def stage_frame(
+    table: IcebergTable,
+    rows: DataFrame,
+    key: Sequence[str] = (),
+    spec_id: int | None = None,
+    added: Added | None = None,
+) -> list[Any]:
     """Write rows as data files of a table, or keys as equality-delete files, uncommitted.
 
     :param rows: the table's columns in its types, see :func:`lakecdc.iceberg.staging.columns_of`, or just its key
@@ -49,7 +70,10 @@ def stage_frame(table: IcebergTable, rows: DataFrame, key: Sequence[str] = (), s
         staged = stage_equality_deletes(table, rows, key, spec_id) if key else stage_rows(table, rows)
         return [file for file in staged if int(file.recordCount())]
     with folder_of_work(table, _KIND) as folder:
-        task = partial(_write, layout=FileLayout.of(table, folder, sources, partitioning, key))
+        layout = FileLayout.of(table, folder, sources, partitioning, key)
+        if added is not None:
+            layout = layout.with_column(added.column)
+        task = partial(_write, layout=layout, sources=sources, fill=added.fill if added else None)
         given = rows.select(*[F.col(quoted_column(name)).alias(source) for name, source in sources.items()])
         return iceberg_files(table, given.mapInArrow(task, RESULT).collect(), _KIND, key, spec_id)
 
@@ -72,10 +96,13 @@ def iceberg_files(
     return describe(table, written, current_spec_id(table) if spec_id is None else spec_id, key)
 
 
-def _write(batches: Iterable[pa.RecordBatch], layout: FileLayout) -> Iterator[pa.RecordBatch]:
+def _write(
+    batches: Iterable[pa.RecordBatch], layout: FileLayout, sources: Mapping[str, str], fill: Fill | None
+) -> Iterator[pa.RecordBatch]:
     """Write one slice after another, each in the order of its partitions; yield one row per file. Runs in a task."""
     settle()
     files, partitioning = PartitionFiles(layout, _KIND), layout.partitioning
     for piece in slices(pa.Table.from_batches([batch]) for batch in batches):
+        piece = fill(piece, sources) if fill else piece
         yield from files.write(in_order(with_partitions(piece, partitioning), columns_of(partitioning)))
     yield from files.close()

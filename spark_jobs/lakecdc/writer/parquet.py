@@ -8,7 +8,7 @@ import math
 import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -181,6 +181,10 @@ class FileLayout:
         codec, size = _CODECS[properties.get(_CODEC, "zstd")], written_file_bytes(properties)
         storage = storage_properties(table)
         return cls(folder, storage, columns, partitioning, codec, _bloom_filters(properties), size)
+
+    def with_column(self, column: FileColumn) -> FileLayout:
+        """Return the layout with one more column, which is not the table's own."""
+        return replace(self, columns=(*self.columns, column))
 
     def give_up(self) -> None:
         """Tell the other tasks that the folder will be discarded."""

@@ -13,6 +13,7 @@ from lakecdc.iceberg.fence import KnownHead
 from lakecdc.iceberg.lease import held_unless_taken
 from lakecdc.iceberg.staging import discard
 from lakecdc.key_search.resolve import Resolution
+from lakecdc.key_search.row_ids import sent_to_tasks
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -46,12 +47,17 @@ class Deletes:
         :param checked: whether they are checked against that head before the commit.
         :raises OutOfReachError: rows are in a partition spec without staged deletes.
         """
-        resolves = self._commit.resolves and bool(staged.delete_files)
+        resolves, stage_rows = self._commit.resolves and bool(staged.delete_files), self._commit.stage_rows
         if resolves or checked:
             self.base = self._table.refresh().head()
         if resolves:
-            self._resolution = Resolution(self._table, staged.delete_files, self.truncate)
+            with_rows = stage_rows is not None
+            self._resolution = Resolution(self._table, staged.delete_files, self.truncate, with_rows=with_rows)
             self._resolution.search(self.base)
+        if stage_rows is not None:
+            found = self._resolution
+            with sent_to_tasks(self._table, found.columns if found else {}, found.rows if found else ()) as ids:
+                stage_rows(staged, ids)
         return self._changes(staged)
 
     def publish(self, staged: Staged, then: Callable[[Any], None] | None) -> Snapshot:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.fold import columns, may_have_been
 from lakecdc.ingest.engine.packed import PackedRows
+from lakecdc.key_search.row_ids import COLUMN
 from lakecdc.runtime.worker import duckdb_of_its_own, settle
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
 from lakecdc.writer.frame import iceberg_files
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakecdc.ingest.apply.publish import Staged
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Rows
+    from lakecdc.key_search.row_ids import RowIds
 
 # beside files of completed rows, no more than these are not worth files of their own
 _FEW_ROWS = 20_000
@@ -57,15 +58,27 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
     return None if few else rows
 
 
-def stage(
-    table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, *, deletes: bool, memory: IcebergTable | None
-) -> list[Any]:
-    """Write the rows as data files and keys as equality deletes, uncommitted, in one pass.
+@dataclass(frozen=True)
+class Wanted:
+    """What is written of folded rows in one pass.
+
+    :param rows: the rows, as data files.
+    :param keys: their keys, as equality deletes.
+    :param memory: takes the deletes to remember: the key, order key and source time of each.
+    :param ids: of the rows that they replace.
+    """
+
+    rows: bool = True
+    keys: bool = True
+    memory: IcebergTable | None = None
+    ids: RowIds | None = None
+
+
+def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged, wanted: Wanted) -> list[Any]:
+    """Write folded rows, uncommitted.
 
     :param staged: takes the files.
-    :param deletes: whether the table has files that keys are to be deleted from.
-    :param memory: takes the deletes to remember: the key, order key and source time of each.
-    :return: its data files.
+    :return: data files of the deletes to remember.
     """
     of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
     of_row, by = {name: f"c{i}" for i, name in enumerate(packed.types)} | _OWN, packed.grouping.partitioning or ()
@@ -75,43 +88,52 @@ def stage(
         cells = cells.coalesce(max(1, -(-packed.facts.keys // _ROWS_PER_FILE)))
     with ExitStack() as folders:
         folder = folders.enter_context(folder_of_work(table, "ingest"))
-        rows = FileLayout.of(table, folder, of_row, by)
-        keys = FileLayout.of(table, folder, of_key, by, batch.key) if deletes else None
-        remembered = None
+        rows = FileLayout.of(table, folder, of_row, by) if wanted.rows else None
+        if rows is not None and wanted.ids is not None:
+            rows = rows.with_column(COLUMN)
+        keys = FileLayout.of(table, folder, of_key, by, batch.key) if wanted.keys else None
+        remembered, memory = None, wanted.memory
         if memory is not None:
             remembered = FileLayout.of(memory, folders.enter_context(folder_of_work(memory, "deletes")), of_key | _OWN)
-        task = partial(_write_folded, rows=rows, keys=keys, remembered=remembered, proven=staged.proven)
+        task = FoldedTask(rows, keys, remembered, staged.proven, wanted.ids, of_key)
         results = cells.mapInArrow(task, RESULT).collect()
         staged.data_files += iceberg_files(table, results, "rows")
         staged.delete_files += iceberg_files(table, results, "keys", batch.key)
         return iceberg_files(memory, results, "remembered") if memory else []
 
 
-def _write_folded(
-    batches: Iterable[pa.RecordBatch],
-    rows: FileLayout,
-    keys: FileLayout | None,
-    remembered: FileLayout | None,
-    proven: bool,
-) -> Iterator[pa.RecordBatch]:
-    """Write packed rows but those with placeholders, keys to delete, and the deletes to remember; runs in a task.
+@dataclass(frozen=True)
+class FoldedTask:
+    """Packed rows in, one row per written file out: rows but those with placeholders, keys, deletes to remember.
 
     :param proven: no key is deleted that the events have inserted first.
-    :return: one row per written file.
+    :param key: the columns of packed tables that have the key, by name.
     """
-    settle()
-    # rows arrive in the order of partitions
-    row_files = PartitionFiles(rows, "rows", most=1)
-    key_files = PartitionFiles(keys, "keys", most=1) if keys else None
-    delete_files = PartitionFiles(remembered, "remembered") if remembered else None
-    for table in packing.all_of(batches):
-        yield from row_files.write(table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null())))
-        if key_files is not None:
-            yield from key_files.write(table.filter(may_have_been(table)) if proven else table)
-        if delete_files is not None:
-            yield from delete_files.write(table.filter(pc.equal(table["op"], "d")))
-    for files in filter(None, (row_files, key_files, delete_files)):
-        yield from files.close()
+
+    rows: FileLayout | None
+    keys: FileLayout | None
+    remembered: FileLayout | None
+    proven: bool
+    ids: RowIds | None
+    key: Mapping[str, str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write one packed table after another."""
+        settle()
+        # rows arrive in the order of partitions
+        row_files = PartitionFiles(self.rows, "rows", most=1) if self.rows else None
+        key_files = PartitionFiles(self.keys, "keys", most=1) if self.keys else None
+        delete_files = PartitionFiles(self.remembered, "remembered") if self.remembered else None
+        for table in packing.all_of(batches):
+            if row_files is not None:
+                rows = table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null()))
+                yield from row_files.write(self.ids.added_to(rows, self.key) if self.ids else rows)
+            if key_files is not None:
+                yield from key_files.write(table.filter(may_have_been(table)) if self.proven else table)
+            if delete_files is not None:
+                yield from delete_files.write(table.filter(pc.equal(table["op"], "d")))
+        for files in filter(None, (row_files, key_files, delete_files)):
+            yield from files.close()
 
 
 def has_twins(packed: PackedRows) -> bool:

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.staging import columns_of
+from lakecdc.key_search.row_ids import COLUMN
 from lakecdc.sql import quoted_column
-from lakecdc.writer.frame import stage_frame
+from lakecdc.writer.frame import Added, stage_frame
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
+    from lakecdc.key_search.row_ids import RowIds
 
 # rows one write task takes; more tasks only make more small files
 _ROWS_PER_TASK = 250_000
@@ -36,15 +38,18 @@ def table_columns(table: IcebergTable, batch: Batch) -> list[Column]:
     return columns_of(table, row_values(batch))
 
 
-def stage_images(table: IcebergTable, batch: Batch, rows: DataFrame, keys: int = 0) -> list[Any]:
+def stage_images(
+    table: IcebergTable, batch: Batch, rows: DataFrame, keys: int = 0, ids: RowIds | None = None
+) -> list[Any]:
     """Write rows other than deletes as data files, uncommitted.
 
     :param rows: ``op, row, order, source_time``.
     :param keys: number of rows, to size the write; a full load keeps its parallelism instead.
+    :param ids: of the rows that they replace.
     """
     data = rows.where("op != 'd'").select(*table_columns(table, batch))
     data = cluster_rows(table, data, batch.key, definition.current_spec_id(table), keys, spread=batch.full_load)
-    return stage_frame(table, data)
+    return stage_frame(table, data, added=Added(COLUMN, ids.added_to) if ids is not None else None)
 
 
 def cluster_rows(

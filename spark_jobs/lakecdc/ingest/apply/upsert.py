@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
     from lakecdc.ingest.batch import Batch
     from lakecdc.ingest.change import Rows
+    from lakecdc.key_search.row_ids import RowIds
     from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
@@ -89,35 +92,45 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
 
     proof = prove(table, batch, position)
 
+    # a full load deletes nothing
+    deletes = not batch.full_load and batch.rows is not None
+    resolves = deletes and batch.target.deletes == "resolved"
+    keeps_ids = resolves and table.format_version >= 3
+
     def stage(staged: Staged) -> None:
         if batch.full_load:
             full_load.stage(table, batch, staged)
         elif batch.rows is not None:
             staged.proven = proof.refusal is None
-            _stage(table, batch, batch.rows, staged, specs)
+            _stage(table, batch, batch.rows, staged, specs, with_rows=not keeps_ids)
             if staged.delete_files and log_position(position) is not None:
                 staged.deletes_kept = proof.refusal
 
-    # a full load deletes nothing
-    deletes, resolves = not batch.full_load and batch.rows is not None, batch.target.deletes == "resolved"
     reach = DeleteReach(table, specs) if deletes and not resolves else None
     fence = PositionFence(started_from, reach, known_floor(table, batch))
     fence.known_rows = proof.known_rows
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}
     note |= proof.note
-    commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=deletes and resolves)
+    commit = Commit(position, fence, batch.truncate_order, batch.commit.replaces, note, resolves=resolves)
+    if keeps_ids:
+        commit = replace(commit, stage_rows=partial(_stage_rows, table, batch, specs))
     return publish(table, stage, commit, batch)
 
 
-def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
-    """Stage rows and deletes, after a commit of the deletes to remember, which tasks write in the same pass."""
+def _stage(
+    table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int], *, with_rows: bool
+) -> None:
+    """Stage deletes, after a commit of those to remember, and rows; tasks write all of them in the same pass."""
     packed, memory = packing.writable(table, batch, rows, spec_ids), None
     if packed is None:
-        stage_changes(table, batch, rows, staged, spec_ids)
+        if with_rows:
+            staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
+        _stage_keys(table, batch, rows, staged, spec_ids)
     else:
         memory = None if batch.source.in_order else tombstones.memory_of(table, rows, batch.key)
-        remembered = packing.stage(table, batch, packed, staged, deletes=bool(spec_ids), memory=memory)
-        if packed.completed is not None:
+        wanted = packing.Wanted(rows=with_rows, keys=bool(spec_ids), memory=memory)
+        remembered = packing.stage(table, batch, packed, staged, wanted)
+        if packed.completed is not None and with_rows:
             staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open)
         if memory is not None:
             tombstones.append_remembered(memory, remembered)
@@ -129,9 +142,26 @@ def _stage(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_i
         staged.deletes_left_out = rows.keys - deleted
 
 
+def _stage_rows(table: IcebergTable, batch: Batch, spec_ids: list[int], staged: Staged, ids: RowIds | None) -> None:
+    """Stage rows that carry on the ids of those that they replace."""
+    rows = batch.rows
+    assert rows is not None
+    packed = packing.writable(table, batch, rows, spec_ids)
+    if packed is None:
+        staged.data_files += stage_images(table, batch, rows.frame, rows.keys, ids)
+        return
+    packing.stage(table, batch, packed, staged, packing.Wanted(keys=False, ids=ids))
+    if packed.completed is not None:
+        staged.data_files += stage_images(table, batch, packed.completed, packed.facts.open, ids)
+
+
 def stage_changes(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
     """Write folded rows as data files, and their keys as equality deletes of some partition specs, uncommitted."""
     staged.data_files += stage_images(table, batch, rows.frame, rows.keys)
+    _stage_keys(table, batch, rows, staged, spec_ids)
+
+
+def _stage_keys(table: IcebergTable, batch: Batch, rows: Rows, staged: Staged, spec_ids: list[int]) -> None:
     types = definition.spark_types(table)
     keys = (rows.frame.where(may_have_been()) if staged.proven else rows.frame).select(
         *[F.col("key")[k].cast(types[k]).alias(k) for k in batch.key]

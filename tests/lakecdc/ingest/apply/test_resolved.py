@@ -224,3 +224,42 @@ def test_files_without_the_keys_are_not_read(lake: Lake, tmp_path: Path) -> None
 def test_modes_without_equality_deletes_refuse_the_setting(mode: str) -> None:
     with pytest.raises(SpecError, match="writes no equality deletes"):
         parse_targets({"table": "a.b", "mode": mode, "deletes": "resolved"})
+
+
+def row_ids(feed: Feed) -> dict[int, tuple[int, int]]:
+    """Row id and sequence number of the last change, by key."""
+    rows = feed.lake.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM lake.{feed.table}").collect()
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+@both_engines
+@pytest.mark.parametrize("key", on_demand([["id"], ["name", "id"]], in_ci=(["id"],)))
+def test_a_changed_row_keeps_its_row_id(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, key: list[str]
+) -> None:
+    feed, history = resolved(lake, tmp_path, 3, key=key), PlainHistory.of(1, 0)
+
+    def change(*keys: int) -> None:
+        begun = len(history.events)
+        for number in keys:
+            if number in history.rows:
+                history.rows[number]["n"] = len(history.events)
+                history._event("u", None, history.rows[number])
+            else:
+                history.insert(number)
+        feed.take(history.events[begun:])
+
+    change(*range(10))
+    first = row_ids(feed)
+    change(3, 4, 20)
+    second = row_ids(feed)
+    assert {n: second[n][0] for n in range(10)} == {n: first[n][0] for n in range(10)}
+    assert second[20][0] not in {each[0] for each in first.values()}
+    assert {n for n in range(10) if second[n][1] > first[n][1]} == {3, 4}
+    # of rows in rewritten files, which store their ids, and of one that is no longer where it was inserted
+    run(lake, compact_data_files, feed.table, min_input_files=2)
+    change(4, 5, 20)
+    third = row_ids(feed)
+    assert {n: each[0] for n, each in third.items()} == {n: each[0] for n, each in second.items()}
+    assert len({each[0] for each in third.values()}) == 11
+    check(feed, history)

@@ -1,0 +1,74 @@
+"""Row ids of the rows that a batch replaces: the new rows carry them on (specification, "Row Lineage")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakecdc.key_search.tasks import KeyColumn, serialized, unpacked
+from lakecdc.metadata.names import ROW_ID, ROW_ID_ID
+from lakecdc.writer.parquet import FileColumn
+
+if TYPE_CHECKING:
+    from lakecdc.iceberg.table import IcebergTable
+
+#: the column of rows to write that has their ids
+SOURCE = "row_id"
+#: the column of a file that stores them
+COLUMN = FileColumn(ROW_ID_ID, ROW_ID, "long", False, SOURCE)
+
+
+@dataclass(frozen=True)
+class RowIds:
+    """Row ids by key, sent to tasks: a broadcast of a table ``d0`` …, ``row_id``.
+
+    :param columns: of the key, by name.
+    """
+
+    columns: Mapping[str, KeyColumn]
+    sent: Any = field(repr=False)
+
+    def added_to(self, rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
+        """Return rows with the id of each, null for a new one.
+
+        :param sources: the columns of the rows, by what the table calls them.
+        """
+        values = [rows[sources[name]].cast(column.arrow) for name, column in self.columns.items()]
+        return rows.append_column(SOURCE, self._found(values))
+
+    def _found(self, values: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+        known = unpacked(self.sent.value).combine_chunks()
+        if len(values) == 1:
+            return known[SOURCE].take(pc.index_in(values[0], value_set=known["d0"]))
+        names = [f"d{index}" for index in range(len(values))]
+        rows = pa.table([*values, pa.array(np.arange(len(values[0])))], names=[*names, "place"])
+        return rows.join(known, names).sort_by("place")[SOURCE]
+
+
+@contextmanager
+def sent_to_tasks(
+    table: IcebergTable, columns: Mapping[str, KeyColumn], found: Sequence[pa.Table]
+) -> Iterator[RowIds | None]:
+    """Send keys and row ids of found rows to tasks; None without any.
+
+    A key that several rows have keeps the id of one of them.
+    """
+    tables = [one for one in found if one.num_rows]
+    if not tables:
+        yield None
+        return
+    names = [f"d{index}" for index in range(len(columns))]
+    whole = pa.concat_tables(tables)
+    ids = whole.filter(whole[SOURCE].is_valid()).group_by(names).aggregate([(SOURCE, "min")])
+    ids = ids.select([*names, f"{SOURCE}_min"]).rename_columns([*names, SOURCE])
+    sent = table.spark.sparkContext.broadcast(serialized(ids))
+    try:
+        yield RowIds(columns, sent)
+    finally:
+        sent.destroy()
