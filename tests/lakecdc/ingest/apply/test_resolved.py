@@ -234,9 +234,7 @@ def row_ids(feed: Feed) -> dict[int, tuple[int, int]]:
 
 @both_engines
 @pytest.mark.parametrize("key", on_demand([["id"], ["name", "id"]], in_ci=(["id"],)))
-def test_a_changed_row_keeps_its_row_id(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, key: list[str]
-) -> None:
+def test_a_changed_row_keeps_its_row_id(lake: Lake, tmp_path: Path, engine: str, key: list[str]) -> None:
     feed, history = resolved(lake, tmp_path, 3, key=key), PlainHistory.of(1, 0)
 
     def change(*keys: int) -> None:
