@@ -59,16 +59,21 @@ def row_filter(table: IcebergTable, column: str, operator: str, value: str) -> A
     return getattr(jvm(table.spark).org.apache.iceberg.expressions.Expressions, operator)(column, value)
 
 
-def rows_left(table: IcebergTable, removed: Any | None, files: Sequence[Any]) -> Any:
-    """Build the Iceberg expression of rows between the bounds of staged files, without some rows.
+def rows_not_below(table: IcebergTable, column: str, value: str) -> Any:
+    """Build the Iceberg expression of rows with no lower value in a column, those with none among them."""
+    known = row_filter(table, column, "greaterThanOrEqual", value)
+    expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
+    return getattr(expressions, "or")(expressions.isNull(column), known)
 
-    :param removed: expression of these rows; None for none.
+
+def rows_within(table: IcebergTable, where: Any | None, files: Sequence[Any]) -> Any:
+    """Build the Iceberg expression of rows between the bounds of staged files.
+
+    :param where: further condition; None for none.
     :param files: Java content files with the metrics of the columns to compare; columns without bounds compare nothing.
     """
     expressions = jvm(table.spark).org.apache.iceberg.expressions.Expressions
-    both, left = getattr(expressions, "and"), expressions.alwaysTrue()
-    if removed is not None:
-        left = getattr(expressions, "not")(removed)
+    both, left = getattr(expressions, "and"), where or expressions.alwaysTrue()
     kinds = {field.id: field for field in table.fields if field.type in _BOUNDED}
     for number in listed(files[0].equalityFieldIds()) if files else ():
         ends = _ends(table, number, kinds[number].type, files) if number in kinds else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.delete_file_objects import delete_file
-from lakecdc.iceberg.expressions import rows_left
+from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
 from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
@@ -55,7 +55,7 @@ class Resolution:
     """The keys of one batch, and where they were found so far.
 
     :param keys: staged equality deletes of one key, Java ``DeleteFile`` objects; they are never committed.
-    :param removed: Iceberg expression of rows that the commit removes first; None for none.
+    :param where: Iceberg expression of the rows that the commit does not remove first; None if it removes none.
     :param with_rows: the keys and row ids of the rows are wanted.
     :ivar rows: tables of the keys, ``d0`` …, and ``row_id`` of rows that were found.
     :ivar searches: how often the table's files were planned.
@@ -64,7 +64,7 @@ class Resolution:
 
     table: IcebergTable
     keys: Sequence[Any]
-    removed: Any | None = None
+    where: Any | None = None
     with_rows: bool = False
     rows: list[pa.Table] = field(default_factory=list)
     searches: int = 0
@@ -83,7 +83,7 @@ class Resolution:
             return
         scopes = Scopes(self.table)
         staged = staged_deletes(self.table, self.keys, scopes)
-        where = rows_left(self.table, self.removed, self.keys)
+        where = rows_within(self.table, self.where, self.keys)
         tasks = list(tasks_within_reach(self.table, snapshot.id, staged, scopes, where))
         others = others_of(tasks)
         states = {task.number: _state(task, others.get(task.number, ())) for task in tasks}

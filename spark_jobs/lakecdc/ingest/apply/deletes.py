@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import ConflictError
+from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.commit import RowChanges, append_changes
+from lakecdc.iceberg.expressions import rows_not_below
 from lakecdc.iceberg.fence import KnownHead
 from lakecdc.iceberg.lease import held_unless_taken
 from lakecdc.iceberg.staging import discard
@@ -52,8 +54,10 @@ class Deletes:
             self.base = self._table.refresh().head()
         if resolves:
             with_rows = stage_rows is not None
-            self._resolution = Resolution(self._table, staged.delete_files, self.truncate, with_rows=with_rows)
-            self._resolution.search(self.base)
+            truncated = self._commit.truncate_order
+            where = rows_not_below(self._table, ORDER_COLUMN, truncated) if truncated else None
+            self._resolution = Resolution(self._table, staged.delete_files, where, with_rows=with_rows)
+            self._search()
         if stage_rows is not None:
             found = self._resolution
             with sent_to_tasks(self._table, found.columns if found else {}, found.rows if found else ()) as ids:
@@ -83,10 +87,15 @@ class Deletes:
                         lease.enter_context(held_unless_taken(self._table, "ingest"))
                         head = self._table.refresh().head()
                     self.base = head
-                    resolution.search(head)
+                    self._search()
         if resolution is not None:
             resolution.discard(committed=True)
         return snapshot
+
+    def _search(self) -> None:
+        assert self._resolution is not None
+        # nothing is left of a table whose rows are all replaced
+        self._resolution.search(None if self._commit.replaces else self.base)
 
     def _append(self, staged: Staged, then: Callable[[Any], None] | None) -> Snapshot:
         changes = self._changes(staged)

@@ -80,6 +80,8 @@ def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged,
     :param staged: takes the files.
     :return: data files of the deletes to remember.
     """
+    if not (wanted.rows or wanted.keys or wanted.memory):
+        return []
     of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
     of_row, by = {name: f"c{i}" for i, name in enumerate(packed.types)} | _OWN, packed.grouping.partitioning or ()
     cells = packed.cells.select("packed")

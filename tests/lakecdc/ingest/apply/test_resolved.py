@@ -80,6 +80,18 @@ def test_a_truncate_and_what_follows_it(lake: Lake, tmp_path: Path, version: int
     check(feed, history)
 
 
+def test_a_row_of_others_is_replaced_beside_a_truncate(lake: Lake, tmp_path: Path) -> None:
+    """It has no order key, so that the TRUNCATE leaves it."""
+    feed, history = resolved(lake, tmp_path), PlainHistory.of(2, 40)
+    feed.take(history.events)
+    lake.sql(f"INSERT INTO lake.{feed.table} (id, name) SELECT 3, 'foreign'")
+    begun = len(history.events)
+    truncate(history)
+    history.insert(3)
+    feed.take(history.events[begun:])
+    check(feed, history)
+
+
 @pytest.mark.parametrize("table_checks", [[], [{"type": "unique", "columns": ["id"]}]])
 def test_audited_batches_are_checked_as_they_are_published(
     lake: Lake, tmp_path: Path, table_checks: list[dict[str, Any]]
