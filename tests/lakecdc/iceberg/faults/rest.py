@@ -1,4 +1,4 @@
-"""The way to a REST catalog, with a gateway that loses what it is told to."""
+"""The way to a REST catalog or to Glue, with a gateway that loses what it is told to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class _Gateway(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        commits = self.command == "POST" and "/tables/" in self.path
+        target = self.headers.get("X-Amz-Target", "")
+        commits = self.command == "POST" and ("/tables" in self.path or target.endswith(("CreateTable", "UpdateTable")))
         fault = self.strikes.next() if commits else None
         if fault is None or fault.lost == "answer":
             status, headers, answer = self._asked(body)
@@ -40,7 +41,7 @@ class _Gateway(BaseHTTPRequestHandler):
 
     def _asked(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         way = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_THE_WAY | {"host"}}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_THE_WAY}
         way.request(self.command, self.path, body, headers)
         found = way.getresponse()
         answer = found.read()
@@ -71,7 +72,7 @@ class _Gateway(BaseHTTPRequestHandler):
 
 @contextmanager
 def lossy_gateway(port: int) -> Iterator[tuple[int, Strikes]]:
-    """Listen on a port, which is returned, for requests to a REST catalog on another one of this machine."""
+    """Listen on a port, which is returned, for requests to a catalog on another one of this machine."""
     strikes = Strikes()
     handler = type("Gateway", (_Gateway,), {"port": port, "strikes": strikes})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
