@@ -142,6 +142,8 @@ class Nessie(Service):
             f"{storage}.path-style-access": "true",
             f"{storage}.region": REGION,
             f"{storage}.access-key": "urn:nessie-secret:quarkus:account",
+            # a client of today asks this Nessie for signatures at an address that it does not have
+            f"{storage}.request-signing-enabled": "false",
         }
         return [
             str(newer_java),

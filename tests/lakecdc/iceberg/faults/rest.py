@@ -41,7 +41,7 @@ class _Gateway(BaseHTTPRequestHandler):
 
     def _asked(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         way = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_THE_WAY}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_THE_WAY | {"host"}}
         way.request(self.command, self.path, body, headers)
         found = way.getresponse()
         answer = found.read()

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from lakecdc.iceberg.jvm import jvm
-from local_services.catalogs import ACCOUNT, Glue, HiveMetastore, Nessie
+from local_services.catalogs import ACCOUNT, Glue, HiveMetastore
 from local_services.iceberg_rest import IcebergRest
 from local_services.postgres import Postgres
-from local_services.s3 import S3Server
 from tests.conftest import Lake
 from tests.lakecdc.iceberg.faults.postgres import lossy_way
 from tests.lakecdc.iceberg.faults.rest import lossy_gateway
@@ -67,15 +66,4 @@ def hive(lake: Lake, folder: Path) -> Iterator[Place]:
         yield Place.opened(lake, folder, server.properties, strikes, uri=f"thrift://127.0.0.1:{port}")
 
 
-@contextmanager
-def nessie(lake: Lake, folder: Path) -> Iterator[Place]:
-    """Nessie behind a gateway."""
-    with (
-        S3Server(folder / "buckets") as s3,
-        Nessie(folder, s3) as server,
-        lossy_gateway(server.port) as (port, strikes),
-    ):
-        yield Place.opened(lake, folder, server.properties, strikes, uri=f"http://127.0.0.1:{port}/iceberg")
-
-
-WAYS: Mapping[str, Way] = {way.__name__: way for way in (sqlite, postgres, rest, glue, hive, nessie)}
+WAYS: Mapping[str, Way] = {way.__name__: way for way in (sqlite, postgres, rest, glue, hive)}
