@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from lakecdc.iceberg.definition import TableDefinition, create_table
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.iceberg.table import exists
+from lakecdc.metadata import names
 from lakecdc.runtime.session import use_catalog
 from local_services.catalogs import Nessie
 from local_services.s3 import S3Server
@@ -97,34 +98,42 @@ def test_a_table_is_created_listed_and_dropped(place: Place) -> None:
         assert name not in tables_of(connection(place), "shop")
 
 
+def interrupt(place: Place, act: Callable[[], object]) -> Callable[[Any], None]:
+    """Let others act while the next commit is on its way to the catalog.
+
+    :return: is called before the commit: Hive locks others out while one is on its way, so they act earlier.
+    """
+    left = [act]
+
+    def once(*_: Any) -> None:
+        if left:
+            left.pop()()
+
+    if place.direct["type"] == "hive":
+        return once
+    place.strikes.arm(Fault(meanwhile=once))
+    return lambda _: None
+
+
 @pytest.mark.parametrize("place", catalogs(), indirect=True)
 def test_nothing_is_lost_of_what_others_commit_meanwhile(place: Place) -> None:
     name = place.create()
-    table, other = place.table(name), place.table(name)
+    table, other, position = place.table(name), place.table(name), place.position(place.table(name))
     (ours,), (theirs,) = (stage_rows(each, place.frame(rows_of([n]))) for each, n in ((table, 10), (other, 11)))
-    committed: list[int] = []
-
-    def meanwhile(_: Any) -> None:
-        if not committed:
-            other.java.newAppend().appendFile(theirs).commit()
-            committed.append(11)
-
-    append_changes(table, RowChanges([ours]), PositionFence(place.position(table)), then=meanwhile)
-    assert committed and place.rows(name) == [*OLD, *rows_of([10, 11])]
+    then = interrupt(place, other.java.newAppend().appendFile(theirs).commit)
+    append_changes(table, RowChanges([ours]), PositionFence(position), then=then)
+    assert place.rows(name) == [*OLD, *rows_of([10, 11])]
 
 
 @pytest.mark.parametrize("place", catalogs(), indirect=True)
 def test_of_two_runs_from_one_position_one_commits(place: Place) -> None:
     name = place.create()
-    table, position = place.table(name), place.position(place.table(name))
-    (late,) = stage_rows(table, place.frame(rows_of([10])))
-
-    def meanwhile(_: Any) -> None:
-        if place.position(place.table(name)) == position:
-            place.upsert(name, rows_of([11]), deletes=False)
-
-    with pytest.raises(ConflictError):
-        append_changes(table, RowChanges([late]), PositionFence(position), then=meanwhile)
+    table, other, position = place.table(name), place.table(name), place.position(place.table(name))
+    (late,), (first,) = (stage_rows(each, place.frame(rows_of([n]))) for each, n in ((table, 10), (other, 11)))
+    changes = RowChanges([first], summary={names.POSITIONS: "further"})
+    then = interrupt(place, lambda: append_changes(other, changes, PositionFence(position)))
+    with pytest.raises(ConflictError, match="committed"):
+        append_changes(table, RowChanges([late]), PositionFence(position), then=then)
     assert place.rows(name) == [*OLD, *rows_of([11])]
 
 
