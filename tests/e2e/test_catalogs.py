@@ -132,7 +132,7 @@ def test_of_two_runs_from_one_position_one_commits(place: Place) -> None:
     (late,), (first,) = (stage_rows(each, place.frame(rows_of([n]))) for each, n in ((table, 10), (other, 11)))
     changes = RowChanges([first], summary={names.POSITIONS: "further"})
     then = interrupt(place, lambda: append_changes(other, changes, PositionFence(position)))
-    with pytest.raises(ConflictError, match="committed"):
+    with pytest.raises(ConflictError, match="another run has moved the source positions"):
         append_changes(table, RowChanges([late]), PositionFence(position), then=then)
     assert place.rows(name) == [*OLD, *rows_of([11])]
 
