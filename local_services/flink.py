@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from local_services.environments import make_environment
 from local_services.maven import copy_dependencies
 from local_services.paths import REPOSITORY, TOOLS
 from local_services.process import LOG_TAIL, PATIENCE, ServiceError
-from local_services.setup_program import setup_program
 
 #: the 2.1 line is what iceberg-flink-runtime-2.1 is made for
 VERSION = "2.1.3"
@@ -43,17 +42,11 @@ def recipe() -> str:
 
 
 def install(run: Callable[[Sequence[str]], None]) -> None:
-    """Make the environment: packages by uv, as the project's own, and the jars with Maven.
+    """Make the environment, and fetch the jars with Maven.
 
     :param run: runs a program, raising an error if it fails
     """
-    shutil.rmtree(HOME, ignore_errors=True)
-    setup = setup_program()
-    uv, index = setup.find_uv(), setup.package_index()
-    trusted = setup.trusted_certificates()
-    environment = ["env", f"UV_DEFAULT_INDEX={index}", *([f"SSL_CERT_FILE={trusted}"] if trusted else [])]
-    run([*environment, uv, "venv", "-q", "--python", sys.executable, str(HOME)])
-    run([*environment, uv, "pip", "install", "-q", "--python", str(PYTHON), *_PACKAGES])
+    make_environment(run, HOME, _PACKAGES)
     (library,) = HOME.glob("lib/python*/site-packages/pyflink/lib")
     run(copy_dependencies(POM, library))
     _STAMP.write_text(recipe())

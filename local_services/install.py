@@ -1,8 +1,8 @@
-"""Install what the service tests need and the demo does not: S3, a REST catalog, Kafka, registry, Flink, MySQL,
-a browser.
+"""Install what the service tests need and the demo does not: S3, catalogs, Kafka, registry, Flink, MySQL, a browser.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place. With ``--packages`` it installs
-no more than the distribution's packages, among which a Java compiler may bring another Java.
+no more than the distribution's packages, among which a Java compiler may bring another Java; with ``--nessie`` also
+Nessie, 350 MB, which only tests on demand need.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from local_services import apt, flink, go, kafka_jars, mariadb, mysql_packages, registry_jars
+from local_services.catalog_tools import HIVE, MOTO, NESSIE
 from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
@@ -39,14 +40,15 @@ def main(arguments: Sequence[str] = ()) -> None:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packages", action="store_true", help="only the packages of the distribution")
-    only_packages: bool = parser.parse_args(arguments).packages
+    parser.add_argument("--nessie", action="store_true", help="also what tests on demand need")
+    options = parser.parse_args(arguments)
     install_packages()
-    if only_packages:
+    if options.packages:
         return
     # compiling and downloading side by side
     parts = (
         *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
-        install_mysql,
+        *(install_mysql, install_glue, install_hive, *([install_nessie] if options.nessie else [])),
     )
     with ThreadPoolExecutor(len(parts)) as pool:
         for done in [pool.submit(part) for part in parts]:
@@ -81,10 +83,10 @@ def missing_packages() -> list[str]:
     if not VERSITYGW.exists() and shutil.which("go") is None:
         # Without certificates Go cannot reach its proxy, and nothing else pulls them in.
         missing += ["golang-go", "ca-certificates"]
-    fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, flink, registry_jars)))
+    fetched = (is_stamped(ICEBERG_REST), *(part.is_installed() for part in (kafka_jars, flink, registry_jars, HIVE)))
     if not all(fetched) and shutil.which("mvn") is None:
         missing.append("maven")
-    if not is_stamped(ICEBERG_REST) and shutil.which("javac") is None:
+    if not (is_stamped(ICEBERG_REST) and HIVE.is_installed()) and shutil.which("javac") is None:
         missing.append(f"openjdk-{java_major()}-jdk-headless")
     return missing
 
@@ -147,6 +149,27 @@ def install_mysql() -> None:
     if not mysql_packages.is_installed():
         say("fetching MySQL")
         mysql_packages.install(run)
+
+
+def install_glue() -> None:
+    """Make the environment of moto, which plays AWS Glue."""
+    if not MOTO.is_installed():
+        say("fetching moto")
+        MOTO.install(run)
+
+
+def install_hive() -> None:
+    """Fetch Hive's metastore."""
+    if not HIVE.is_installed():
+        say("fetching the Hive metastore")
+        HIVE.install(run)
+
+
+def install_nessie() -> None:
+    """Fetch Nessie and a Java for it."""
+    if not NESSIE.is_installed():
+        say("fetching Nessie")
+        NESSIE.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

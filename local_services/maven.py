@@ -10,6 +10,6 @@ def copy_dependencies(pom: Path, folder: Path) -> list[str]:
     return [*maven(pom), "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
 
 
-def maven(pom: Path) -> list[str]:
+def maven(pom: Path | None = None) -> list[str]:
     """Return the command without goals: no question, no progress; its output still begins with a colour's end."""
-    return ["mvn", "-B", "-ntp", "-q", "-Dstyle.color=never", "-f", str(pom)]
+    return ["mvn", "-B", "-ntp", "-q", "-Dstyle.color=never", *(["-f", str(pom)] if pom else [])]

@@ -14,6 +14,7 @@ import pytest
 
 from lakecdc.contract.runtime import packages
 from local_services import kafka_jars, spark_classes
+from local_services.setup_program import setup_program
 from local_services.spark_classes import INTERPRETED, LARGE_HEAP, LONG_LIVED_JVM, SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ hypothesis.settings.load_profile("lakecdc")
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED_JVM)
 # of a catalog in Postgres: Java finds the driver only where Iceberg is
 _DRIVERS = packages({"type": "sql", "uri": "postgresql://localhost/", "warehouse": "file:"})
+# of catalogs and tables at AWS, which only the service tests have and fetch
+_DRIVERS += [coordinate for coordinate in packages({"type": "glue"}) if setup_program().fetched(coordinate).exists()]
 for _name, _value in spark_classes.environment(more=_DRIVERS).items():
     os.environ.setdefault(_name, _value)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_lakecdc.exceptions import JobClusterError
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
+from lakecdc.contract.errors import SpecError
 from lakecdc.contract.fields import nearest
 from lakecdc.contract.findings import Finding, summed, tried
 from lakecdc.contract.runtime import catalog_type
@@ -54,6 +55,8 @@ def _opened(connection: CatalogConnection, opened: list[Catalog]) -> str:
     try:
         catalog = connection.load()
         known = len(catalog.list_namespaces())
+    except SpecError:
+        raise
     except Exception as error:
         raise JobClusterError(
             f"The catalog does not answer: {type(error).__name__}: {error}",

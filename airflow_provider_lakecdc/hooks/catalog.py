@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_lakecdc.exceptions import JobBadInputError
 from airflow_provider_lakecdc.hooks.connections import SecretEnvironment, afind_connection, find_connection
 from lakecdc.contract.errors import SpecError
+from lakecdc.contract.runtime import refuse_unfit
 from lakecdc.contract.secrets import is_reference, resolve
 from lakecdc.contract.spec import parse_catalog
 
@@ -40,10 +41,15 @@ class CatalogConnection:
     secrets: SecretEnvironment
 
     def load(self) -> Catalog:
-        """Open the catalog with pyiceberg. The caller must close it."""
+        """Open the catalog with pyiceberg. The caller must close it.
+
+        :raises SpecError: jobs refuse it.
+        """
         from pyiceberg.catalog import load_catalog
 
-        return load_catalog(self.name, **resolve(self.properties, f"catalog {self.name}"))
+        catalog = load_catalog(self.name, **resolve(self.properties, f"catalog {self.name}"))
+        refuse_unfit(self.name, catalog.properties)
+        return catalog
 
 
 def get_catalog(conn_id: str) -> CatalogConnection:

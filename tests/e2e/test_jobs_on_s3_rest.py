@@ -18,17 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 import s3fs
 
-from airflow_provider_lakecdc.audit import Application, Run
-from airflow_provider_lakecdc.audit import history as history_of_jobs
-from airflow_provider_lakecdc.audit.commit import append_once
-from airflow_provider_lakecdc.audit.lake_tables import AUDIT
-from airflow_provider_lakecdc.audit.outbox import Batch
 from airflow_provider_lakecdc.governance.assess_tables import assess
 from airflow_provider_lakecdc.governance.assessment import Steps
 from airflow_provider_lakecdc.governance.discovery import TableSelection
 from airflow_provider_lakecdc.governance.precheck import look
 from lakecdc.contract import runtime
-from lakecdc.contract.report import JobReport, TableReport, now
+from lakecdc.contract.report import now
 from lakecdc.contract.spec import parse_spec
 from local_services import spark_classes
 from local_services.iceberg_rest import IcebergRest
@@ -250,17 +245,6 @@ def assert_workers_see_it(by_hand: ByHand, options: dict[str, dict[str, Any]]) -
         spec = {"version": 1, "job": job, "catalog": {"name": "lake"}, "tables": TABLES, "options": options[job]}
         looked = look(workers, parse_spec(spec))
         assert ({table.table for table in looked.idle}, looked.left) == (set(TABLES), frozenset()), job
-
-
-def test_workers_write_down_what_jobs_have_done(by_hand: ByHand) -> None:
-    workers: Any = SimpleNamespace(load=by_hand.catalog)
-    assert history_of_jobs(workers) == []
-    report = JobReport("compact_data_files", now(), now(), "local-1", (TableReport("shop.v2", "done"),))
-    run = Run("d", "r", "t", 1)
-    for number in (0, 1, 1):
-        found = Application(f"application-{number}", run, report.job, ("shop.v2",), report.started_at, report)
-        append_once(by_hand.catalog(), Batch.of(found.id, AUDIT, found.rows()), 60)
-    assert [row.row_id for row in history_of_jobs(workers)] == ["application-1/0", "application-0/0"]
 
 
 @pytest.mark.parametrize("count", on_demand((2_000, 50_000), in_ci=(2_000,)))

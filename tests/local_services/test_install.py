@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from local_services import apt, flink, go, install, kafka_jars, mariadb, mysql_packages, registry_jars
+from local_services.catalog_tools import Tool
 from local_services.process import ServiceError
 
 
@@ -77,6 +78,7 @@ def test_nothing_is_installed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(registry_jars, "is_installed", lambda: True)
     monkeypatch.setattr(flink, "is_installed", lambda: True)
     monkeypatch.setattr(mysql_packages, "is_installed", lambda: True)
+    monkeypatch.setattr(Tool, "is_installed", lambda tool: True)
     monkeypatch.setattr(install, "VERSITYGW", program)
     monkeypatch.setattr(install, "ICEBERG_REST", folder)
 
@@ -94,7 +96,9 @@ def test_packages_are_installed_before_all_the_rest(monkeypatch: pytest.MonkeyPa
     install.main(["--packages"])
     assert seen == ["install_packages"]
     install.main()
-    assert seen[1] == "install_packages" and len(seen) == 8
+    assert seen[1] == "install_packages" and len(seen) == 10
+    install.main(["--nessie"])
+    assert seen[-1] == "install_nessie" and len(seen) == 20
 
 
 def test_a_changed_pom_is_installed_anew(tmp_path: Path) -> None:

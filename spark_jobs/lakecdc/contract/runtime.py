@@ -109,6 +109,20 @@ def catalog_type(properties: Mapping[str, Any]) -> str:
     return str(kind)
 
 
+def refuse_unfit(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a catalog that does not keep what jobs rely on.
+
+    :param settings: its properties with those that its server hands out.
+    :raises SpecError: it is Nessie, which keeps neither a table's former snapshots nor its tags.
+    """
+    if settings.get("nessie.is-nessie-catalog") == "true":
+        raise SpecError(
+            f"The catalog {name!r} is Nessie: of a table it keeps the last snapshot alone, and no tags, so jobs would "
+            "lose the positions of their sources.",
+            hint="Use another catalog; docs/catalogs.md lists those that work.",
+        )
+
+
 def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     """Return Spark's configuration ``spark.sql.catalog.<name>…`` for pyiceberg's properties, with secrets resolved."""
     prefix = f"spark.sql.catalog.{name}"

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
+from lakecdc.contract.runtime import refuse_unfit
 from lakecdc.contract.secrets import mask
 from lakecdc.iceberg.forwarding import OBJECT, Forwarding, Handles, forwards
-from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed
+from lakecdc.iceberg.jvm import COMMIT_STATE_UNKNOWN, ensure_callbacks, java_class, java_message, jvm, listed, mapping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,11 +40,16 @@ _DERIVED = {"last-updated-ms", "metadata-log", "snapshot-log"}
 
 
 def verify_commits(spark: SparkSession, catalog: str) -> None:
-    """Make the tables that a session loads from a catalog, which Spark has opened, verify commits with an error."""
+    """Make the tables that a session loads from a catalog, which Spark has opened, verify commits with an error.
+
+    :raises SpecError: its server does not keep what commits write.
+    """
     plugin = spark._jsparkSession.sessionState().catalogManager().catalog(catalog)
     opened = plugin.icebergCatalog()
     if forwards(spark, opened):
         return
+    if opened.getClass().getSimpleName() == "RESTCatalog":
+        refuse_unfit(catalog, mapping(opened.properties()))
     ensure_callbacks(spark)
     handles, field = Handles(spark), plugin.getClass().getDeclaredField("icebergCatalog")
     field.setAccessible(True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakecdc.contract.errors import SpecError
-from lakecdc.contract.runtime import catalog_type, packages, spark_properties
+from lakecdc.contract.runtime import catalog_type, packages, refuse_unfit, spark_properties
 
 
 def test_sqlite() -> None:
@@ -59,6 +59,12 @@ def test_packages_follow_a_reference_to_the_uri(monkeypatch: pytest.MonkeyPatch)
     assert [p.split(":")[1].split("-")[0] for p in packages(properties)[1:]] == ["sqlite", "postgresql", "mysql"]
     monkeypatch.setenv("CATALOG_URI", "postgresql+psycopg2://u:p@db/c")
     assert [p.split(":")[1] for p in packages(properties)[1:]] == ["postgresql"]
+
+
+def test_a_catalog_that_keeps_no_tags_is_refused() -> None:
+    refuse_unfit("lake", {"uri": "https://cat/iceberg"})
+    with pytest.raises(SpecError, match="'lake' is Nessie"):
+        refuse_unfit("lake", {"uri": "https://cat/iceberg", "nessie.is-nessie-catalog": "true"})
 
 
 def test_type_is_inferred_as_pyiceberg_does() -> None:

@@ -14,20 +14,16 @@ from pyspark.errors import PySparkException
 from lakecdc.contract.errors import LakecdcError
 from lakecdc.contract.spec import parse_spec
 from lakecdc.iceberg import lost_answers
-from lakecdc.iceberg.definition import TableDefinition, create_table
 from lakecdc.iceberg.jvm import java_class, java_class_name
 from lakecdc.ingest.job import ingest
 from lakecdc.runtime.run import failure, run
-from local_services.postgres import Postgres
 from tests.conftest import Lake
-from tests.lakecdc.iceberg.faults.postgres import lossy_way
-from tests.lakecdc.iceberg.faults.sqlite import lossy_driver
+from tests.lakecdc.iceberg.faults import ways
 from tests.lakecdc.iceberg.faults.strikes import Fault
-from tests.lakecdc.iceberg.faults.work import KINDS, Place, rows_of, some_of, survive
+from tests.lakecdc.iceberg.faults.work import KINDS, Place, rows_of, some_of
 from tests.lakecdc.ingest.apply.support import in_batches
 from tests.lakecdc.ingest.histories import History, lines
 from tests.on_demand import on_demand
-from tests.open_folder import open_folder
 
 
 @pytest.fixture(autouse=True)
@@ -37,41 +33,14 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def sqlite(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A SQLite catalog behind a driver that loses answers."""
-    folder = tmp_path_factory.mktemp("lossy")
-    with lossy_driver(lake.spark) as strikes:
-        properties = {"type": "sql", "uri": f"lossy://localhost{folder}/catalog.db"}
-        yield Place.opened(lake, "lossy_sqlite", properties, folder, strikes)
+    with ways.sqlite(lake, tmp_path_factory.mktemp("lossy_sqlite")) as place:
+        yield place
 
 
 @pytest.fixture(scope="module")
 def postgres(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A Postgres catalog behind a connection that ends."""
-    with open_folder() as folder, Postgres(folder / "data") as server, lossy_way(server.port) as (port, strikes):
-        # a statement's text is looked for, which a prepared one does not repeat
-        uri = f"postgresql://postgres@127.0.0.1:{port}/postgres?prepareThreshold=0&sslmode=disable"
-        warehouse = tmp_path_factory.mktemp("lossy")
-        yield Place.opened(lake, "lossy_postgres", {"type": "sql", "uri": uri}, warehouse, strikes)
-
-
-@pytest.mark.parametrize("kind", some_of("append"))
-def test_sqlite_loses_an_answer(sqlite: Place, kind: str) -> None:
-    survive(sqlite, KINDS[kind], Fault("answer"))
-
-
-@pytest.mark.parametrize("kind", some_of("append"))
-def test_sqlite_loses_a_request(sqlite: Place, kind: str) -> None:
-    survive(sqlite, KINDS[kind], Fault("request"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_postgres_loses_an_answer(postgres: Place, kind: str) -> None:
-    survive(postgres, KINDS[kind], Fault("answer"))
-
-
-@pytest.mark.parametrize("kind", some_of("merge-publish"))
-def test_postgres_loses_a_request(postgres: Place, kind: str) -> None:
-    survive(postgres, KINDS[kind], Fault("request"))
+    with ways.postgres(lake, tmp_path_factory.mktemp("lossy_postgres")) as place:
+        yield place
 
 
 @pytest.mark.parametrize("lost", on_demand(["answer", "request"], in_ci=["answer"]))
@@ -156,15 +125,6 @@ def test_an_ingest_loses_an_answer(postgres: Place, tmp_path: Path, mode: str, n
     assert [t.outcome for t in run(spec, ingest).tables] == ["done"]
     assert run(spec, ingest).tables[0].outcome == "nothing"
     assert postgres.rows(name, "id, name, n, doc") == history.expected()
-
-
-def test_a_table_that_was_created_has_its_key(postgres: Place) -> None:
-    postgres.strikes.arm(Fault("answer"))
-    spark, columns = postgres.lake.spark, [("id", "bigint", True)]
-    made = create_table(
-        spark, postgres.catalog, "shop.made", TableDefinition(columns, properties={"a": "1"}, identifier=["id"])
-    )
-    assert postgres.strikes.struck and made.identifier_columns == ["id"]
 
 
 def test_members_of_iceberg_that_only_reflection_reaches(lake: Lake) -> None:

@@ -8,9 +8,8 @@ from itertools import product
 import pytest
 
 from lakecdc.iceberg import lost_answers
-from local_services.iceberg_rest import IcebergRest
 from tests.conftest import Lake
-from tests.lakecdc.iceberg.faults.rest import lossy_gateway
+from tests.lakecdc.iceberg.faults import ways
 from tests.lakecdc.iceberg.faults.strikes import Fault
 from tests.lakecdc.iceberg.faults.work import KINDS, Place, some_of, survive
 from tests.on_demand import on_demand
@@ -26,16 +25,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def rest(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A REST catalog behind the gateway."""
-    folder = tmp_path_factory.mktemp("rest")
-    with IcebergRest(folder) as server, lossy_gateway(server.port) as (port, strikes):
-        properties = {**server.properties, "uri": f"http://127.0.0.1:{port}"}
-        yield Place.opened(lake, "lossy_rest", properties, folder, strikes)
-
-
-@pytest.mark.parametrize("kind", some_of("append", "deletes", "insert"))
-def test_the_connection_ends_before_the_answer(rest: Place, kind: str) -> None:
-    survive(rest, KINDS[kind], Fault("answer"))
+    with ways.rest(lake, tmp_path_factory.mktemp("lossy_rest")) as place:
+        yield place
 
 
 @pytest.mark.parametrize("kind", some_of("append", "truncate", "tag"))
@@ -52,8 +43,3 @@ def test_a_gateway_asks_for_what_was_carried_out(rest: Place, kind: str) -> None
 @pytest.mark.parametrize("kind", some_of("append"))
 def test_a_gateway_answers_in_the_catalogs_place(rest: Place, kind: str, lost: str, status: int) -> None:
     survive(rest, KINDS[kind], Fault(lost, status=status))
-
-
-@pytest.mark.parametrize("kind", some_of("merge-statement"))
-def test_the_connection_ends_before_the_request(rest: Place, kind: str) -> None:
-    survive(rest, KINDS[kind], Fault("request"))

@@ -1,4 +1,4 @@
-"""The way to a Postgres catalog, which ends in the middle of a commit if it is told to."""
+"""The way to a catalog in Postgres or of Hive, which ends in the middle of a commit if it is told to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import cast
 
 from tests.lakecdc.iceberg.faults.strikes import Fault, Strikes
 
-COMMITS = (b"UPDATE iceberg_tables", b"INSERT INTO iceberg_tables")
+#: what begins a commit in Postgres, and what Hive's metastore is asked for
+COMMITS = (b"UPDATE iceberg_tables", b"INSERT INTO iceberg_tables", b"alter_table", b"create_table")
 
 
 class _Way:
@@ -35,7 +36,7 @@ class _Way:
     def _back(self) -> None:
         with suppress(OSError):
             while data := self._server.recv(1 << 16):
-                # Postgres answers once it has carried the statement out
+                # they answer once they have carried it out
                 if self._fault is not None:
                     break
                 self._client.sendall(data)

@@ -1,4 +1,4 @@
-"""The way to a REST catalog, with a gateway that loses what it is told to."""
+"""The way to a REST catalog or to Glue, with a gateway that loses what it is told to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class _Gateway(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        commits = self.command == "POST" and "/tables/" in self.path
+        target = self.headers.get("X-Amz-Target", "")
+        # the client also reports how long its scans and commits took, later and in a thread of its own
+        of_table = "/tables" in self.path and not self.path.endswith("/metrics")
+        commits = self.command == "POST" and (of_table or target.endswith(("CreateTable", "UpdateTable")))
         fault = self.strikes.next() if commits else None
         if fault is None or fault.lost == "answer":
             status, headers, answer = self._asked(body)
@@ -71,7 +74,7 @@ class _Gateway(BaseHTTPRequestHandler):
 
 @contextmanager
 def lossy_gateway(port: int) -> Iterator[tuple[int, Strikes]]:
-    """Listen on a port, which is returned, for requests to a REST catalog on another one of this machine."""
+    """Listen on a port, which is returned, for requests to a catalog on another one of this machine."""
     strikes = Strikes()
     handler = type("Gateway", (_Gateway,), {"port": port, "strikes": strikes})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -58,7 +58,7 @@ class _Connection(_Forwarding):
 
 class _Driver(_Forwarding):
     def acceptsURL(self, url: str) -> bool:
-        return url.startswith("jdbc:lossy:")
+        return url.startswith(f"jdbc:lossy://{id(self._strikes)}/")
 
     def connect(self, url: str, properties: Any) -> Any:
         if not self.acceptsURL(url):
@@ -71,8 +71,8 @@ class _Driver(_Forwarding):
 
 
 @contextmanager
-def lossy_driver(spark: SparkSession) -> Iterator[Strikes]:
-    """Have a driver for URLs such as ``jdbc:lossy://localhost/catalog.db``."""
+def lossy_driver(spark: SparkSession) -> Iterator[tuple[str, Strikes]]:
+    """Have a driver for URLs that begin with ``jdbc:`` and what is returned and go on with a path."""
     ensure_callbacks(spark)
     parameters, strikes = gateway(spark).callback_server_parameters, Strikes()
     before, parameters.propagate_java_exceptions = parameters.propagate_java_exceptions, True
@@ -84,6 +84,7 @@ def lossy_driver(spark: SparkSession) -> Iterator[Strikes]:
     view.java.sql.DriverManager.registerDriver(_Driver(view.org.sqlite.JDBC(), view, strikes))
     thread.setContextClassLoader(own)
     try:
-        yield strikes
+        # the drivers of former ones stay
+        yield f"lossy://{id(strikes)}", strikes
     finally:
         parameters.propagate_java_exceptions = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -13,6 +14,7 @@ class Fault:
     :param lost: ``answer``: the catalog carries it out and cannot say so; ``request``: it never gets there.
     :param nth: which of the commits from now on, or of all that is asked of the catalog.
     :param anything: whatever is asked counts, not commits alone.
+    :param meanwhile: is done before what is on its way goes on, of which nothing is lost then.
     :param status: what the client is told by a gateway instead of the catalog; 0: the connection ends.
     :param retry_after: whether the gateway asks for another try.
     :param outage: whether the catalog stays away afterwards.
@@ -24,6 +26,7 @@ class Fault:
     retry_after: bool = False
     outage: bool = False
     anything: bool = False
+    meanwhile: Callable[[], None] | None = None
 
 
 class Strikes:
@@ -61,4 +64,8 @@ class Strikes:
             if self._left:
                 return None
             self.struck, self.down = True, self._fault.outage
-            return self._fault
+            fault = self._fault
+        if fault.meanwhile is None:
+            return fault
+        fault.meanwhile()
+        return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import s3fs
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
@@ -54,30 +55,41 @@ class Place:
 
     :param lake: its session is used.
     :param catalog: name of the catalog in it.
-    :param properties: of the catalog.
+    :param properties: of the catalog, with that way.
+    :param direct: the same with a way without faults.
     :param strikes: when the way fails.
     """
 
     lake: Lake
     catalog: str
     properties: Mapping[str, str]
+    direct: Mapping[str, str]
     strikes: Strikes
 
     @classmethod
-    def opened(cls, lake: Lake, catalog: str, properties: Mapping[str, str], folder: Path, strikes: Strikes) -> Place:
-        """Open the catalog as a job does."""
-        found = cls(lake, catalog, {"warehouse": f"file://{folder}/warehouse", **properties}, strikes)
-        use_catalog(lake.spark, Catalog(catalog, dict(found.properties)))
-        lake.sql(f"CREATE NAMESPACE {catalog}.shop")
+    def opened(cls, lake: Lake, folder: Path, direct: Mapping[str, str], strikes: Strikes, **way: str) -> Place:
+        """Open the catalog as a job does; it is called as its folder.
+
+        :param way: properties that make the way a faulty one.
+        """
+        direct = {"warehouse": f"file://{folder}/warehouse", **direct}
+        faulty = {name.replace("_", "."): value for name, value in way.items()}
+        found = cls(lake, folder.name, {**direct, **faulty}, direct, strikes)
+        use_catalog(lake.spark, Catalog(found.catalog, dict(found.properties)))
+        lake.sql(f"CREATE NAMESPACE {found.catalog}.shop")
         return found
 
     def table(self, name: str) -> IcebergTable:
         """Load a table."""
         return IcebergTable(self.lake.spark, self.catalog, name)
 
+    def new_name(self) -> str:
+        """A name that no table has."""
+        return f"shop.t{next(self.lake.counter)}"
+
     def create(self) -> str:
         """Make a table with the rows ``OLD`` and return its name."""
-        name = f"shop.t{next(self.lake.counter)}"
+        name = self.new_name()
         self.lake.sql(
             f"CREATE TABLE {self.catalog}.{name} (id bigint NOT NULL, v string) USING iceberg TBLPROPERTIES "
             "('format-version'='2', 'write.delete.mode'='merge-on-read', 'commit.retry.min-wait-ms'='1')"
@@ -138,7 +150,14 @@ class Place:
     def stored(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """All rows as that reader alone finds them."""
         location = self.table(name).java.operations().current().metadataFileLocation()
-        return sorted(duckdb_rows(str(location), columns))
+        return sorted(duckdb_rows(str(location), columns, storage=self._storage()))
+
+    def _storage(self) -> Any:
+        endpoint = self.direct.get("s3.endpoint")
+        if endpoint is None:
+            return None
+        account = {"key": self.direct["s3.access-key-id"], "secret": self.direct["s3.secret-access-key"]}
+        return s3fs.S3FileSystem(**account, endpoint_url=endpoint, use_listings_cache=False)
 
 
 Act = Callable[[Place, str], None]
