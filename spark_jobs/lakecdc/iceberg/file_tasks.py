@@ -26,7 +26,7 @@ from lakecdc.iceberg.scan import TaskBuilder, field_types
 if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaCalls, JavaFunction
     from lakecdc.iceberg.live_deletes import DeleteKey, PositionDelete, Scopes
-    from lakecdc.iceberg.table import IcebergTable
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
@@ -247,7 +247,7 @@ def planned_tasks(
 
 
 def tasks_within_reach(
-    table: IcebergTable, snapshot_id: int, staged: Sequence[EqualityDelete], scopes: Scopes, where: Any
+    table: IcebergTable, snapshot: Snapshot, staged: Sequence[EqualityDelete], scopes: Scopes, where: Any
 ) -> Iterator[FileTask]:
     """Yield the data files that uncommitted equality deletes would apply to, with the position deletes that apply.
 
@@ -255,10 +255,12 @@ def tasks_within_reach(
     :param where: Iceberg expression; files without such rows are left out.
     :raises OutOfReachError: rows are in a partition spec that the deletes do not reach.
     """
-    calls, planned = java_calls(table.spark), PlannedTasks(table, equality_deletes(table, snapshot_id))
+    has_none = snapshot.summary.get("total-equality-deletes") == "0"
+    live = [] if has_none else equality_deletes(table, snapshot.id)
+    calls, planned = java_calls(table.spark), PlannedTasks(table, live)
     reached = Counter(delete.scope for delete in staged)
     everywhere, spec_ids = reached.pop(None, 0), {delete.spec_id for delete in staged}
-    scan = table.java.newScan().useSnapshot(snapshot_id).filter(where).ignoreResiduals()
+    scan = table.java.newScan().useSnapshot(snapshot.id).filter(where).ignoreResiduals()
     first_row_id = calls.method(CONTENT_FILE, "firstRowId")(planned.file)
     facts, number = (*planned.facts(scopes), first_row_id), 0
     for part in calls.parts(scan.planFiles(), _FILES_AT_ONCE[1]):

@@ -84,7 +84,7 @@ class Resolution:
         scopes = Scopes(self.table)
         staged = staged_deletes(self.table, self.keys, scopes)
         where = rows_within(self.table, self.where, self.keys)
-        tasks = list(tasks_within_reach(self.table, snapshot.id, staged, scopes, where))
+        tasks = list(tasks_within_reach(self.table, snapshot, staged, scopes, where))
         others = others_of(tasks)
         states = {task.number: _state(task, others.get(task.number, ())) for task in tasks}
         self._current = list(states.values())

@@ -221,12 +221,12 @@ def _joined(rows: pa.Table, keys: pa.Table, begin: int) -> pa.Array:
 FOUND = f"{RESULT}, found binary"
 
 
-def with_found(results: pa.RecordBatch, found: Sequence[pa.Table]) -> pa.RecordBatch:
-    """Add a row with packed tables to the results of a task."""
+def with_found(results: pa.RecordBatch, found: Sequence[pa.Table]) -> list[pa.RecordBatch]:
+    """Add a row with packed tables to the results of a task; both may be empty."""
     empty = pa.RecordBatch.from_pylist([{}] if found else [], results.schema)
     rows = pa.Table.from_batches([results, empty])
     cells = [None] * results.num_rows + ([serialized(pa.concat_tables(found))] if found else [])
-    return rows.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()[0]
+    return rows.append_column("found", pa.array(cells, pa.binary())).combine_chunks().to_batches()
 
 
 #: what :class:`KeysTask` returns: packed keys, and the numbers of the delete files that it could not read
@@ -256,7 +256,7 @@ class ConvertTask:
         )
         written = list(self.writer(without_unchanged(files, self.target.merge), self.target))
         results = described(written, unread)
-        yield with_found(results, found) if self.with_rows else results
+        yield from with_found(results, found) if self.with_rows else [results]
 
     def _positions(self, row: Mapping[str, Any], unread: list[int], found: list[pa.Table]) -> Iterator[FilePositions]:
         from pyroaring import BitMap64

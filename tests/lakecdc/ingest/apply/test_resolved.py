@@ -217,18 +217,26 @@ def test_keys_that_tasks_cannot_compare_are_joined(lake: Lake, tmp_path: Path, m
     assert joined
 
 
-def test_files_without_the_keys_are_not_read(lake: Lake, tmp_path: Path) -> None:
-    feed, history = resolved(lake, tmp_path), PlainHistory.of(1, 0)
-    for low in (0, 100, 200):
+@V3
+def test_files_without_the_keys_are_not_read(lake: Lake, tmp_path: Path, version: int) -> None:
+    feed, history = resolved(lake, tmp_path, version), PlainHistory.of(1, 0)
+
+    def insert(*keys: int) -> dict[str, Any]:
         begun = len(history.events)
-        for key in range(low, low + 10):
+        for key in keys:
             history.insert(key)
-        feed.take(history.events[begun:])
+        return feed.take(history.events[begun:]).metrics
+
+    for low in (0, 100, 200):
+        insert(*range(low, low + 10))
     begun = len(history.events)
     for key in (203, 205):
         history.update(key, touch_doc=True)
     metrics = feed.take(history.events[begun:]).metrics
     assert (metrics["data_files_searched"], metrics["positions"]) == (1, 2)
+    # between the keys of files, so that these are searched in vain
+    metrics = insert(50, 300)
+    assert (metrics["data_files_searched"], metrics["positions"], metrics["delete_files"]) == (3, 0, 0)
     check(feed, history)
 
 
