@@ -71,9 +71,9 @@ class FileTask:
         """Return Iceberg's ``DataFile``."""
         return self.store.bare.get(self.number).file()
 
-    def other(self, index: int) -> Any:
-        """Return Iceberg's ``DeleteFile`` of a position delete or vector, by its place in :func:`others_of`."""
-        return self.store.bare.get(self.number).deletes().get(index)
+    def other(self, place: int) -> Any:
+        """Return Iceberg's ``DeleteFile`` of a position delete or vector, by :attr:`OtherDelete.place`."""
+        return self.store.bare.get(self.number).deletes().get(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class OtherDelete:
     :param offset: first byte of a vector.
     :param length: bytes of a vector.
     :param file_scoped: whether it names positions of one data file only.
+    :param place: among the deletes of the scan task.
     """
 
     location: str
@@ -91,6 +92,7 @@ class OtherDelete:
     offset: int | None
     length: int | None
     file_scoped: bool
+    place: int
 
     @property
     def key(self) -> DeleteKey:
@@ -174,14 +176,15 @@ class PlannedTasks:
 
 def position_deletes_of(calls: JavaCalls, tasks: Any) -> list[tuple[OtherDelete, ...]]:
     """Return the position deletes and deletion vectors of each scan task of a Java list."""
-    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "location", "format")]
-    facts += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
-    facts += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
+    wanted = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "location", "format")]
+    wanted += [calls.method(DELETE_FILE, name)(calls.it) for name in ("contentOffset", "contentSizeInBytes")]
+    wanted += [calls.method("org.apache.iceberg.util.ContentFileUtil", "isFileScoped", DELETE_FILE)(calls.it)]
     function = f"{GUAVA}.base.Function"
     transformed = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
-    deletes = calls.method(FILE_SCAN_TASK, "deletes")(calls.it)
-    rows = calls.rows(tasks, transformed(deletes, calls.interface(function, calls.row(*facts))))
-    return [tuple(OtherDelete(*d) for kind, *d in of_task if kind == "POSITION_DELETES") for (of_task,) in rows]
+    applying = calls.method(FILE_SCAN_TASK, "deletes")(calls.it)
+    rows = calls.rows(tasks, transformed(applying, calls.interface(function, calls.row(*wanted))))
+    placed = ([[*facts, place] for place, facts in enumerate(deletes)] for (deletes,) in rows)
+    return [tuple(OtherDelete(*d) for kind, *d in of_task if kind == "POSITION_DELETES") for of_task in placed]
 
 
 def java_tasks(tasks: Sequence[FileTask], form: Form) -> Any:

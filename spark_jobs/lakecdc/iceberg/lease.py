@@ -143,13 +143,22 @@ def held_unless_taken(table: IcebergTable, job: str) -> Iterator[None]:
         retried(table, commit)
         table.refresh()
 
-    change(lambda transaction: put(table, transaction, lease, head))
+    try:
+        change(lambda transaction: put(table, transaction, lease, head))
+    except LeaseHeldError as error:
+        log.info("%s: %s %s continues without it.", table.name, error.message, job)
+        yield
+        return
     try:
         with keep_renewed(table, lease):
             yield
     finally:
-        table.refresh()
-        change(lambda transaction: give_back(table, transaction, lease))
+        try:
+            table.refresh()
+            change(lambda transaction: give_back(table, transaction, lease))
+        except Exception as error:
+            # it ends by itself, and what was done under it is done
+            log.warning("%s: the lease was not given back: %s", table.name, java_message(error))
 
 
 def renew(table: IcebergTable, lease: Lease) -> None:

@@ -7,7 +7,7 @@ these. It is proven that the rows deleted in the new files have the same keys as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
 from lakecdc.iceberg.file_tasks import position_deletes_of
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
+from lakecdc.key_search.match import FORMATS
 from lakecdc.key_search.tasks import (
     DELETED,
     PLAIN,
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 
     from lakecdc.iceberg.delete_file_objects import WrittenDeletes
     from lakecdc.iceberg.file_tasks import OtherDelete
+    from lakecdc.iceberg.live_deletes import DeleteKey
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
+_AGAIN = "Nothing was published; run again."
 _DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 _INPUT = f"location string, earlier {_DELETES}, deletes {_DELETES}"
 _OUTPUT = f"number int, location string, scope int, sequence_number long, known {_DELETES}"
@@ -79,16 +82,18 @@ def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], output
     by_location = {str(task.file().location()): task for task in tasks}
     now = plan_tasks(table, head.id, by_location)
     if now.keys() != by_location.keys():
-        raise ConflictError("Another writer has removed a data file to be rewritten.", table=table.name)
+        raise ConflictError("Others have removed a data file to be rewritten.", table=table.name, hint=_AGAIN)
     calls, order = java_calls(table.spark), list(by_location)
     states = [
         position_deletes_of(calls, java_list(table.spark, [of_state[name] for name in order]))
         for of_state in (by_location, now)
     ]
-    changed = [(name, *map(_listed, both)) for name, *both in zip(order, *states, strict=True) if both[0] != both[1]]
+    changed = [(name, *both) for name, *both in zip(order, *states, strict=True) if _keys(both[0]) != _keys(both[1])]
     removed = removable_deletes(table, now.values())
     if not changed:
         return CarriedOver(head, (), removed, 0)
+    _refuse_unknown(table, by_location, changed)
+    changed = [(name, _listed(earlier), _listed(deletes)) for name, earlier, deletes in changed]
     with folder_of_work(table, "deletes") as folder:
         return _carried(table, head, changed, outputs, removed, folder)
 
@@ -102,6 +107,8 @@ def _carried(
     folder: str,
 ) -> CarriedOver:
     keys, rows = _deleted_keys(table, changed)
+    if not rows:
+        return CarriedOver(head, (), removed, 0)
     files = dict(enumerate(outputs))
     written = _search(table, folder, keys, {number: staged_file(file).location for number, file in files.items()})
     added = [delete_file(table, files[one.file_number], one) for one in written]
@@ -111,24 +118,40 @@ def _carried(
         raise ConflictError(
             f"{rows} rows were deleted during the rewrite, and {hits} rows of the new files have their keys.",
             table=table.name,
-            hint="Nothing was published; run again.",
+            hint=_AGAIN,
         )
+    if not removed:
+        # Iceberg commits no rewrite that adds delete files and removes none
+        raise ConflictError("Its position deletes are of whole partitions.", table=table.name, hint=_AGAIN)
     return CarriedOver(head, added, removed, rows)
+
+
+def _refuse_unknown(table: IcebergTable, tasks: Mapping[str, Any], changed: Sequence[Sequence[Any]]) -> None:
+    """Refuse files of which tasks cannot tell the rows that have been deleted since they were read.
+
+    :param changed: location, position deletes as the files were read, and now.
+    """
+    for location, earlier, deletes in changed:
+        if int(tasks[location].deletes().size()) > len(earlier):
+            # a conversion deletes by position what the files were read without
+            why = "rows of a data file to be rewritten had equality deletes, which may have been converted"
+        elif not all(reaches(place) for place in (location, *(delete.location for delete in deletes))):
+            why = "tasks cannot read a path with '#' or '?'"
+        elif not all(delete.format in FORMATS for delete in (*earlier, *deletes)):
+            why = "tasks cannot read its position deletes"
+        else:
+            continue
+        raise ConflictError(f"Others have deleted rows meanwhile: {why}.", table=table.name, hint=_AGAIN)
 
 
 def _deleted_keys(table: IcebergTable, files: Sequence[Sequence[Any]]) -> tuple[pa.Table, int]:
     """Return the distinct keys of deleted rows and the number of these rows."""
-    import pyarrow as pa
-
     columns = key_columns(table)
-    if not all(reaches(location) for location, *_ in files):
-        raise ConflictError("Tasks cannot read a path with '#' or '?'.", table=table.name)
     task = DeletedKeysTask(columns, storage_properties(table))
     results = dealt(table.spark, files, _INPUT).mapInArrow(counted(table.spark, task), DELETED).collect()
     if any(row["unread"] for row in results):
-        raise ConflictError("Tasks cannot read the keys of a data file to be rewritten.", table=table.name)
-    parts = [unpacked(row["keys"]) for row in results]
-    whole = unpacked(packed(parts, columns)) if parts else pa.table({})
+        raise ConflictError("Tasks cannot read the keys of its data files.", table=table.name, hint=_AGAIN)
+    whole = unpacked(packed([unpacked(row["keys"]) for row in results], columns))
     return whole, sum(row["rows"] for row in results)
 
 
@@ -145,6 +168,10 @@ def _search(table: IcebergTable, folder: str, keys: pa.Table, locations: dict[in
         )[0]
     finally:
         sent.destroy()
+
+
+def _keys(deletes: Sequence[OtherDelete]) -> set[DeleteKey]:
+    return {delete.key for delete in deletes}
 
 
 def _listed(deletes: Sequence[OtherDelete]) -> list[dict[str, Any]]:

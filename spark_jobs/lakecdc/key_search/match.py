@@ -49,7 +49,9 @@ _DATA_FILE = (
     "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 )
 _DELETE_FILE = "number int, location string, reach int, deleted_at long"
-_FORMATS, _DELETES = ("PUFFIN", "PARQUET"), ("location", "format", "offset", "length")
+#: formats of position deletes that tasks read
+FORMATS = ("PUFFIN", "PARQUET")
+_DELETES = ("location", "format", "offset", "length")
 #: maximum number of pairs of data file and delete file, each opened by a task
 MAX_PAIRS = 20_000
 #: number of delete rows up to which every task holds the keys; above it, rows pass a Bloom filter and are shuffled
@@ -312,6 +314,6 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
     if sum(task.others for task in listing) > MAX_PAIRS:
         return by_number
     for number, others in others_of(listing).items():
-        if all(other.format in _FORMATS and reaches(other.location) for other in others):
+        if all(other.format in FORMATS and reaches(other.location) for other in others):
             by_number[number] = [{name: getattr(other, name) for name in _DELETES} for other in others]
     return by_number

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
@@ -24,8 +27,6 @@ from lakecdc.key_search.tasks import KeyColumn
 from lakecdc.writer.deletes import Target, writer_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakecdc.iceberg.file_tasks import FileTask, OtherDelete
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.key_search.match import Engine
@@ -57,7 +58,6 @@ class Resolution:
     :param keys: staged equality deletes of one key, Java ``DeleteFile`` objects; they are never committed.
     :param where: Iceberg expression of the rows that the commit does not remove first; None if it removes none.
     :param with_rows: the keys and row ids of the rows are wanted.
-    :ivar rows: tables of the keys, ``d0`` …, and ``row_id`` of rows that were found.
     :ivar searches: how often the table's files were planned.
     :ivar searched: data files that were searched.
     """
@@ -66,10 +66,10 @@ class Resolution:
     keys: Sequence[Any]
     where: Any | None = None
     with_rows: bool = False
-    rows: list[pa.Table] = field(default_factory=list)
     searches: int = 0
     searched: int = 0
     _known: dict[_State, _Hits | None] = field(default_factory=dict)
+    _rows: dict[_State, pa.Table] = field(default_factory=dict)
     _current: list[_State] = field(default_factory=list)
 
     def search(self, snapshot: Snapshot | None) -> None:
@@ -92,23 +92,33 @@ class Resolution:
         if not unknown:
             return
         self.searched += len(unknown)
-        found = self._find(KeySearch(tuple(staged), tuple(unknown)), others)
+        tables: list[pa.Table] | None = [] if self.with_rows else None
+        found = self._find(KeySearch(tuple(staged), tuple(unknown)), others, tables)
         self._known |= {states[task.number]: found.get(task.number) for task in unknown}
+        for table in tables or ():
+            for number in table["file"].unique().to_pylist():
+                self._rows[states[number]] = table.filter(pc.equal(table["file"], number)).drop_columns("file")
         log.info("%s: searched %d of %d data files for keys", self.table.name, len(unknown), len(tasks))
 
-    def _find(self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]]) -> dict[int, _Hits]:
+    @property
+    def rows(self) -> list[pa.Table]:
+        """Return tables of the keys, ``d0`` …, and ``row_id`` of the rows that were found."""
+        return [self._rows[state] for state in self._current if state in self._rows]
+
+    def _find(
+        self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]], rows: list[pa.Table] | None
+    ) -> dict[int, _Hits]:
         table, by_number = self.table, {task.number: task for task in search.tasks}
         engine: Engine = "native" if can_match_natively(table, search) else "join"
         with folder_of_work(table, "deletes") as folder:
             locations = {number: task.location for number, task in by_number.items()}
             target = Target(folder, storage_properties(table), locations)
-            rows = self.rows if self.with_rows else None
             found = convert(table, search, engine, target, writer_of(table), rows)
         hits = {}
         for written in found:
             task = by_number[written.file_number]
-            of_file = enumerate(others.get(task.number, ()))
-            superseded = [task.other(place) for place, other in of_file if other.file_scoped]
+            of_file = others.get(task.number, ())
+            superseded = [task.other(other.place) for other in of_file if other.file_scoped]
             hits[task.number] = _Hits(delete_file(table, task.java, written), superseded, written.added)
         return hits
 

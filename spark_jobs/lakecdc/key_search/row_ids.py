@@ -72,3 +72,12 @@ def sent_to_tasks(
         yield RowIds(columns, sent)
     finally:
         sent.destroy()
+
+
+def same_ids(one: Sequence[pa.Table], other: Sequence[pa.Table]) -> bool:
+    """Check whether two searches have found the same rows, by key and id."""
+    if not one or not other:
+        return not any(table.num_rows for table in (*one, *other))
+    first, second = pa.concat_tables(one), pa.concat_tables(other)
+    by = [(name, "ascending") for name in first.column_names]
+    return bool(first.sort_by(by).combine_chunks().equals(second.sort_by(by).combine_chunks()))

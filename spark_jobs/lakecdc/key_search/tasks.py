@@ -77,8 +77,8 @@ class Lookup:
         """Yield the positions of a data file's rows with a deleted key, per row group, and these rows.
 
         :param file: its ``location``, ``scope`` (number of its spec and partition), ``sequence_number`` and, for rows,
-            ``first_row_id``.
-        :param with_rows: with their keys, ``d0`` …, and ``row_id``; otherwise None.
+            ``number`` and ``first_row_id``.
+        :param with_rows: with their keys, ``d0`` …, ``row_id`` and ``file``; otherwise None.
         :raises UnreadError: the file has to be read by another engine.
         """
         keys = self._applying(file)
@@ -99,13 +99,13 @@ class Lookup:
                 begin += rows.num_rows
 
     def _identified(self, rows: pa.Table, positions: pa.Array, file: Mapping[str, Any]) -> pa.Table:
-        """Return keys and row ids; a row without a stored id has that of its place (specification, "Row Lineage")."""
+        """Return keys, ids and the file's number; a row without an id has that of its place (specification)."""
         first = file["first_row_id"]
         ids = pc.add(positions, first) if first is not None else pa.nulls(len(positions), pa.int64())
         if ROW_ID in rows.column_names:
             ids = pc.coalesce(rows[ROW_ID].cast(pa.int64()), ids)
         values = {f"d{index}": column for index, column in enumerate(_values(rows, self.columns))}
-        return pa.table({**values, "row_id": ids})
+        return pa.table({**values, "row_id": ids, "file": pa.repeat(pa.scalar(file["number"], pa.int32()), len(ids))})
 
     @cached_property
     def _all(self) -> pa.Table:

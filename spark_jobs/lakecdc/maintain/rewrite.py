@@ -270,6 +270,8 @@ class Rewrite:
                     discard(self.table, carried.added)
                 if not self._carries or attempt == _CARRIES or head is None or head == known:
                     raise
+                # what was read has to be part of the branch still
+                self._stop_if_doomed([str(task.file().location()) for task in tasks])
                 carried = carry_over(self.table, head, tasks, files)
                 log.info("%s: %d rows were deleted during the rewrite", self.table.name, carried.rows)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from lakecdc.key_search.carry_over import carry_over
 from lakecdc.maintain import rewrite
 from lakecdc.maintain.compact import compact_data_files
+from lakecdc.maintain.delete_files import job as delete_files
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.sort import sort_data_files
 from lakecdc.runtime import failpoints
 from tests.conftest import Lake
@@ -34,7 +37,7 @@ class Fed:
     """
 
     def __init__(self, lake: Lake, folder: Path, version: int, batches: int = 3, **target: Any) -> None:
-        self.feed = Feed(lake, folder, {"deletes": "resolved", "format_version": version, **target})
+        self.feed = Feed(lake, folder, {"deletes": "resolved", "format_version": version} | target)
         self.history = PlainHistory.of(3, 0)
         assert isinstance(self.history, PlainHistory)
         for _ in range(batches):
@@ -127,6 +130,36 @@ def test_a_file_that_others_have_removed_makes_the_rewrite_lose(
     meanwhile(monkeypatch, "rewrite_before_commit", lambda: lake.sql(f"DELETE FROM lake.{fed.feed.table}"))
     assert run(lake, compact_data_files, fed.feed.table, min_input_files=2).outcome == "conflict"
     assert fed.feed.rows() == []
+
+
+def test_a_conversion_meanwhile_makes_the_rewrite_lose(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It deletes by position what the rewrite has not read, because an equality delete had deleted it."""
+    fed = Fed(lake, tmp_path, 2, deletes="equality")
+
+    def convert() -> None:
+        # as another engine does, which knows no lease
+        monkeypatch.setattr(delete_files, "start_tag", lambda *_: nullcontext())
+        assert run(lake, rewrite_delete_files, fed.feed.table).outcome == "done"
+
+    meanwhile(monkeypatch, "rewrite_before_commit", convert)
+    report = run(lake, compact_data_files, fed.feed.table, min_input_files=2)
+    assert report.outcome == "conflict" and "equality deletes" in str(report.reason)
+    fed.check()
+
+
+def test_a_rollback_meanwhile_makes_the_rewrite_lose(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = Fed(lake, tmp_path, 3)
+    rows, before = fed.feed.rows(), lake.table(fed.feed.table).head()
+    assert before is not None
+    fed.batch()
+    rollback = f"CALL lake.system.rollback_to_snapshot('{fed.feed.table}', {before.id})"
+    meanwhile(monkeypatch, "rewrite_before_commit", lambda: lake.sql(rollback))
+    assert run(lake, compact_data_files, fed.feed.table, min_input_files=2).outcome == "conflict"
+    assert fed.feed.rows() == rows
 
 
 @pytest.mark.soak

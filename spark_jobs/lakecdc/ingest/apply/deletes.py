@@ -15,11 +15,13 @@ from lakecdc.iceberg.fence import KnownHead
 from lakecdc.iceberg.lease import held_unless_taken
 from lakecdc.iceberg.staging import discard
 from lakecdc.key_search.resolve import Resolution
-from lakecdc.key_search.row_ids import sent_to_tasks
+from lakecdc.key_search.row_ids import same_ids, sent_to_tasks
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
     from typing import Any
+
+    import pyarrow as pa
 
     from lakecdc.iceberg.table import IcebergTable, Snapshot
     from lakecdc.ingest.apply.publish import Commit, Staged
@@ -28,6 +30,10 @@ log = logging.getLogger(__name__)
 
 #: how often a commit searches the table for the rows to delete, and how often before it keeps our own rewrites away
 _SEARCHES, _WITHOUT_LEASE = 10, 4
+
+
+class StagedBeforeError(ConflictError):
+    """Others have committed since the changes were staged or checked, so that these have to be staged anew."""
 
 
 class Deletes:
@@ -42,6 +48,8 @@ class Deletes:
         self.truncate: Any | None = commit.filter(table)
         self.base: Snapshot | None = None
         self._resolution: Resolution | None = None
+        # keys and ids of the replaced rows as the new ones were staged
+        self._carried_on: list[pa.Table] = []
 
     def find(self, staged: Staged, *, checked: bool) -> RowChanges:
         """Return the changes to commit, for the table's head.
@@ -60,6 +68,7 @@ class Deletes:
             self._search()
         if stage_rows is not None:
             found = self._resolution
+            self._carried_on = found.rows if found else []
             with sent_to_tasks(self._table, found.columns if found else {}, found.rows if found else ()) as ids:
                 stage_rows(staged, ids)
         return self._changes(staged)
@@ -69,6 +78,7 @@ class Deletes:
 
         :param then: further work in the transaction, only of checked changes.
         :raises ConflictError: the fence refused, or others have committed during each search.
+        :raises StagedBeforeError: the changes do not fit what others have committed.
         """
         fence, resolution = self._commit.fence, self._resolution
         with ExitStack() as lease:
@@ -78,19 +88,27 @@ class Deletes:
                 try:
                     snapshot = self._append(staged, then)
                     break
-                except ConflictError:
+                except ConflictError as error:
                     head = self._table.refresh().head()
-                    if resolution is None or then is not None or head == self.base or searches == _SEARCHES:
+                    if resolution is None or head == self.base or searches == _SEARCHES:
                         raise
+                    if then is not None:
+                        raise StagedBeforeError(error.message, table=self._table.name, hint=error.hint) from error
                     log.info("%s: others have committed, the rows to delete are searched again", self._table.name)
                     if searches == _WITHOUT_LEASE:
                         lease.enter_context(held_unless_taken(self._table, "ingest"))
                         head = self._table.refresh().head()
                     self.base = head
                     self._search()
+                    self._check_ids(resolution)
         if resolution is not None:
             resolution.discard(committed=True)
         return snapshot
+
+    def _check_ids(self, found: Resolution) -> None:
+        if found.with_rows and not same_ids(found.rows, self._carried_on):
+            message = "Others have changed rows that the batch replaces."
+            raise StagedBeforeError(message, table=self._table.name, hint="Nothing was published; run again.")
 
     def _search(self) -> None:
         assert self._resolution is not None

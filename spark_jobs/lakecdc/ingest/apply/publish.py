@@ -11,7 +11,7 @@ from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg.expressions import every_row, row_filter
 from lakecdc.iceberg.file_tasks import OutOfReachError
-from lakecdc.ingest.apply.deletes import Deletes
+from lakecdc.ingest.apply.deletes import Deletes, StagedBeforeError
 from lakecdc.ingest.audit import AuditError
 from lakecdc.metadata import names
 from lakecdc.runtime import failpoints
@@ -147,7 +147,7 @@ def publish(
         if audit is None or not audit.on_branch:
             deletes.discard(staged)
         overtaken = fence.out_of_reach or fence.head_moved or fence.rows_added
-        if overtaken or isinstance(error, OutOfReachError):
+        if overtaken or isinstance(error, OutOfReachError | StagedBeforeError):
             raise OvertakenError(error.message, table=table.name, hint=error.hint) from error
         refuse_below_floor(table, fence, error)
         raise

@@ -106,7 +106,8 @@ def _upsert(table: IcebergTable, batch: Batch, position: Position, started_from:
             if staged.delete_files and log_position(position) is not None:
                 staged.deletes_kept = proof.refusal
 
-    reach = DeleteReach(table, specs) if deletes and not resolves else None
+    # without live files nothing is searched: rows that others add meanwhile must be found all the same
+    reach = DeleteReach(table, specs) if deletes and not (resolves and specs) else None
     fence = PositionFence(started_from, reach, known_floor(table, batch))
     fence.known_rows = proof.known_rows
     note = {names.DELETE_SPECS: ",".join(map(str, specs))} if reach and specs else {}

@@ -180,7 +180,7 @@ class Rewrite:
             going = {delete.key: delete.java for delete in group.positions}
             changed, added, others = dict[int, list[Any]](), [], others_of(group.tasks)
             for task in group.tasks:
-                stay = {i: other for i, other in enumerate(others.get(task.number, ())) if other.key not in going}
+                stay = {other.place: other for other in others.get(task.number, ()) if other.key not in going}
                 if task.number not in new and len(stay) == task.others:
                     continue
                 if task.number in new:

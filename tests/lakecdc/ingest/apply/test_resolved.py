@@ -141,6 +141,36 @@ def test_rows_that_others_append_meanwhile_are_found(
     check(feed, history)
 
 
+def test_rows_that_others_add_to_an_empty_table_are_found(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, history = resolved(lake, tmp_path), PlainHistory.of(9, 20)
+    key = next(iter(history.rows))
+
+    def append() -> None:
+        lake.sql(f"INSERT INTO lake.{feed.table} (id, name) SELECT {key}, 'foreign'")
+
+    meanwhile(monkeypatch, "before_commit", append)
+    feed.take(history.events)
+    check(feed, history)
+
+
+def test_a_row_id_that_others_have_given_to_another_key_is_not_carried_on(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, history = resolved(lake, tmp_path, 3), PlainHistory.of(1, 0)
+    for key in range(4):
+        history.insert(key)
+    feed.take(history.events)
+    begun = len(history.events)
+    history.update(3, touch_doc=True)
+    moved = f"UPDATE lake.{feed.table} SET id = 5 WHERE id = 3"
+    meanwhile(monkeypatch, "before_commit", lambda: lake.sql(moved))
+    feed.take(history.events[begun:])
+    assert sorted(row[0] for row in feed.rows(columns="id")) == [0, 1, 2, 3, 5]
+    assert len({each[0] for each in row_ids(feed).values()}) == 5
+
+
 def test_only_new_files_are_searched_again(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, history = resolved(lake, tmp_path), PlainHistory.of(9, 60)
     *first, last = in_batches(history, 20, 40)
