@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from local_services.catalog_tools import HIVE, MOTO, NESSIE
 from local_services.iceberg_rest import java
-from local_services.process import ANSWER_SECONDS, Service, free_port, port_answers
+from local_services.process import Service, free_port, http_answers, port_answers
 from local_services.s3 import REGION, S3Server
 
 #: moto knows no accounts
@@ -61,12 +60,7 @@ class Glue(Service):
 
     def is_ready(self) -> bool:
         """Return whether the bucket could be made."""
-        request = urllib.request.Request(f"{self.endpoint}/lake", method="PUT")
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return http_answers(f"{self.endpoint}/lake", "PUT")
 
 
 class HiveMetastore(Service):
@@ -160,8 +154,4 @@ class Nessie(Service):
 
     def is_ready(self) -> bool:
         """Return whether the catalog hands out its configuration."""
-        try:
-            with urllib.request.urlopen(f"{self.properties['uri']}/v1/config", timeout=ANSWER_SECONDS) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return http_answers(f"{self.properties['uri']}/v1/config")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from local_services.install import ICEBERG_REST
-from local_services.process import ANSWER_SECONDS, Service, ServiceError
+from local_services.process import Service, ServiceError, http_answers
 from local_services.s3 import REGION, S3Server
 
 
@@ -89,11 +88,7 @@ class IcebergRest(Service):
 
     def is_ready(self) -> bool:
         """Return whether the catalog hands out its configuration."""
-        try:
-            with urllib.request.urlopen(f"{self.uri}/v1/config", timeout=ANSWER_SECONDS) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return http_answers(f"{self.uri}/v1/config")
 
 
 def java() -> str:

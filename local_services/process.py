@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,15 @@ def port_answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def http_answers(url: str, method: str = "GET") -> bool:
+    """Return whether a server answers a request with success."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=ANSWER_SECONDS) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 class Startable(ABC):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from local_services.iceberg_rest import java
 from local_services.kafka import JVM
-from local_services.process import ANSWER_SECONDS, Service
+from local_services.process import Service, http_answers
 from local_services.registry_jars import server_jar
 
 
@@ -51,11 +50,7 @@ class SchemaRegistry(Service):
 
     def is_ready(self) -> bool:
         """Return whether it lists its schemas."""
-        try:
-            with urllib.request.urlopen(f"{self.confluent_uri}/subjects", timeout=ANSWER_SECONDS) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return http_answers(f"{self.confluent_uri}/subjects")
 
 
 def converter_settings(registry: SchemaRegistry) -> dict[str, str]:

@@ -20,7 +20,13 @@ from lakecdc.iceberg.bulk import (
 )
 from lakecdc.iceberg.forwarding import OBJECT
 from lakecdc.iceberg.jvm import jvm
-from lakecdc.iceberg.live_deletes import EqualityDelete, delete_file_set, equality_deletes, java_deletes
+from lakecdc.iceberg.live_deletes import (
+    EqualityDelete,
+    delete_file_set,
+    equality_deletes,
+    has_no_equality_deletes,
+    java_deletes,
+)
 from lakecdc.iceberg.scan import TaskBuilder, field_types
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 #: maximum number of stored pairs of data file and equality delete, each of which is a reference in the driver
 MAX_PAIRS = 2_000_000
 _FILES_AT_ONCE, _PAIRS_AT_ONCE, _OTHERS_AT_ONCE = (100, 10_000), 10_000_000, 20_000
+#: Spark SQL type of position deletes that tasks read
+DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
 Form = Literal["paired", "equality", "others", "none"]
 
 
@@ -98,6 +106,11 @@ class OtherDelete:
     def key(self) -> DeleteKey:
         """Return its unique key among all delete files."""
         return self.location, self.offset
+
+    @property
+    def for_tasks(self) -> dict[str, Any]:
+        """Return what tasks need to read its positions; see :data:`DELETES`."""
+        return {"location": self.location, "format": self.format, "offset": self.offset, "length": self.length}
 
 
 class PlannedTasks:
@@ -258,8 +271,7 @@ def tasks_within_reach(
     :param where: Iceberg expression; files without such rows are left out.
     :raises OutOfReachError: rows are in a partition spec that the deletes do not reach.
     """
-    has_none = snapshot.summary.get("total-equality-deletes") == "0"
-    live = [] if has_none else equality_deletes(table, snapshot.id)
+    live = [] if has_no_equality_deletes(snapshot) else equality_deletes(table, snapshot.id)
     calls, planned = java_calls(table.spark), PlannedTasks(table, live)
     reached = Counter(delete.scope for delete in staged)
     everywhere, spec_ids = reached.pop(None, 0), {delete.spec_id for delete in staged}

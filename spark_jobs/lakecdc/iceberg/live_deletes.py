@@ -165,6 +165,11 @@ def delete_file_set(table: IcebergTable, deletes: Sequence[EqualityDelete | Posi
     return jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.of(java_deletes(table, deletes))
 
 
+def has_no_equality_deletes(snapshot: Snapshot) -> bool:
+    """Check by the snapshot summary alone; a missing total proves nothing."""
+    return snapshot.summary.get(_TOTAL) == "0"
+
+
 def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
     """Describe equality deletes that another writer than lakecdc adds or may add to a table; None if there are none.
 
@@ -183,7 +188,7 @@ def foreign_deletes(table: IcebergTable, start: Snapshot) -> str | None:
         if parent is None:
             break
         snapshot = parent
-    if names.LAYOUT in table.properties or start.summary.get(_TOTAL) == "0":
+    if names.LAYOUT in table.properties or has_no_equality_deletes(start):
         return None
     if any(delete.sequence_number not in numbers for delete in equality_deletes(table, start.id)):
         return "the table was not created by lakecdc and has equality deletes of expired snapshots"

@@ -8,7 +8,7 @@ these. It is proven that the rows deleted in the new files have the same keys as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError
@@ -16,10 +16,11 @@ from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import folder_of_work, reaches, storage_properties
-from lakecdc.iceberg.file_tasks import position_deletes_of
+from lakecdc.iceberg.file_tasks import DELETES, position_deletes_of
 from lakecdc.iceberg.jvm import java_list
 from lakecdc.iceberg.rewrite_tasks import plan_tasks, removable_deletes, staged_file
 from lakecdc.key_search.match import FORMATS
+from lakecdc.key_search.row_ids import same_rows
 from lakecdc.key_search.tasks import (
     DELETED,
     PLAIN,
@@ -42,9 +43,8 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _AGAIN = "Nothing was published; run again."
-_DELETES = "array<struct<location: string, format: string, offset: bigint, length: bigint>>"
-_INPUT = f"location string, earlier {_DELETES}, deletes {_DELETES}"
-_OUTPUT = f"number int, location string, scope int, sequence_number long, known {_DELETES}"
+_INPUT = f"location string, earlier {DELETES}, deletes {DELETES}"
+_OUTPUT = f"number int, location string, scope int, sequence_number long, known {DELETES}"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def carry_over(table: IcebergTable, head: Snapshot, tasks: Sequence[Any], output
     if not changed:
         return CarriedOver(head, (), removed, 0)
     _refuse_unknown(table, by_location, changed)
-    changed = [(name, _listed(earlier), _listed(deletes)) for name, earlier, deletes in changed]
+    changed = [(name, *([one.for_tasks for one in deletes] for deletes in both)) for name, *both in changed]
     with folder_of_work(table, "deletes") as folder:
         return _carried(table, head, changed, outputs, removed, folder)
 
@@ -114,7 +114,7 @@ def _carried(
     added = [delete_file(table, files[one.file_number], one) for one in written]
     again: list[Sequence[Any]] = [(staged_file(files[one.file_number]).location, [], [_place(one)]) for one in written]
     found, hits = _deleted_keys(table, again)
-    if not (rows == hits == keys.num_rows == found.num_rows and _in_order(keys).equals(_in_order(found))):
+    if not (rows == hits == keys.num_rows == found.num_rows and same_rows([keys], [found])):
         raise ConflictError(
             f"{rows} rows were deleted during the rewrite, and {hits} rows of the new files have their keys.",
             table=table.name,
@@ -174,15 +174,6 @@ def _keys(deletes: Sequence[OtherDelete]) -> set[DeleteKey]:
     return {delete.key for delete in deletes}
 
 
-def _listed(deletes: Sequence[OtherDelete]) -> list[dict[str, Any]]:
-    names = ("location", "format", "offset", "length")
-    return [{name: asdict(delete)[name] for name in names} for delete in deletes]
-
-
 def _place(one: WrittenDeletes) -> dict[str, Any]:
     kind = "PARQUET" if one.offset is None else "PUFFIN"
     return {"location": one.location, "format": kind, "offset": one.offset, "length": one.length}
-
-
-def _in_order(keys: pa.Table) -> pa.Table:
-    return keys.sort_by([(name, "ascending") for name in keys.column_names]).combine_chunks()

@@ -30,7 +30,7 @@ from lakecdc.iceberg.core_time import counted
 from lakecdc.iceberg.delete_file_objects import WrittenDeletes
 from lakecdc.iceberg.expressions import might_contain
 from lakecdc.iceberg.file_io import new_folder, reaches, storage_properties
-from lakecdc.iceberg.file_tasks import FileTask, Form, java_tasks, others_of
+from lakecdc.iceberg.file_tasks import DELETES, FileTask, Form, java_tasks, others_of
 from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreadable_types
 from lakecdc.iceberg.staging import staged_tasks
@@ -44,14 +44,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Engine = Literal["exact", "join", "native"]
-_DATA_FILE = (
-    "number int, location string, scope int, sequence_number long, first_row_id long, "
-    "known array<struct<location: string, format: string, offset: bigint, length: bigint>>"
-)
+_DATA_FILE = f"number int, location string, scope int, sequence_number long, first_row_id long, known {DELETES}"
 _DELETE_FILE = "number int, location string, reach int, deleted_at long"
 #: formats of position deletes that tasks read
 FORMATS = ("PUFFIN", "PARQUET")
-_DELETES = ("location", "format", "offset", "length")
 #: maximum number of pairs of data file and delete file, each opened by a task
 MAX_PAIRS = 20_000
 #: number of delete rows up to which every task holds the keys; above it, rows pass a Bloom filter and are shuffled
@@ -315,5 +311,5 @@ def delete_files(tasks: Iterable[FileTask]) -> dict[int, list[dict[str, Any]]]:
         return by_number
     for number, others in others_of(listing).items():
         if all(other.format in FORMATS and reaches(other.location) for other in others):
-            by_number[number] = [{name: getattr(other, name) for name in _DELETES} for other in others]
+            by_number[number] = [other.for_tasks for other in others]
     return by_number

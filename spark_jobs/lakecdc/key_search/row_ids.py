@@ -74,8 +74,8 @@ def sent_to_tasks(
         sent.destroy()
 
 
-def same_ids(one: Sequence[pa.Table], other: Sequence[pa.Table]) -> bool:
-    """Check whether two searches have found the same rows, by key and id."""
+def same_rows(one: Sequence[pa.Table], other: Sequence[pa.Table]) -> bool:
+    """Check whether tables of the same columns have the same rows together, in any order."""
     if not one or not other:
         return not any(table.num_rows for table in (*one, *other))
     first, second = pa.concat_tables(one), pa.concat_tables(other)

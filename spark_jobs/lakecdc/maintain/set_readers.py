@@ -12,10 +12,9 @@ from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions, SetReadersOptions
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.lease import await_free
-from lakecdc.iceberg.live_deletes import equality_deletes
+from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.delete_files import job as delete_files
-from lakecdc.maintain.delete_files.plan import has_no_equality_deletes
 from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
 from lakecdc.metadata import names
 from lakecdc.metadata.readers import Form, choose_form, explain_form

@@ -15,7 +15,7 @@ from lakecdc.iceberg.fence import KnownHead
 from lakecdc.iceberg.lease import held_unless_taken
 from lakecdc.iceberg.staging import discard
 from lakecdc.key_search.resolve import Resolution
-from lakecdc.key_search.row_ids import same_ids, sent_to_tasks
+from lakecdc.key_search.row_ids import same_rows, sent_to_tasks
 from lakecdc.metadata import names
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Deletes:
         return snapshot
 
     def _check_ids(self, found: Resolution) -> None:
-        if found.with_rows and not same_ids(found.rows, self._carried_on):
+        if found.with_rows and not same_rows(found.rows, self._carried_on):
             message = "Others have changed rows that the batch replaces."
             raise StagedBeforeError(message, table=self._table.name, hint="Nothing was published; run again.")
 

@@ -21,13 +21,13 @@ from lakecdc.iceberg.delete_file_objects import WrittenDeletes, delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import others_of
 from lakecdc.iceberg.lease import LeaseHeldError
-from lakecdc.iceberg.live_deletes import equality_deletes
+from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
 from lakecdc.iceberg.rewrite_guard import MovedRowsGuard, refusal_in_sight
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import convert, refuse_table
 from lakecdc.maintain.delete_files.engine import choose_engine
 from lakecdc.maintain.delete_files.leftovers import refusal
-from lakecdc.maintain.delete_files.plan import Group, Plan, has_no_equality_deletes, has_none, plan
+from lakecdc.maintain.delete_files.plan import Group, Plan, has_none, plan
 from lakecdc.maintain.delete_files.verify import Proof, Proving
 from lakecdc.maintain.failed_files import discarded_on_failure
 from lakecdc.maintain.reports import ends, nothing, seconds_since

@@ -12,7 +12,14 @@ from pyspark.sql import functions as F
 from lakecdc.contract.errors import VerificationError
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.file_tasks import FileTask, others_of, pairs_with, planned_tasks
-from lakecdc.iceberg.live_deletes import DeleteKey, EqualityDelete, PositionDelete, Scopes, live_deletes
+from lakecdc.iceberg.live_deletes import (
+    DeleteKey,
+    EqualityDelete,
+    PositionDelete,
+    Scopes,
+    has_no_equality_deletes,
+    live_deletes,
+)
 from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.key_search.match import KeySearch
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
@@ -75,11 +82,6 @@ def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, mer
     kinds = ("merge", "dangling", "rowless", "equality")
     by = {kind: frozenset((r.location, r.offset) for r in goes if r.goes == kind) for kind in kinds}
     return PositionSurvey(by["merge"], by["dangling"], by["rowless"], bool(by["equality"]))
-
-
-def has_no_equality_deletes(snapshot: Snapshot) -> bool:
-    """Check by the snapshot summary alone; a missing total proves nothing."""
-    return snapshot.summary.get("total-equality-deletes") == "0"
 
 
 def _candidates(deletes: DataFrame, data: DataFrame, by: str, merge: Column) -> DataFrame:
