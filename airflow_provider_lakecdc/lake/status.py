@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -108,7 +109,8 @@ def misfit_of(
     """
     head = next(branch_snapshots(table, branch), None)
     summary = summary_of(head) if head else {}
-    return readers.find_misfit(engines, table.format_version, summary, deletes)
+    columns = json.loads(table.schema().model_dump_json())["fields"]
+    return readers.find_misfit(engines, table.format_version, summary, deletes, columns)
 
 
 def _partitions(table: Table, branch: str) -> list[dict[str, Any]]:

@@ -62,12 +62,11 @@ def append_changes(
     """
     mark = str(uuid.uuid4())
     validator = _validator(table, fence, mark)
-    since = fence.head.snapshot_id if fence.head else None
 
     def write(transaction: Any) -> None:
         if truncate is not None:
             _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
-        delta = _validated(table, transaction.newRowDelta().validateWith(validator), changes, since)
+        delta = _validated(table, transaction.newRowDelta().validateWith(validator), changes, fence.since)
         _row_delta(delta, changes, mark).commit()
 
     def finish(transaction: Any) -> None:
@@ -110,7 +109,8 @@ def commit_to_branch(
 ) -> Snapshot:
     """Commit to a branch and publish it as another one, in one metadata commit.
 
-    :param fence: refuses the commit if another run has moved the positions since the branch started.
+    :param fence: refuses the commit if another run has moved the positions since the branch started; it has to know the
+        branch's head if the changes have position deletes.
     :param then: further work in the transaction; it must move ``published`` to the branch.
     :raises ConflictError: the fence refused, main is no longer an ancestor of the branch, or another writer won.
     """
@@ -118,7 +118,8 @@ def commit_to_branch(
     validator = _validator(table, fence, mark)
 
     def write(transaction: Any) -> None:
-        _row_delta(transaction.newRowDelta().validateWith(validator).toBranch(branch), changes, mark).commit()
+        delta = transaction.newRowDelta().validateWith(validator).toBranch(branch)
+        _row_delta(_validated(table, delta, changes, fence.since), changes, mark).commit()
 
     return _commit(table, mark, published, write, then)
 

@@ -194,6 +194,11 @@ class PositionFence(CommitValidator):
         self.out_of_reach = self.floor_moved = self.head_moved = self.rows_added = False
         self.attempts = 0
 
+    @property
+    def since(self) -> int | None:
+        """Return the id of the head that the batch was checked with; None without one."""
+        return self.head.snapshot_id if self.head else None
+
     def validate(self, ancestors: Any) -> bool:
         """Validate a commit; called by Iceberg."""
         self.attempts += 1

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
 from lakecdc.iceberg.threads import described, in_session
 from lakecdc.ingest.discovery import expand_targets
 from lakecdc.ingest.sources import open_source
 from lakecdc.ingest.table_feed import TableFeed, open_feed
 from lakecdc.ingest.table_run import TableRun
+from lakecdc.runtime.run import work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +47,8 @@ def feed_tables(
     sound = {name: feed for name, feed in feeds.items() if feed.error is None}
     if not sound:
         return [feed.report() for feed in feeds.values()]
+    if not spec.options.dry_run:
+        _convert_deletes(spark, spec, sound)
     source = opened()
     try:
         recorded = {
@@ -58,6 +63,19 @@ def feed_tables(
     for feed in sound.values():
         feed.metrics |= source.facts
     return [feed.report() for feed in feeds.values()]
+
+
+def _convert_deletes(spark: SparkSession, spec: JobSpec, feeds: Mapping[str, TableFeed]) -> None:
+    """Convert the equality deletes of tables whose targets resolve deletes; what is left is no obstacle to feed them.
+
+    They are from before the target resolved its deletes, or from other writers.
+    """
+    left = tuple(name for name, feed in feeds.items() if feed.breaks_promise)
+    if not left:
+        return
+    step = replace(spec, job="rewrite_delete_files", tables=left, options=RewriteDeleteFilesOptions())
+    for report in work_of(step.job)(spark, step):
+        feeds[report.table].conversion = report
 
 
 def _run_rounds(spark: SparkSession, spec: JobSpec, source: IngestSource, feeds: Mapping[str, TableFeed]) -> None:

@@ -18,6 +18,7 @@ from lakecdc.ingest.completion import complete
 from lakecdc.ingest.fold import fold, stats, without_void
 from lakecdc.ingest.reconciliation import Compared, drop_stale
 from lakecdc.ingest.tables import columns_outside_key
+from lakecdc.key_search.match import refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -62,10 +63,14 @@ def fold_onto_past(past: PastBranch, batch: Batch) -> Iterator[Rows | None]:
 
 
 def apply_onto_past(past: PastBranch, batch: Batch, rows: Rows, name: str, staged: Staged) -> None:
-    """Apply :func:`fold_onto_past` to the named branch, with a statement or as staged files to commit."""
+    """Apply :func:`fold_onto_past` to the named branch, with a statement or as staged files to commit.
+
+    :param staged: takes rows, and keys as equality deletes, whose positions are to be found.
+    """
     branch = past.branch
     specs = sorted(live_spec_ids(branch, branch.java.snapshot(name)))
-    if any(columns_outside_key(branch, batch.key, spec) for spec in {*specs, current_spec_id(branch)}):
+    outside = any(columns_outside_key(branch, batch.key, spec) for spec in {*specs, current_spec_id(branch)})
+    if outside or refusal(branch):
         merge_into(branch, scratch.sql_name(branch, name), batch, rows)
     else:
         stage_changes(branch, batch, rows, staged, specs)

@@ -11,6 +11,7 @@ from lakecdc.contract.report import TableReport
 from lakecdc.iceberg.table import carrier_of, open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
+from lakecdc.ingest.apply.modes import equality_delete_files
 from lakecdc.ingest.apply.publish import Applied, following
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
@@ -36,6 +37,7 @@ class TableFeed:
     :param history: the change log beside it, if it has one.
     :param truncated: order key of the last TRUNCATE before the table was created, if any.
     :param reloaded: the next batch replaces all rows.
+    :param conversion: of its equality deletes before the first batch, if it had some that it was not to have.
     :param waits: whether its quarantine holds messages; None if unknown.
     :param metrics: for the report.
     """
@@ -49,6 +51,7 @@ class TableFeed:
     history: HistoryTable | None = None
     truncated: str | None = None
     reloaded: bool = False
+    conversion: TableReport | None = None
     waits: bool | None = None
     error: Exception | None = None
     commits: int = 0
@@ -75,6 +78,11 @@ class TableFeed:
     def started_from(self) -> str | None:
         """Return the text of the position before the next commit, for its fence."""
         return self.carrier.text if self.carrier else None
+
+    @property
+    def breaks_promise(self) -> bool:
+        """Check whether the table has equality deletes although its target resolves them."""
+        return self.target.deletes == "resolved" and self.table is not None and equality_delete_files(self.table) > 0
 
     def add(self, **numbers: int | float) -> None:
         """Add to the metrics."""
@@ -136,7 +144,7 @@ class TableFeed:
             self.metrics["rows_per_second"] = round(self.metrics.get("rows_written", 0) / seconds, 1)
         if position:
             self.metrics |= {"position": position.offsets, "read_through": position.read_through}
-        warning = self._note_readers(head)
+        warning = self._note_readers(head) or self._promise_not_kept()
         facts: dict[str, Any] = {
             "snapshot_before": self.snapshot_before,
             "snapshot_after": str(head.id) if head else None,
@@ -147,10 +155,11 @@ class TableFeed:
             values = isinstance(options, FeedingOptions) and options.report_values
             failed = failure(self.name, self.error, values=values)
             return TableReport(**{**failed.__dict__, **facts})
-        if not self.commits:
+        converted = self._note_conversion()
+        if not self.commits and not converted:
             reason = "; ".join(filter(None, (self._why_nothing(), warning)))
             return TableReport(self.name, "nothing", reason, **facts)
-        return TableReport(self.name, "done", warning or self._promise_not_kept(), **facts)
+        return TableReport(self.name, "done", warning, **facts)
 
     def _note_readers(self, head: Snapshot | None) -> str | None:
         """Report the form that the table's readers need; return a warning if the table has another one."""
@@ -160,7 +169,8 @@ class TableFeed:
         warning = None
         if self.table is not None:
             summary = head.summary if head else {}
-            misfit = find_misfit(target.readers, self.table.format_version, summary, target.form.deletes)
+            form, columns = (self.table.format_version, summary, target.form.deletes), self.table.schema_fields
+            misfit = find_misfit(target.readers, *form, columns)
             warning = str(misfit) if misfit else None
         self.metrics["readers"] = {
             "names": [*target.readers],
@@ -172,13 +182,20 @@ class TableFeed:
 
     def _promise_not_kept(self) -> str | None:
         """Say which equality deletes a table has although its target resolves them."""
-        left = self.metrics.get("equality_delete_files")
-        if not left:
+        if not self.breaks_promise:
             return None
-        return (
-            f"{left} equality-delete files are left from before or from other writers, and not every engine can read "
-            "the table; rewrite_delete_files replaces them."
-        )
+        left = self.metrics["equality_delete_files"] = equality_delete_files(self.existing)
+        report = self.conversion
+        why = f"their conversion: {report.reason}" if report and report.reason else "the next run converts them"
+        return f"{left} equality-delete files are left, and not every engine can read the table; {why}"
+
+    def _note_conversion(self) -> int:
+        """Report the equality-delete files that were converted before the first batch, and return their number."""
+        found = self.conversion.metrics if self.conversion else {}
+        before, after = (int(found.get(f"equality_delete_files_{when}", 0)) for when in ("before", "after"))
+        if before > after:
+            self.metrics["equality_delete_files_converted"] = before - after
+        return before - after
 
     def _why_nothing(self) -> str:
         reason = "the source has no changes for it"

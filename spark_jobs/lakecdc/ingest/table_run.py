@@ -258,8 +258,6 @@ class TableRun:
         started, before = feed.started_from, feed.existing.head()
         applied = modes.apply_rows(mode, feed.existing, batch, position, started)
         feed.note(applied, position)
-        if batch.target.deletes == "resolved":
-            feed.metrics["equality_delete_files"] = modes.equality_delete_files(feed.existing)
         if batch.commit.erasure is not None:
             feed.add(erased_rows_returned=rows_returned(feed.existing, batch, applied.files, before))
 

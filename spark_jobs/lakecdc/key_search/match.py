@@ -79,19 +79,23 @@ class KeySearch:
         return sum(task.equality_deletes for task in self.tasks)
 
 
-def refuse_table(table: IcebergTable) -> None:
-    """Refuse a table whose delete files cannot be rewritten with certainty."""
+def refusal(table: IcebergTable) -> str | None:
+    """Say why a table's delete files cannot be written with certainty; None if they can."""
     if table.format_version > 3:
-        raise UnsupportedError(f"The format version {table.format_version} is not supported.", table=table.name)
+        return f"The format version {table.format_version} is not supported."
     if table.is_encrypted:
-        raise UnsupportedError("Its files are encrypted; delete files are written unencrypted.", table=table.name)
-    folder = new_folder(table, "deletes")
-    if not reaches(folder):
-        raise UnsupportedError(
-            f"Its new files would go below {folder}, and tasks cannot write to paths with '#' or '?'.", table=table.name
-        )
+        return "Its files are encrypted; delete files are written unencrypted."
+    if not reaches(folder := new_folder(table, "deletes")):
+        return f"Its new files would go below {folder}, and tasks cannot write to paths with '#' or '?'."
     for name, kind in unreadable_types(table).items():
-        raise UnsupportedError(f"The column {name!r} has the type {kind}, which Spark cannot read.", table=table.name)
+        return f"The column {name!r} has the type {kind}, which Spark cannot read."
+    return None
+
+
+def refuse_table(table: IcebergTable) -> None:
+    """Refuse a table whose delete files cannot be written with certainty."""
+    if why := refusal(table):
+        raise UnsupportedError(why, table=table.name)
 
 
 @contextmanager

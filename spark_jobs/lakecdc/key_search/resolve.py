@@ -9,13 +9,14 @@ deletes have changed, are searched again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakecdc.iceberg.commit import RowChanges
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
@@ -129,14 +130,18 @@ class Resolution:
         fields = sorted((field for field in self.table.fields if field.id in ids), key=lambda field: field.id)
         return {field.name: KeyColumn(field.id, field.type) for field in fields}
 
+    def changes(self, rows: Sequence[Any], summary: Mapping[str, str]) -> RowChanges:
+        """Return what to commit with the batch's new data files."""
+        removed = self._superseded
+        return RowChanges(rows, self.added, removed_deletes=removed, summary=summary, deleted_from=self._data_files)
+
     @property
     def _hits(self) -> list[tuple[str, _Hits]]:
         known = ((state[0], self._known[state]) for state in self._current)
         return [(location, hits) for location, hits in known if hits is not None]
 
     @property
-    def data_files(self) -> list[str]:
-        """Return the locations of the data files with deleted rows."""
+    def _data_files(self) -> list[str]:
         return [location for location, _ in self._hits]
 
     @property
@@ -145,8 +150,8 @@ class Resolution:
         return [hits.added for _, hits in self._hits]
 
     @property
-    def superseded(self) -> list[Any]:
-        """Return the Java delete files to remove, each once."""
+    def _superseded(self) -> list[Any]:
+        # each once
         by_key = {(str(d.location()), d.contentOffset()): d for _, hits in self._hits for d in hits.superseded}
         return list(by_key.values())
 

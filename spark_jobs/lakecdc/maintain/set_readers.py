@@ -13,7 +13,8 @@ from lakecdc.contract.rewriting import RewriteDeleteFilesOptions, SetReadersOpti
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.lease import await_free
 from lakecdc.iceberg.live_deletes import equality_deletes, has_no_equality_deletes
-from lakecdc.iceberg.table import IcebergTable
+from lakecdc.iceberg.refs import read_refs
+from lakecdc.iceberg.table import MAIN, IcebergTable
 from lakecdc.maintain.delete_files import job as delete_files
 from lakecdc.maintain.reports import dry_run, ends, nothing, seconds_since
 from lakecdc.metadata import names
@@ -164,6 +165,13 @@ class Preparation:
         metrics = {"steps": steps, "delete_files_left": left, "seconds": seconds_since(self._started)}
         return ends(self._before, after) | {"metrics": self._metrics() | metrics}
 
+    def _unconverted_refs(self) -> list[str]:
+        """Return the tags and other branches that keep equality deletes which a reader cannot read."""
+        if self._form.deletes == "equality":
+            return []
+        heads = ((name, self._table.snapshot(ref.snapshot_id)) for name, ref in read_refs(self._table).items())
+        return sorted(name for name, head in heads if name != MAIN and head and not has_no_equality_deletes(head))
+
     def _metrics(self) -> dict[str, Any]:
         return {
             "readers": [*self._readers],
@@ -172,4 +180,5 @@ class Preparation:
             "format_version": self._table.format_version,
             "equality_delete_files": self._equality,
             "position_delete_files": self._vectors,
+            "refs_with_equality_deletes": self._unconverted_refs(),
         }

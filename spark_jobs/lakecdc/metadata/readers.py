@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
 
@@ -121,6 +121,13 @@ READERS: tuple[Reader, ...] = (
     Reader("starrocks", "StarRocks", 2, True, True, None, None, None, None, (_STARROCKS, _STARROCKS_V3)),
     Reader("trino", "Trino", 3, True, True, True, True, None, True, _TRINO, _SINCE_2026),
 )
+#: what columns can need of an engine
+_FEATURES = {
+    "timestamps_ns": "timestamps in nanoseconds",
+    "variant": "columns of type variant",
+    "default_values": "default values",
+}
+_OF_TYPE = {"timestamp_ns": "timestamps_ns", "timestamptz_ns": "timestamps_ns", "variant": "variant"}
 _BY_SHORT: dict[str, Reader] = {reader.short: reader for reader in READERS}
 #: names of the readers in settings
 SHORT_NAMES = frozenset(_BY_SHORT)
@@ -153,7 +160,9 @@ def can_read(reader: Reader, format_version: int, equality_deletes: int, positio
     return False if True in known else None if known else True
 
 
-def _obstacles(reader: Reader, format_version: int, equality: int, position: int) -> Iterator[tuple[str, bool]]:
+def _obstacles(
+    reader: Reader, format_version: int, equality: int, position: int, features: Iterable[str] = ()
+) -> Iterator[tuple[str, bool]]:
     """Yield what an engine is not known to read, and whether it is known not to read it."""
     if format_version > reader.max_format_version:
         yield f"format version {format_version}", True
@@ -164,6 +173,9 @@ def _obstacles(reader: Reader, format_version: int, equality: int, position: int
     applies = reader.deletion_vectors if vectors else reader.position_deletes
     if position and applies is not True:
         yield "deletion vectors" if vectors else "position deletes", applies is False
+    for feature in features:
+        if (reads := getattr(reader, feature)) is not True:
+            yield _FEATURES[feature], reads is False
 
 
 def readable_by(format_version: int, equality_deletes: int, position_deletes: int) -> list[str]:
@@ -268,29 +280,51 @@ class Misfit:
 
 
 def find_misfit(
-    names: Sequence[str], format_version: int, summary: Mapping[str, str], deletes: Deletes = "none"
+    names: Sequence[str],
+    format_version: int,
+    summary: Mapping[str, str],
+    deletes: Deletes = "none",
+    columns: Sequence[Mapping[str, Any]] = (),
 ) -> Misfit | None:
     """Find out whether a table does not fit its readers.
 
     :param summary: of the table's head; empty if it has no snapshot.
     :param deletes: those that will be written to it.
+    :param columns: as Iceberg's JSON of its schema has them.
     """
     # a missing total proves nothing
     live = [int(summary.get(f"total-{kind}-deletes", 1)) if summary else 0 for kind in ("equality", "position")]
-    counts = [max(pair) for pair in zip(live, _WRITTEN[deletes], strict=True)]
-    obstacles = _unread(names, format_version, *counts)
+    equality, position = (max(pair) for pair in zip(live, _WRITTEN[deletes], strict=True))
+    obstacles = _unread(names, format_version, equality, position, _features(columns))
     if not obstacles:
         return None
-    lower = any(format_version > _BY_SHORT[name].max_format_version for name in names)
     text = f"The table has format version {format_version}, and {', and '.join(obstacles)}."
-    return Misfit(text, "It is never set back: feed a new table for them." if lower else "Run the job set_readers.")
+    if any(format_version > _BY_SHORT[name].max_format_version for name in names):
+        return Misfit(text, "It is never set back: feed a new table for them.")
+    by_job = _unread(names, format_version, equality, position)
+    return Misfit(text, "Run the job set_readers." if by_job else "Feed a table without such columns for them.")
 
 
-def _unread(names: Iterable[str], format_version: int, equality: int, position: int) -> list[str]:
+def _features(columns: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the fields of :class:`Reader` for what columns need of an engine, nested ones included."""
+    found = set[str]()
+    for column in columns:
+        if column.get("initial-default") is not None:
+            found.add("default_values")
+        kinds = [column.get(key) for key in ("type", "element", "key", "value")]
+        found.update(_OF_TYPE[kind] for kind in kinds if isinstance(kind, str) and kind in _OF_TYPE)
+        nested = [kind for kind in kinds if isinstance(kind, Mapping)]
+        found |= _features([*nested, *(field for kind in nested for field in kind.get("fields", ()))])
+    return found
+
+
+def _unread(
+    names: Iterable[str], format_version: int, equality: int, position: int, features: Iterable[str] = ()
+) -> list[str]:
     """Return what readers are not known to read in a table, as clauses; empty if they can read it."""
     found: dict[tuple[str, bool], list[str]] = {}
     for name in names:
-        for obstacle in _obstacles(_BY_SHORT[name], format_version, equality, position):
+        for obstacle in _obstacles(_BY_SHORT[name], format_version, equality, position, sorted(features)):
             found.setdefault(obstacle, []).append(_BY_SHORT[name].name)
     return [
         f"{_joined(who)} cannot read {what}" if sure else f"it is not known that {_joined(who)} can read {what}"

@@ -20,7 +20,7 @@ from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import scratch
 from lakecdc.iceberg.commit import RowChanges, commit_to_branch
-from lakecdc.iceberg.fence import PositionFence
+from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.refs import Ref, put_refs, read_refs
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import Branch, IcebergTable, Snapshot, carrier_of
@@ -34,6 +34,7 @@ from lakecdc.ingest.api import (
     fold_onto_past,
     table_columns,
 )
+from lakecdc.key_search.resolve import Resolution
 from lakecdc.maintain.reports import DRY_RUN, ends
 from lakecdc.metadata import names
 from lakecdc.moments.events import batch_of
@@ -132,16 +133,23 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
             past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {gone}")
             past.branch.refresh()
         staged = Staged()
+        # a moment stays readable for every engine, whatever deletes its table has otherwise
+        found = Resolution(past.branch, staged.delete_files)
         try:
             with fold_onto_past(past, batch) as newest:
                 if newest is not None:
                     apply_onto_past(past, batch, newest, name, staged)
+            base = past.branch.refresh().head()
+            found.search(base)
+            summary = {names.JOB: JOB, names.READ_THROUGH: stretch.moment.isoformat(), names.MOMENT: note}
             reach("before_commit")
-            snapshot = _publish(stretch, name, staged, note, shown)
+            snapshot = _publish(stretch, name, found.changes(staged.data_files, summary), base, shown)
         except (InputError, ConflictError):
             # after any other error the commit may have arrived
-            discard(stretch.table, staged.files)
+            discard(stretch.table, staged.data_files)
+            found.discard(committed=False)
             raise
+        found.discard(committed=True)
     reach("after_commit")
     return snapshot
 
@@ -200,12 +208,9 @@ def _past(stretch: Stretch, name: str) -> PastBranch:
     return PastBranch(Branch(stretch.table, name), stretch.position, micros(stretch.moment))
 
 
-def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Shown) -> Snapshot:
-    """Commit the staged files, and set branch and tag in the same metadata commit."""
+def _publish(stretch: Stretch, name: str, changes: RowChanges, base: Snapshot | None, shown: Shown) -> Snapshot:
+    """Commit changes to the head of a branch, and set branch and tag in the same metadata commit."""
     table = stretch.table.refresh()
-    moment = stretch.moment.isoformat()
-    summary = {names.JOB: JOB, names.READ_THROUGH: moment, names.MOMENT: note}
-    changes = RowChanges(staged.data_files, staged.delete_files, summary=summary)
     max_age_ms = int(shown.keep_for * 1000)
 
     def show(transaction: Any) -> None:
@@ -215,6 +220,7 @@ def _publish(stretch: Stretch, name: str, staged: Staged, note: str, shown: Show
 
     carrier = carrier_of(table.ancestors_of(stretch.base))
     fence = PositionFence(carrier.text if carrier else None)
+    fence.head = KnownHead(base.id if base else None, truncated=False)
     return commit_to_branch(table, changes, fence, name, show, shown.branch)
 
 

@@ -103,9 +103,11 @@ def test_version_2_stays_where_its_position_deletes_are_read(lake: Lake) -> None
     name = create(lake, 2)
     append(lake, name, 0, 20)
     delete_by_key(lake, name, [1, 2], "new")
+    lake.sql(f"ALTER TABLE lake.{name} CREATE TAG year_end")
     rows = spark_rows(lake, name)
     report = prepared(lake, name, "snowflake", "athena")
     assert report.metrics["form"] == "format version 2 with position deletes"
+    assert report.metrics["refs_with_equality_deletes"] == ["year_end"]
     assert (lake.table(name).format_version, count(lake, name, 2)) == (2, 0)
     assert_read_by_all(lake, name, rows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -148,6 +148,20 @@ def test_a_table_that_does_not_fit_its_readers_says_what_to_do() -> None:
     assert find_misfit(("databricks",), 2, clean, "resolved") is not None
     refused = find_misfit(("athena",), 3, clean)
     assert refused is not None and refused.remedy == "It is never set back: feed a new table for them."
+
+
+def test_columns_that_a_reader_cannot_read_are_named() -> None:
+    clean = {"total-equality-deletes": "0", "total-position-deletes": "0"}
+    element = {"type": "list", "element-id": 4, "element": "timestamptz_ns"}
+    columns: list[dict[str, Any]] = [
+        {"id": 1, "name": "id", "type": "long", "initial-default": 0},
+        {"id": 2, "name": "at", "type": {"type": "struct", "fields": [{"id": 3, "name": "each", "type": element}]}},
+    ]
+    assert find_misfit(("duckdb",), 3, clean, "resolved", columns) is None
+    assert str(find_misfit(("bigquery",), 3, clean, "resolved", columns)) == (
+        "The table has format version 3, and Google BigQuery cannot read default values, and Google BigQuery cannot "
+        "read timestamps in nanoseconds. Feed a table without such columns for them."
+    )
 
 
 def test_a_table_is_ready_for_version_4_without_equality_deletes() -> None:

@@ -22,6 +22,8 @@ def check(feed: Feed, history: Remembered, moment: int, **options: Any) -> None:
     report = restored(feed.lake, feed.table, moment=iso(moment), **options)[0]
     assert report.outcome == "done", report.reason
     assert shown(feed, report.metrics["branch"]) == history.at(moment)
+    of_branch = feed.lake.table(feed.table).head(report.metrics["branch"])
+    assert of_branch and "added-equality-deletes" not in of_branch.summary
     rows = moments.read(
         feed.lake.spark, f"lake.{feed.table}", moment=iso(moment), history_table=f"lake.{feed.table}_history"
     )

@@ -124,13 +124,7 @@ class Deletes:
         found = self._resolution
         if found is None:
             return RowChanges(staged.data_files, staged.delete_files, summary=self._entries)
-        return RowChanges(
-            staged.data_files,
-            found.added,
-            removed_deletes=found.superseded,
-            summary=self._entries,
-            deleted_from=found.data_files,
-        )
+        return found.changes(staged.data_files, self._entries)
 
     def added(self, staged: Staged) -> list[Any]:
         """Return the Java delete files that were committed."""

@@ -12,7 +12,6 @@ from lakecdc.contract.errors import SpecError
 from lakecdc.contract.target import parse_targets
 from lakecdc.key_search import match, resolve
 from lakecdc.maintain.compact import compact_data_files
-from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.maintain.sort import sort_data_files
 from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches, scattered, truncate
@@ -218,17 +217,30 @@ def test_position_deletes_from_before_an_upgrade_stay_in_force(lake: Lake, tmp_p
     assert feed.rows() == expected
 
 
-def test_equality_deletes_from_before_stay_in_force_and_are_converted_by_their_job(lake: Lake, tmp_path: Path) -> None:
-    feed, history = Feed(lake, tmp_path, {}), PlainHistory.of(8, 90)
+def with_equality_deletes(lake: Lake, folder: Path) -> tuple[Feed, PlainHistory, list[Any]]:
+    """A table whose target begins to resolve deletes, its history, and its events to come."""
+    feed, history = Feed(lake, folder, {}), PlainHistory.of(8, 90)
     first, second, last = in_batches(history, 40, 65)
     feed.take(first)
     feed.take(second)
     feed.target["deletes"] = "resolved"
-    feed.take(last)
+    return feed, history, last
+
+
+def test_the_first_run_converts_equality_deletes_from_before(lake: Lake, tmp_path: Path) -> None:
+    feed, history, last = with_equality_deletes(lake, tmp_path)
+    report = feed.take(last)
+    assert report.reason is None and report.metrics["equality_delete_files_converted"] > 0
+    assert feed.rows() == by_pyiceberg(feed) == final_rows(history)
+
+
+def test_a_conversion_that_fails_is_no_obstacle(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, history, last = with_equality_deletes(lake, tmp_path)
+    lake.sql(f"ALTER TABLE lake.{feed.table} SET TBLPROPERTIES ('lakecdc.policy.allow' = 'none')")
+    report = feed.take(last)
+    assert report.reason and "equality-delete files are left" in report.reason and "does not allow" in report.reason
+    assert report.metrics["equality_delete_files"] > 0
     assert feed.rows() == final_rows(history)
-    run(lake, rewrite_delete_files, feed.table)
-    assert feed.rows() == final_rows(history)
-    assert by_pyiceberg(feed) == final_rows(history)
 
 
 def test_keys_that_tasks_cannot_compare_are_joined(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
