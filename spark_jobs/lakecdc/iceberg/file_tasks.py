@@ -19,7 +19,7 @@ from lakecdc.iceberg.bulk import (
     java_calls,
 )
 from lakecdc.iceberg.forwarding import OBJECT
-from lakecdc.iceberg.jvm import jvm
+from lakecdc.iceberg.jvm import java_list, jvm
 from lakecdc.iceberg.live_deletes import (
     EqualityDelete,
     delete_file_set,
@@ -275,7 +275,10 @@ def tasks_within_reach(
     calls, planned = java_calls(table.spark), PlannedTasks(table, live)
     reached = Counter(delete.scope for delete in staged)
     everywhere, spec_ids = reached.pop(None, 0), {delete.spec_id for delete in staged}
-    scan = table.java.newScan().useSnapshot(snapshot.id).filter(where).ignoreResiduals()
+    key = {field_id for delete in staged for field_id in delete.field_ids}
+    # only these columns have bounds, see lakecdc.iceberg.file_bounds
+    bounded = java_list(table.spark, [field.name for field in table.fields if field.id in key])
+    scan = table.java.newScan().useSnapshot(snapshot.id).filter(where).ignoreResiduals().includeColumnStats(bounded)
     first_row_id = calls.method(CONTENT_FILE, "firstRowId")(planned.file)
     facts, number = (*planned.facts(scopes), first_row_id), 0
     for part in calls.parts(scan.planFiles(), _FILES_AT_ONCE[1]):

@@ -35,6 +35,7 @@ from lakecdc.iceberg.live_deletes import EqualityDelete
 from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged, unreadable_types
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import IcebergTable
+from lakecdc.key_search.bounds import within_bounds
 from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
 from lakecdc.sql import quoted_column
@@ -134,24 +135,38 @@ def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Itera
         yield rows.join(numbers, "_file").selectExpr("file_number", "_pos AS position")
 
 
+@dataclass
+class Found:
+    """What a search finds besides positions.
+
+    :param rows: takes the keys and row ids of newly deleted rows, as far as the native engine finds these; None if they
+        are not wanted.
+    :param searched: number of data files whose rows were compared.
+    """
+
+    rows: list[pa.Table] | None = None
+    searched: int = 0
+
+
 def convert(
     table: IcebergTable,
     search: KeySearch,
     engine: Engine,
     target: Target,
     writer: Writer,
-    found: list[pa.Table] | None = None,
+    found: Found | None = None,
 ) -> list[WrittenDeletes]:
     """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join.
 
-    :param found: takes the keys and row ids of newly deleted rows, as far as the native engine finds these.
+    :param found: takes what is found besides.
     """
-    written: list[WrittenDeletes] = []
+    written, found = list[WrittenDeletes](), found or Found()
     if engine == "native":
         written, left = _convert_natively(table, search, target, writer, found)
         if not left:
             return written
         search, engine = replace(search, tasks=tuple(t for t in search.tasks if t.number in left)), "join"
+    found.searched += len(search.tasks)
     tasks = min(len(search.tasks), 4 * table.spark.sparkContext.defaultParallelism)
     with deleted_positions(table, search, engine) as positions:
         return written + write(positions, target, writer, tasks)
@@ -250,23 +265,28 @@ def can_match_natively(table: IcebergTable, search: KeySearch) -> bool:
 
 
 def _convert_natively(
-    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, found: list[pa.Table] | None
+    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, found: Found
 ) -> tuple[list[WrittenDeletes], frozenset[int]]:
     """Write a group's delete files as far as possible; return the numbers of data files left to the join."""
     known = delete_files(task for task in search.tasks if reaches(task.location))
     # largest first, so that no large file starts last
     ranked = sorted((task for task in search.tasks if task.number in known), key=lambda t: t.records, reverse=True)
-    rows = [(t.number, t.location, t.scope, t.sequence_number, t.first_row_id, known[t.number]) for t in ranked]
     left = frozenset(task.number for task in search.tasks if task.number not in known)
-    if not rows:
+    if not ranked:
         return [], left
     with ExitStack() as stack:
         keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(search))
-        task = ConvertTask(keys, target, writer, with_rows=found is not None)
-        schema = RESULT if found is None else FOUND
+        near = set(target.merge).union(*(within_bounds(table, ranked, one.columns, one.all) for one in keys))
+        ranked = [t for t in ranked if t.number in near]
+        found.searched += len(ranked)
+        if not ranked:
+            return [], left
+        rows = [(t.number, t.location, t.scope, t.sequence_number, t.first_row_id, known[t.number]) for t in ranked]
+        task = ConvertTask(keys, target, writer, with_rows=found.rows is not None)
+        schema = RESULT if found.rows is None else FOUND
         results = dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), schema).collect()
-    if found is not None:
-        found += [unpacked(row["found"]) for row in results if row["found"] is not None]
+    if found.rows is not None:
+        found.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
     written, unread = collect_results(results)
     return written, left | unread
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,8 +43,12 @@ class RowIds:
         values = [rows[sources[name]].cast(column.arrow) for name, column in self.columns.items()]
         return rows.append_column(SOURCE, self._found(values))
 
+    @cached_property
+    def _known(self) -> pa.Table:
+        return unpacked(self.sent.value).combine_chunks()
+
     def _found(self, values: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-        known = unpacked(self.sent.value).combine_chunks()
+        known = self._known
         if len(values) == 1:
             return known[SOURCE].take(pc.index_in(values[0], value_set=known["d0"]))
         names = [f"d{index}" for index in range(len(values))]

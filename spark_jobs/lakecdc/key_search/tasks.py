@@ -108,12 +108,13 @@ class Lookup:
         return pa.table({**values, "row_id": ids, "file": pa.repeat(pa.scalar(file["number"], pa.int32()), len(ids))})
 
     @cached_property
-    def _all(self) -> pa.Table:
+    def all(self) -> pa.Table:
+        """Return the keys, each with where it applies; see :func:`packed`."""
         return unpacked(self.keys.value)
 
     def _applying(self, file: Mapping[str, Any]) -> pa.Table:
         """Select the keys that apply to a data file: of its scope or the whole table, and strictly newer."""
-        keys = self._all
+        keys = self.all
         here = pc.or_kleene(pc.is_null(keys["reach"]), pc.equal(keys["reach"], file["scope"]))
         applying = keys.filter(pc.and_(here, pc.greater(keys["deleted_at"], file["sequence_number"])))
         return applying.drop_columns(["reach", "deleted_at"]).combine_chunks()
@@ -181,14 +182,15 @@ def _leaf_of_row_ids(file: pq.ParquetFile) -> list[int]:
 
 
 def _likely(rows: Any, leaves: Sequence[int], keys: pa.Table) -> pa.Table:
-    """Return the keys that a row group may contain, judged by its bounds of an integer key."""
-    bounds = rows.column(leaves[0]).statistics
-    values = keys["d0"]
-    if not pa.types.is_integer(values.type) or bounds is None or not bounds.has_min_max:
-        return keys
-    between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
-    # bounds do not cover nulls
-    return keys.filter(pc.or_kleene(pc.is_null(values), between))
+    """Return the keys that a row group may contain, judged by its bounds of integers and texts."""
+    for place, leaf in enumerate(leaves):
+        values, bounds = keys[f"d{place}"], rows.column(leaf).statistics
+        comparable = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
+        if comparable and bounds is not None and bounds.has_min_max:
+            between = pc.and_(pc.greater_equal(values, bounds.min), pc.less_equal(values, bounds.max))
+            # bounds do not cover nulls
+            keys = keys.filter(pc.or_kleene(pc.is_null(values), between))
+    return keys
 
 
 def _matching(rows: pa.Table, keys: pa.Table, columns: Sequence[KeyColumn], begin: int) -> pa.Array:

@@ -126,7 +126,9 @@ class FoldedTask:
         row_files = PartitionFiles(self.rows, "rows", most=1) if self.rows else None
         key_files = PartitionFiles(self.keys, "keys", most=1) if self.keys else None
         delete_files = PartitionFiles(self.remembered, "remembered") if self.remembered else None
-        for table in packing.all_of(batches):
+        tables = packing.all_of(batches)
+        # each look-up of ids hashes all of them
+        for table in slices(tables) if self.ids else tables:
             if row_files is not None:
                 rows = table.filter(pc.and_(pc.not_equal(table["op"], "d"), table["open"].is_null()))
                 yield from row_files.write(self.ids.added_to(rows, self.key) if self.ids else rows)

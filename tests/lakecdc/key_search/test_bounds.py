@@ -1,0 +1,31 @@
+"""Keys and the bounds of data files: no file that holds a key is left out."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakecdc.key_search.bounds import may_hold, ordered
+
+
+@given(st.data())
+@pytest.mark.parametrize("kind", [st.integers(-20, 20), st.text("aß𝄞", max_size=3)], ids=["integers", "texts"])
+def test_a_file_with_a_key_is_searched(kind: st.SearchStrategy[Any], data: st.DataObject) -> None:
+    keys, rows = data.draw(st.lists(kind)), data.draw(st.lists(kind, min_size=1))
+    # Arrow and Python order texts as Iceberg does, by code points
+    ends, values = (min(rows), max(rows)), ordered(pa.chunked_array([pa.array(keys, pa.array(rows).type)]))
+    assert values is not None and may_hold(None, values)
+    assert may_hold(ends, values) == any(ends[0] <= key <= ends[1] for key in keys)
+    if set(keys) & set(rows):
+        assert may_hold(ends, values)
+
+
+def test_dates_are_days_and_a_null_is_in_no_bounds() -> None:
+    days = pa.chunked_array([pa.array([datetime.date(1970, 1, 3), datetime.date(1969, 12, 31)])])
+    assert ordered(days) == [-1, 2]
+    assert ordered(pa.chunked_array([pa.array([1, None])])) is None
