@@ -148,6 +148,9 @@ def lake(lake_folder: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
         found.spark = open_session(Catalog(CATALOG, found.properties), "lakecdc-tests", drivers)
     found.spark.conf.set("spark.sql.shuffle.partitions", "4")
+    # without checksums: for each file, and for each file of checksums, Hadoop starts programs that set its rights
+    java: Any = found.spark._jvm
+    java.org.apache.hadoop.fs.FileSystem.get(found.spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     yield found
     found.spark.stop()
 
