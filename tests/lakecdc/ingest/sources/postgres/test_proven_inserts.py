@@ -19,6 +19,7 @@ from lakecdc.runtime import failpoints
 from tests.lakecdc.ingest.killing import act_at
 from tests.lakecdc.ingest.sources.model import differs, run
 from tests.lakecdc.maintain.support import run as erase
+from tests.on_demand import on_demand
 from tests.versions import V3
 
 from .conftest import Shop
@@ -139,7 +140,13 @@ def test_inserts_look_nothing_up_where_deletes_are_resolved(shop: Shop, version:
     assert report.metrics["deletes_left_out"] == 1 and report.metrics["positions"] == 3
 
 
-@pytest.mark.parametrize("moment", ["after_staging", "before_commit", "after_commit", "before_round_release"])
+@pytest.mark.parametrize(
+    "moment",
+    on_demand(
+        ("after_staging", "before_commit", "after_commit", "before_round_release"),
+        in_ci=("before_commit", "before_round_release"),
+    ),
+)
 def test_an_interrupted_batch_runs_again(shop: Shop, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     name = made(shop, history_table=f"{shop.schema}.log")
     shop.sql("INSERT INTO s.t SELECT i, 'new' FROM generate_series(201, 210) i; UPDATE s.t SET v = 'u' WHERE id < 3")
