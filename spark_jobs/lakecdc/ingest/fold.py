@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.model.order import void_sql
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # lowest order key of a key's events
 _FIRST = "first_order"

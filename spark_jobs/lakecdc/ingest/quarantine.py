@@ -11,14 +11,16 @@ they cannot be removed from is ``withheld``. So is the content of messages that 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.feeding import FeedingOptions
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, count_rows, delete_rows, open_if_there
 from lakecdc.ingest.batch import Batch, Rejected
@@ -32,14 +34,6 @@ from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.sql import exact_json, sql_types, temporary_view
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
-
-    from lakecdc.contract.feeding import FeedingOptions
-    from lakecdc.contract.target import Target
 
 #: rule of a row whose unchanged values are in neither the batch nor the table
 LOST_RULE = "unchanged"

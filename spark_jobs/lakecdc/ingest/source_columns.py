@@ -6,19 +6,16 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.column_numbers import Columns, renamed
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.metadata import names
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
 
 
 def properties(batch: Batch) -> dict[str, str]:

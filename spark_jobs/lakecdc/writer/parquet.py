@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -19,12 +19,10 @@ import pyarrow.parquet as pq
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.file_sizes import written_file_bytes
 from lakecdc.model.columns import arrow_type
 from lakecdc.writer.partitions import Partitioning
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC = "write.parquet.compression-codec"

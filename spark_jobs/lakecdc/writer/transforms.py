@@ -7,17 +7,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.model.columns import DECIMAL, INTEGER_BYTES
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 _NAME = r"`(?:[^`]++|``)++`|\w++"
 _IDENTITY = re.compile(rf"(?:identity\(\s*+)?({_NAME})\s*+\)?", re.IGNORECASE)

@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.source_columns import key_numbers
 from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.postgres import slots, snapshot
@@ -25,16 +30,8 @@ from lakecdc.ingest.sources.postgres.connect import address, asking, connect
 from lakecdc.ingest.sources.postgres.feed import Feed
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, Snapshot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LsnPosition
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
-    from lakecdc.metadata.positions import Position
 
 
 class Postgres:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,12 +15,9 @@ from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.envelope import Read
+from lakecdc.ingest.formats.envelope import Read, Reading
 from lakecdc.ingest.formats.message_columns import read_messages
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.formats.envelope import Reading
-    from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.values import Field
 
 _MOST_SCHEMAS = 64
 

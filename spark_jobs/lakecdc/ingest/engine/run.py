@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
@@ -17,15 +18,9 @@ from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
-from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
+from lakecdc.ingest.formats.messages import SCHEMA, Messages, as_they_are
+from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.ingest.formats.messages import Messages
-    from lakecdc.ingest.formats.values import Field
 
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"

@@ -7,13 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.pieces import Lines, long_line
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
@@ -23,13 +27,6 @@ from lakecdc.ingest.sources.file_memory import Memory, Shown, extended, fingerpr
 from lakecdc.ingest.sources.file_records import cells_of_files, container_messages, lines, list_files, scan_of_lines
 from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.decoded import Decoded
 
 _EPOCH = 1
 _IDENTITY = "files"

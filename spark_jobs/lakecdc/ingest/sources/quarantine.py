@@ -9,16 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.feeding import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.iceberg.table import open_if_there
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.kept_rows import decode_kept
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.avro_registry import Registry
@@ -27,16 +31,7 @@ from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.engine.decoded import Decoded
-    from lakecdc.metadata.positions import Position
-
+from lakecdc.metadata.positions import Position
 
 # reasons in the report
 _REASONS = 5

@@ -10,24 +10,21 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from pyspark.sql import SparkSession
+
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.sources.jdbc import Interval, missing_interval
+from lakecdc.contract.sources.jdbc import Interval, JdbcSource, missing_interval
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import BatchSource, table_batch
 from lakecdc.metadata.positions import Position
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.sources.jdbc import JdbcSource
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 log = logging.getLogger(__name__)
 

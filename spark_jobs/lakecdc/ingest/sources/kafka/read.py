@@ -8,19 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, count, split
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # messages whose keys one task folds
 _MESSAGES_PER_FOLD = 500_000

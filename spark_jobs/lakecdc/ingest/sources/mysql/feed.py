@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from pyspark import Accumulator
+
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
 from lakecdc.ingest.sources.mysql.reading import Relation, Summary
-
-if TYPE_CHECKING:
-    from pyspark import Accumulator
-
-    from lakecdc.iceberg.table import IcebergTable
 
 
 @dataclass
