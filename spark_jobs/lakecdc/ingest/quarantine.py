@@ -288,7 +288,7 @@ def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> No
 def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFrame | None:
     """Return keys and order keys of a target's messages, ``row_key, order``; None if none has a key."""
     table = open_if_there(spark, catalog, name)
-    if table is None or "row_key" not in table.column_names:
+    if table is None:
         return None
     keyed = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
     keyed = keyed.select("row_key", F.col("order_key").alias("order"))
@@ -297,8 +297,7 @@ def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFr
 
 def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
     """Return a target's messages that are not withheld."""
-    kept = _kept(table, target, rules)
-    return kept.where("withheld IS NULL") if "withheld" in table.column_names else kept
+    return _kept(table, target, rules).where("withheld IS NULL")
 
 
 def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
@@ -355,11 +354,8 @@ def newest_quarantined_order(table: IcebergTable, target: str) -> str | None:
 
 
 def create_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    """Open the quarantine with all of its columns, or create it."""
+    """Open the quarantine, or create it."""
     with _creating:
-        table = open_if_there(spark, catalog, name) or definition.create_side_table(
+        return open_if_there(spark, catalog, name) or definition.create_side_table(
             spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
         )
-        # a quarantine of an earlier release lacks some
-        definition.evolve(table, [(column, kind) for column, kind, required in COLUMNS if not required])
-    return table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyspark.sql import SparkSession
 
 from lakecdc.contract.sources.jdbc import JdbcSource

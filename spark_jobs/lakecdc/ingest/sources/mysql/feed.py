@@ -74,7 +74,7 @@ class Feed(log_feed.Feed[SourceTable]):
         elif target is not None:
             self.numbers, ahead = source_columns.columns_at(target, self.at)
             self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
-            self.key_numbers = source_columns.key_numbers(target, self.table.target) if self.numbers else ()
+            self.key_numbers = source_columns.key_numbers(target) if self.numbers else ()
             self.stop = ahead
         there = {column.name for column in self.table.columns}
         gone = [name for name in self.numbers if self.load and name not in there]
