@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -50,8 +49,7 @@ class Transform:
         if self.kind == "truncate":
             return decimal or sql_type in (*_INTEGERS, "string", "binary")
         if self.kind == "bucket":
-            by_number = sql_type in (*_INTEGERS, *_TIMES)
-            return by_number or (has_hash_of_bytes() and (decimal or sql_type in ("string", "binary")))
+            return decimal or sql_type in (*_INTEGERS, *_TIMES, "string", "binary")
         return sql_type in (_MOMENTS if self.kind == "hour" else _TIMES)
 
     def values(self, column: pa.Array) -> pa.Array:
@@ -80,11 +78,6 @@ def parse_transform(expression: str) -> Transform | None:
         return Transform(_SAME.get(kind, kind), _unquoted(match[2]))
     match = _IDENTITY.fullmatch(text)
     return Transform("identity", _unquoted(match[1])) if match else None
-
-
-def has_hash_of_bytes() -> bool:
-    """Check whether the package that hashes bytes as Iceberg does is installed; pyiceberg depends on it."""
-    return importlib.util.find_spec("mmh3") is not None
 
 
 def _unquoted(name: str) -> str:

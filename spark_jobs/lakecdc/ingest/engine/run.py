@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
@@ -63,7 +62,6 @@ class Scan:
                 return
 
     def numbers(self) -> DataFrame:
-        """Return a frame of one number per task."""
         return self.spark.range(0, self.tasks, 1, self.tasks)
 
 
@@ -86,7 +84,6 @@ class EngineResult:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Return the topics of the table's events."""
         return frozenset(place.rpartition("/")[0] for place in self.rows.facts.read_orders)
 
 
@@ -165,9 +162,10 @@ class _Run:
         plan = self.plan
         rows = self._once(folds=plan.folds, every=plan.every)
         facts = rows.facts
-        # a rejected event may have what another one leaves out
-        hides_values = facts.leaves_out and facts.rejected
-        if plan.folds and not facts.odd and (facts.left_out or hides_values or _may_be_held(facts, plan.marks)):
+        # a rejected event may have what another one leaves out; filled from an older event that has arrived again, one
+        # that the table holds would hide the table's
+        hides_values = facts.leaves_out and (facts.rejected or plan.marks.may_hold(facts.first_orders))
+        if plan.folds and not facts.odd and (facts.left_out or hides_values):
             rows.release()
             return self._once(folds=False, every=True)
         return replace(rows, void_below=plan.void_below) if rows.folded else rows
@@ -183,14 +181,6 @@ class _Run:
         types = {f.name: f.type for f in decoding.fields}
         layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
-
-
-def _may_be_held(facts: Facts, marks: Marks) -> bool:
-    """Check whether the table may hold an event with a value that the batch's events leave out.
-
-    Filled from an older event that has arrived again, it would hide the table's.
-    """
-    return facts.leaves_out and marks.may_hold(facts.first_orders)
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
@@ -209,10 +199,10 @@ def _reason(rows: PackedRows, *, shards: bool) -> str | None:
     if facts.odd:
         return facts.odd
     lone = facts.lone
-    if not rows.folded and facts.events["x"] and rows.key:
+    if not rows.folded and facts.events["x"] and rows.layout.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(rows.cells, rows.types, rows.key, "dx")
+            unpacked(rows.cells, rows.layout, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")

@@ -107,7 +107,8 @@ class Jdbc(BatchSource):
         if last:
             low, high = last
         elif self.source.full_load and position is None:
-            low, high = BEGINNING, text(self._interval_end() or datetime.now(UTC))
+            end = self.source.interval.moments[1] if self.source.interval else datetime.now(UTC)
+            low, high = BEGINNING, text(end)
         else:
             if self.source.interval is None:
                 raise missing_interval(table.target.table, self.source.cursor_column)
@@ -156,9 +157,6 @@ class Jdbc(BatchSource):
         recorded = self._recorded.get(table.target.table)
         return recorded.offsets["last"] if recorded else None
 
-    def _interval_end(self) -> datetime | None:
-        return self.source.interval.moments[1] if self.source.interval else None
-
     def _check_dates(self, table: SourceTable, interval: Interval) -> None:
         """Refuse an interval that holds no midnight: no date lies in it."""
         zone = ZoneInfo(self.source.cursor_zone)
@@ -195,7 +193,6 @@ def check_kind(table: SourceTable, position: Position) -> None:
 
 
 def row_reading(source: JdbcSource) -> RowReading:
-    """Return the facts of the source for typing its rows."""
     return RowReading(_EPOCH, source.cursor_column, times=True, zone=source.cursor_zone, lowest_without=True)
 
 
