@@ -46,7 +46,6 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        """Check whether it fails its table."""
         return not self.passed and self.check.severity == "error"
 
     @property
@@ -56,7 +55,6 @@ class Verdict:
         return f"{self.check.title}: {self.summary}{such}"
 
     def report(self) -> dict[str, Any]:
-        """Return the result for reports."""
         entry = {"check": self.check.title, "severity": self.check.severity, "passed": self.passed, **self.facts}
         return {**entry, "sample": list(self.sample)} if self.sample else entry
 

@@ -76,7 +76,6 @@ COLUMNS = (
 
 
 def table_name(options: FeedingOptions, target: str) -> str:
-    """Return the name of a target's quarantine."""
     return quarantine_of(target, options.quarantine_table)
 
 
@@ -336,7 +335,6 @@ def dismiss_quarantined(
 
 
 def count_quarantined(table: IcebergTable, target: str) -> int:
-    """Count a target's messages."""
     return count_rows(table, "target = :target", {"target": target})
 
 

@@ -56,12 +56,10 @@ class TableFeed:
 
     @property
     def name(self) -> str:
-        """Return the name of the table."""
         return self.target.table
 
     @property
     def options(self) -> FeedingOptions:
-        """Return the job's options."""
         assert isinstance(self.spec.options, FeedingOptions)
         return self.spec.options
 
@@ -82,7 +80,6 @@ class TableFeed:
         return self.target.deletes == "resolved" and self.table is not None and equality_delete_files(self.table) > 0
 
     def add(self, **numbers: int | float) -> None:
-        """Add to the metrics."""
         for key, value in numbers.items():
             self.metrics[key] = self.metrics.get(key, 0) + value
 
@@ -92,12 +89,10 @@ class TableFeed:
         self.count_ops(measured.events)
 
     def count_ops(self, events: Mapping[str, int]) -> None:
-        """Add the number of events by op to the metrics."""
         self.add(**{f"events_{op}": count for op, count in events.items()})
 
     @property
     def quarantine_table(self) -> str:
-        """Return the name of the table's quarantine."""
         return quarantine.table_name(self.options, self.name)
 
     def waiting(self, spark: SparkSession) -> DataFrame | None:

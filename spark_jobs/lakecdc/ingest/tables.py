@@ -127,7 +127,6 @@ def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
 
 
 def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
-    """Create the target of a batch with lakecdc's layout."""
     target = batch.target
     # the row of a TRUNCATE in a change log has no key
     required = () if target.mode == "history" else batch.key

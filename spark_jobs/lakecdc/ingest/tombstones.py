@@ -57,7 +57,6 @@ def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTa
 
 
 def append_remembered(table: IcebergTable, files: list[Any]) -> None:
-    """Commit files of remembered deletes."""
     with discarded_on_conflict(partial(discard, table, files)):
         append_changes(table, RowChanges(files), PositionFence(None))
 

@@ -131,11 +131,9 @@ class FileColumn:
 
     @property
     def is_nested(self) -> bool:
-        """Check whether the values have members."""
         return not isinstance(self.type, str)
 
     def field(self) -> pa.Field:
-        """Return Arrow's field; see :func:`arrow_field`."""
         return arrow_field(self.id, self.name, self.type, self.required)
 
 
@@ -191,7 +189,6 @@ class FileLayout:
 
     @property
     def given_up(self) -> bool:
-        """Check whether a task has given up."""
         return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
 
 
@@ -234,11 +231,9 @@ class ArrowFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes so far."""
         return int(self._stream.tell()) if self.location else 0
 
     def close(self) -> int:
-        """Finish the file and return its size."""
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()

@@ -80,5 +80,4 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Tables:
-    """Open the source of a spec of type ``iceberg``."""
     return Tables(spark, spec)

@@ -146,6 +146,5 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """Open the source of a spec of type ``jdbc``."""
     assert isinstance(spec.source, JdbcSource)
     return Jdbc(spark, spec.source)

@@ -54,7 +54,6 @@ class Mysql:
         return Table(self, source_table, columns)
 
     def close(self) -> None:
-        """Close the session."""
         self.session.close()
 
 
@@ -144,7 +143,6 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    """Open the source of a spec of type ``mysql``."""
     assert isinstance(spec.source, MysqlSource)
     check_driver("pymysql")
     return Mysql(spark, spec.source)

@@ -50,7 +50,6 @@ class Postgres:
         return Table(self, source_table, columns, {c.name: c.type for c in columns if own[c.name] == c.type})
 
     def close(self) -> None:
-        """Close the session."""
         self.session.close()
 
 
@@ -131,7 +130,6 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    """Open the source of a spec of type ``postgres``."""
     assert isinstance(spec.source, PostgresSource)
     check_driver("psycopg[binary]")
     return Postgres(spark, spec.source)

@@ -107,5 +107,4 @@ class Decoded:
 
     @property
     def rejections(self) -> int:
-        """Return how many messages cannot be applied."""
         return self.rejected.count if self.rejected else 0

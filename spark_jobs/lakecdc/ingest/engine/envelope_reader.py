@@ -34,11 +34,6 @@ class EnvelopeReader:
         self.format, self.reading = format_name, replace(reading, registry=None)
         self.fold_case, self._fixed = fold_case, frozenset(fixed)
 
-    @property
-    def has_row_keys(self) -> bool:
-        """Check whether the messages' keys are the keys of their rows."""
-        return find_format(self.format).row_keys
-
     def columns_of(self, schema: str) -> tuple[Field, ...]:
         """Return the columns that the text of a schema tells; none if it is not in the format's notation."""
         return _columns_of(self.format, schema, self.fold_case)

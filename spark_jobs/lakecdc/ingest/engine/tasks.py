@@ -191,7 +191,6 @@ class RowBuffer:
 
     @property
     def folds(self) -> bool:
-        """Check whether the rows are folded."""
         return self._of.grouping is not None
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -252,7 +251,6 @@ class RowBuffer:
         return EVERY if self._of.grouping is None else 0
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Hand on the buffered rows."""
         if not self._rows and self._facts == Facts():
             return
         grouping = self._of.grouping

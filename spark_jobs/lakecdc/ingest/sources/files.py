@@ -34,7 +34,6 @@ _SLASHES = re.compile(r"^([\w+.-]+):/+")
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Files:
-    """Open the files source of an ingest spec."""
     assert isinstance(spec.source, FilesSource)
     return Files(spark, spec, spec.source)
 
@@ -229,7 +228,6 @@ class Files(BatchSource):
 
 
 def row_reading(source: FilesSource) -> RowReading:
-    """Return how rows of the source's files are read."""
     return RowReading(_EPOCH, source.order_by, timestamp_format=source.timestamp_format)
 
 

@@ -52,7 +52,6 @@ class BatchSource:
         return batches
 
     def known(self, target: Target) -> Known:
-        """Return what a target's table tells about a batch."""
         return known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
 
     def finish_round(self) -> None:

@@ -75,7 +75,6 @@ class Quarantine(BatchSource):
             quarantine.release(self._tables[table], table, entered, epoch)
 
     def failed(self, table: str, error: Exception) -> None:
-        """Leave its messages in quarantine."""
         self._entered.pop(table, None)
         self._positions.pop(table, None)
 
@@ -145,5 +144,4 @@ class Quarantine(BatchSource):
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:
-    """Open the quarantine of a replay spec."""
     return Quarantine(spark, spec)

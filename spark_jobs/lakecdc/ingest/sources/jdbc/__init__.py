@@ -10,6 +10,5 @@ from lakecdc.ingest.sources.jdbc.source import Jdbc
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """Open the JDBC source of an ingest spec."""
     assert isinstance(spec.source, JdbcSource)
     return Jdbc(spark, spec, spec.source)

@@ -91,7 +91,6 @@ class SparkReader:
         return [(_bytes(r[0]), _bytes(r[1]), r[2] and [(h.key, _bytes(h.value)) for h in r[2]]) for r in rows]
 
     def close(self) -> None:
-        """Close the admin client."""
         self._admin.close()
 
     def _load(self, ranges: Sequence[Range], tasks: int) -> DataFrame:

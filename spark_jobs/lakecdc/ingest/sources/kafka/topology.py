@@ -38,7 +38,6 @@ class Topology:
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
-    """Query the cluster."""
     topics, now = cluster.topics(source.wants), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
     lows, highs = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")

@@ -67,7 +67,6 @@ class Feed(Generic[T]):
 
     @property
     def stands(self) -> LogPosition | None:
-        """The decoded position."""
         return log_position(self.position)
 
     @property

@@ -87,7 +87,6 @@ class LogServer(ABC, Generic[F, S]):
         self._opened = ExitStack()
 
     def target_table(self, target: Target) -> IcebergTable | None:
-        """Open a target's table, if there is one."""
         return open_if_there(self.spark, self.spec.catalog.name, target.table)
 
     @abstractmethod

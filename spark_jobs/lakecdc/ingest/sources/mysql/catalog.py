@@ -75,7 +75,6 @@ class SourceColumn:
 
     @property
     def base(self) -> str:
-        """See :class:`MysqlType`."""
         return self.named.type.base if self.named.type else ""
 
     @property
