@@ -40,7 +40,7 @@ class EnvelopeReader:
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
         """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
-        rows = find_rows(self.format, self.reading.settings.get("order_by"), only_added=self.reading.only_added)
+        rows = find_rows(self.format, self.reading.order_by, only_added=self.reading.only_added)
         in_json = PAYLOAD in messages.schema.names
         of = read_messages(messages, texts=in_json)
         values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)

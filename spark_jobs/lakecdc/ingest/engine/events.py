@@ -102,7 +102,7 @@ class QuickReader:
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
         reading = decoding.reading
-        self._rows = find_rows(decoding.format, reading.settings.get("order_by"), only_added=reading.only_added)
+        self._rows = find_rows(decoding.format, reading.order_by, only_added=reading.only_added)
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
         # where messages tell the key of their rows, it has to be the table's

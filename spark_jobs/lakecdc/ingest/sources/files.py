@@ -190,8 +190,7 @@ class Files(BatchSource):
         return self._shown
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        settings = {"order_by": self.source.order_by} if self.source.order_by else {}
-        reading = Reading(_EPOCH, self.source.unavailable_value, settings)
+        reading = Reading(_EPOCH, self.source.unavailable_value, self.source.order_by)
         position = self._feeds[target.table].position
         high = position.high_order if position else None
         known = replace(self.known(target), high_order=high)

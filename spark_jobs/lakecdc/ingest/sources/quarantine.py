@@ -127,11 +127,10 @@ class Quarantine(BatchSource):
         known = self.known(target)
         if isinstance(source, FilesSource) and source.has_rows:
             return decode_cells(read_cells(messages, source, known.types), target, known, row_reading(source))
-        order_by = getattr(source, "order_by", None)
         reading = Reading(
             int(epoch, 16) if epoch else int(position.offsets.get("epoch", 1)),
             getattr(source, "unavailable_value", Reading.unavailable_value),
-            {"order_by": order_by} if order_by else {},
+            getattr(source, "order_by", None),
             self._registry,
             routed=isinstance(source, KafkaSource),
         )

@@ -182,8 +182,8 @@ class KafkaIngest(BatchSource):
         marks, position = feed.progress.trusted_marks(), feed.position
         high = position.high_order if position else None
         known = replace(self.known(feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
-        settings = {"order_by": self.source.order_by} if self.source.order_by else {}
-        reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
+        source, epoch = self.source, feed.progress.epoch
+        reading = Reading(epoch, source.unavailable_value, source.order_by, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
         decoded = decode(messages, self.source.format, feed.target, reading, known)
         reach("after_read")
