@@ -25,8 +25,6 @@ from lakecdc.model.order import Marks
 VALUES = "value string, arrival bigint"
 # what all messages have that have values alone
 _OF_FILES = {"partition": "0", **dict.fromkeys(("topic", "timestamp", "key", "headers"))}
-# messages that the driver looks at together
-_READ_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,7 @@ class Scan:
 
     def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield some first messages that have values alone, read in this process."""
-        import pyarrow as pa
-
-        tables = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-        for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_READ_AT_ONCE)):
+        for batch in self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]):
             messages = batch.slice(0, count)
             for name, value in _OF_FILES.items():
                 messages = messages.append_column(name, pa.array([value] * len(messages), pa.string()))

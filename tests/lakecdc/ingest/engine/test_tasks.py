@@ -212,14 +212,14 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     assert all(content[place:].startswith(value.encode()) for place, value in places.items())
 
 
-def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Table:
+def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.RecordBatch:
     """Records of two partitions: number, key, value, old key."""
 
     def raw(document: Any) -> bytes | None:
         return None if document is None else json.dumps(document).encode()
 
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    return pa.table(
+    return pa.record_batch(
         {
             "topic": pa.array(["t"] * len(rows)),
             "partition": pa.array([n % 2 for n, *_ in rows], pa.int32()),

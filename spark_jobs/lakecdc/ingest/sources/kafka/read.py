@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +54,7 @@ class LibrdkafkaReader(LibrdkafkaCluster):
     def scan(self, ranges: Sequence[Range]) -> Scan:
         parallelism = self._spark.sparkContext.defaultParallelism
         pieces = split(ranges, parallelism)
-        read = _Tables(_Consume(consumer_settings(self.settings), tuple(pieces)))
+        read = _Consume(consumer_settings(self.settings), tuple(pieces))
         groups = max(min(parallelism, len(pieces)), -(-count(ranges) // _MESSAGES_PER_FOLD))
         return Scan(self._spark, read, len(pieces), groups, True)
 
@@ -92,17 +91,6 @@ class _Consume:
             yield from _until_end(consumer, piece)
         finally:
             consumer.close()
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """Consume pieces as tables, for the tasks that decode them."""
-
-    consume: _Consume
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for batch in self.consume(batches):
-            yield pa.Table.from_batches([batch])
 
 
 def _first_records(consumer: Consumer, partitions: int) -> list[Record]:
