@@ -133,7 +133,7 @@ def decoding(kind: str) -> Decoding:
     if kind == "columns":
         types |= {f"more{n}": "string" for n in range(_MORE)}
     fields = tuple(Field(name, sql_type) for name, sql_type in types.items())
-    settings = ENCODINGS[kind].settings if kind in FORMATS else {}
+    order_by = ENCODINGS[kind].settings.get("order_by") if kind in FORMATS else None
     # canal's messages tell the key
     key = () if kind == "canal-json" else ("id",)
     return Decoding(
@@ -141,7 +141,7 @@ def decoding(kind: str) -> Decoding:
         ("id",),
         kind if kind in FORMATS else "debezium-json",
         Target("shop.orders", key=key, source_table="orders"),
-        Reading(0, _UNAVAILABLE, settings),
+        Reading(0, _UNAVAILABLE, order_by),
         keyed=False,
         rejects=True,
         sets_aside=True,
@@ -150,10 +150,10 @@ def decoding(kind: str) -> Decoding:
 
 def decoded(lines: Sequence[bytes], of: Decoding) -> float:
     """Return the seconds of a processor that a task takes."""
-    table = pa.table({"value": pa.array(lines, pa.string()), "arrival": pa.array(range(len(lines)), pa.int64())})
+    batch = pa.record_batch({"value": pa.array(lines, pa.string()), "arrival": pa.array(range(len(lines)), pa.int64())})
 
-    def read(named: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        yield from (table.slice(start, 16_384) for start in range(0, len(table), 16_384))
+    def read(named: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (batch.slice(start, 16_384) for start in range(0, len(batch), 16_384))
 
     task = DecodeTask(of, read, grouping(["bucket(4, id)"], ["id"], ["bigint"], 2), marks=Marks())
     begun = time.process_time()

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from lakecdc.contract.checks import AcceptedValues, Check, Condition, Freshness, NotNull, RowCount, Unique
 from lakecdc.contract.errors import InputError
@@ -18,14 +20,9 @@ from lakecdc.contract.fields import parse_moment
 from lakecdc.contract.secrets import without_values
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.expressions import referenced_columns
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata.last_write import earlier_rows, last_write
 from lakecdc.sql import quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 _COUNT = "_lakecdc_count"
@@ -49,7 +46,6 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        """Check whether it fails its table."""
         return not self.passed and self.check.severity == "error"
 
     @property
@@ -59,7 +55,6 @@ class Verdict:
         return f"{self.check.title}: {self.summary}{such}"
 
     def report(self) -> dict[str, Any]:
-        """Return the result for reports."""
         entry = {"check": self.check.title, "severity": self.check.severity, "passed": self.passed, **self.facts}
         return {**entry, "sample": list(self.sample)} if self.sample else entry
 

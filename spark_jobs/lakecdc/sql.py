@@ -30,7 +30,6 @@ def quoted_column(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Quote a text for SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

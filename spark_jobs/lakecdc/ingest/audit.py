@@ -8,22 +8,19 @@ the branch for inspection; main and the source positions do not move.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.checks import Checks, Verdict, describe_failures
+from lakecdc.contract.checks import Check
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.commit import RowChanges, commit_aside
-from lakecdc.iceberg.fence import KnownHead
+from lakecdc.iceberg.fence import KnownHead, PositionFence
 from lakecdc.iceberg.refs import drop_branch
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.iceberg.table import IcebergTable, Snapshot
 from lakecdc.metadata import names
-
-if TYPE_CHECKING:
-    from lakecdc.contract.checks import Check
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.fence import PositionFence
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
 
 
 class AuditError(InputError):

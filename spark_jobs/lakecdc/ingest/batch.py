@@ -30,7 +30,6 @@ class Rejected:
     unreadable: int = 0
 
     def __add__(self, other: Rejected) -> Rejected:
-        """Return both together."""
         messages = self.messages.unionByName(other.messages)
         return Rejected(messages, self.count + other.count, self.unreadable + other.unreadable)
 
@@ -126,11 +125,9 @@ class Batch:
         return not self.source.in_order or self.source.overtaken_below is not None
 
     def with_rejected(self, more: Rejected) -> Batch:
-        """Return the batch with further messages that cannot be applied."""
         return replace(self, rejected=self.rejected + more if self.rejected else more)
 
     def with_facts(self, **numbers: object) -> Batch:
-        """Return the batch with further numbers for the report."""
         return replace(self, source=replace(self.source, facts={**self.source.facts, **numbers}))
 
 

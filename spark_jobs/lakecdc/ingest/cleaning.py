@@ -9,26 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import Cleaning
+from lakecdc.contract.target import Cleaning, Target
 from lakecdc.iceberg.expressions import depends_on_row_alone, referenced_columns
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import is_open
 from lakecdc.sql import quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
 
 # a change while its row's columns are top-level, for expressions
 _CHANGE = "_lakecdc_change"

@@ -7,22 +7,18 @@ go to quarantine up to the next whole image of the row, and come back with the m
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import quarantine
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.completion import MAX_KEY_CHANGES
 from lakecdc.ingest.fold import is_open
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import held_orders
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Rows
 
 _REASON = "a message in quarantine that came before it may have changed what it leaves out: "
 

@@ -9,17 +9,14 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, tried
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.metadata.names import is_side_table, quarantine_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 log = logging.getLogger(__name__)
 

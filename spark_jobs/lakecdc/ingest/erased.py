@@ -6,32 +6,26 @@ the target's highest order key at that time. An event above it is new: the sourc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.iceberg.table import IcebergTable, Snapshot, open_if_there
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.fold import with_late
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import read_keys
 from lakecdc.metadata.names import ERASED_SUFFIX
 from lakecdc.sql import EXACT_JSON, exact_json, quoted_column
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.table import Snapshot
-    from lakecdc.ingest.batch import Batch
 
 _HASH = "key_hash"
 

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.fence import KnownFloor
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.batch import Batch
 from lakecdc.metadata.floor import TIMES, read_floor, text_of
 from lakecdc.metadata.names import ERASED, EXPIRED_BELOW
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
 
 # a change while its row's columns are top-level
 _CHANGE = "_lakecdc_change"

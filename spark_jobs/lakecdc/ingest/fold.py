@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.model.order import void_sql
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # lowest order key of a key's events
 _FIRST = "first_order"
@@ -23,7 +20,6 @@ class FoldStats:
     :param events: events by op.
     :param open_keys: keys whose last event leaves columns open.
     :param low_order: lowest order key among the keys' last events.
-    :param source_time: newest source time, microseconds since 1970.
     :param deletes: keys whose last event is a delete.
     :param first_order: lowest order key of any event; None if unknown.
     :param filled_keys: keys whose last event left columns open that the fold has filled from earlier ones.
@@ -34,7 +30,6 @@ class FoldStats:
     open_keys: int
     low_order: str | None
     high_order: str | None
-    source_time: int | None
     deletes: int | None = None
     first_order: str | None = None
     filled_keys: int = 0
@@ -54,7 +49,6 @@ class EventStats:
 
     @property
     def total(self) -> int:
-        """Return the number of events."""
         return sum(self.events.values())
 
 
@@ -93,13 +87,12 @@ def stats(folded: DataFrame) -> FoldStats:
         F.count_if(is_open()).alias("open_keys"),
         F.min("order").alias("low"),
         F.max("order").alias("high"),
-        F.max(F.unix_micros("source_time")).alias("time"),
         F.count_if(F.col("op") == "d").alias("deletes"),
         (F.min(_FIRST) if _FIRST in folded.columns else F.lit(None)).alias("first"),
     ).first()
     assert row is not None
     events = {op: int(row[op] or 0) for op in "rcud"}
-    known = row["keys"], row["open_keys"], row["low"], row["high"], row["time"], row["deletes"], row["first"]
+    known = row["keys"], row["open_keys"], row["low"], row["high"], row["deletes"], row["first"]
     return FoldStats(events, *known)
 
 
@@ -114,5 +107,4 @@ def may_have_been() -> Column:
 
 
 def is_open() -> Column:
-    """Return the condition that a row has placeholders."""
     return (F.col("op") != "d") & (F.coalesce(F.size("open"), F.lit(0)) > 0)

@@ -6,22 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.report import TableReport
 from lakecdc.contract.rewriting import RewriteDeleteFilesOptions
+from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.threads import described, in_session
+from lakecdc.ingest.batch import Batch, IngestSource
 from lakecdc.ingest.discovery import expand_targets
 from lakecdc.ingest.sources import open_source
 from lakecdc.ingest.table_feed import TableFeed, open_feed
 from lakecdc.ingest.table_run import TableRun
 from lakecdc.runtime.run import work_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.report import TableReport
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.batch import Batch, IngestSource
 
 
 def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:

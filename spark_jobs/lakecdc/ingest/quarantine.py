@@ -11,14 +11,16 @@ they cannot be removed from is ``withheld``. So is the content of messages that 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.feeding import FeedingOptions
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, count_rows, delete_rows, open_if_there
 from lakecdc.ingest.batch import Batch, Rejected
@@ -32,14 +34,6 @@ from lakecdc.ingest.formats.text_columns import JUDGED
 from lakecdc.metadata.names import quarantine_of
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.sql import exact_json, sql_types, temporary_view
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
-
-    from lakecdc.contract.feeding import FeedingOptions
-    from lakecdc.contract.target import Target
 
 #: rule of a row whose unchanged values are in neither the batch nor the table
 LOST_RULE = "unchanged"
@@ -82,7 +76,6 @@ COLUMNS = (
 
 
 def table_name(options: FeedingOptions, target: str) -> str:
-    """Return the name of a target's quarantine."""
     return quarantine_of(target, options.quarantine_table)
 
 
@@ -294,7 +287,7 @@ def forget_rows(spark: SparkSession, catalog: str, name: str, target: str) -> No
 def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFrame | None:
     """Return keys and order keys of a target's messages, ``row_key, order``; None if none has a key."""
     table = open_if_there(spark, catalog, name)
-    if table is None or "row_key" not in table.column_names:
+    if table is None:
         return None
     keyed = _kept(table, target, ()).where("row_key IS NOT NULL AND order_key IS NOT NULL")
     keyed = keyed.select("row_key", F.col("order_key").alias("order"))
@@ -303,8 +296,7 @@ def waiting(spark: SparkSession, catalog: str, name: str, target: str) -> DataFr
 
 def _there(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
     """Return a target's messages that are not withheld."""
-    kept = _kept(table, target, rules)
-    return kept.where("withheld IS NULL") if "withheld" in table.column_names else kept
+    return _kept(table, target, rules).where("withheld IS NULL")
 
 
 def _kept(table: IcebergTable, target: str, rules: Sequence[str]) -> DataFrame:
@@ -343,7 +335,6 @@ def dismiss_quarantined(
 
 
 def count_quarantined(table: IcebergTable, target: str) -> int:
-    """Count a target's messages."""
     return count_rows(table, "target = :target", {"target": target})
 
 
@@ -361,11 +352,8 @@ def newest_quarantined_order(table: IcebergTable, target: str) -> str | None:
 
 
 def create_quarantine(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    """Open the quarantine with all of its columns, or create it."""
+    """Open the quarantine, or create it."""
     with _creating:
-        table = open_if_there(spark, catalog, name) or definition.create_side_table(
+        return open_if_there(spark, catalog, name) or definition.create_side_table(
             spark, catalog, name, COLUMNS, partition_by=("target",), properties=definition.COPY_ON_WRITE
         )
-        # a quarantine of an earlier release lacks some
-        definition.evolve(table, [(column, kind) for column, kind, required in COLUMNS if not required])
-    return table

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import tombstones
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.cleaning import completed, opened, outside
 from lakecdc.ingest.completion import complete, complete_from_table
 from lakecdc.ingest.erased import erased_keys
-from lakecdc.ingest.fold import is_suspect
+from lakecdc.ingest.fold import FoldStats, is_suspect
 from lakecdc.ingest.formats.changes import row_key
 from lakecdc.ingest.lookup import KeyBounds
+from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.model.order import void_sql
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Rows
-    from lakecdc.ingest.fold import FoldStats
-    from lakecdc.ingest.table_feed import TableFeed
 
 
 @dataclass

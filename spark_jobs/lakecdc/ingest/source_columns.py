@@ -6,19 +6,16 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.column_numbers import Columns, renamed
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.metadata import names
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
 
 
 def properties(batch: Batch) -> dict[str, str]:
@@ -153,13 +150,10 @@ def columns_at(table: IcebergTable, place: int) -> tuple[dict[str, int], int]:
     return (numbered if len(numbered) == len(known) else {}), ahead
 
 
-def key_numbers(table: IcebergTable, target: Target) -> tuple[int, ...]:
+def key_numbers(table: IcebergTable) -> tuple[int, ...]:
     """Return the numbers of the source's columns that are the table's key; empty if unknown."""
     numbers = table.properties.get(names.SOURCE_KEY)
-    if numbers:
-        return tuple(json.loads(numbers))
-    # a table of an earlier release
-    return _numbers_of(target, table.identifier_columns, remembered(table)) if target.keyed else ()
+    return tuple(json.loads(numbers)) if numbers else ()
 
 
 def _numbers_of(target: Target, key: Iterable[str], columns: Columns) -> tuple[int, ...]:

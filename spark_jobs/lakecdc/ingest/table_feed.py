@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.feeding import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
-from lakecdc.iceberg.table import carrier_of, open_if_there
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
 from lakecdc.ingest.apply.modes import equality_delete_files
 from lakecdc.ingest.apply.publish import Applied, following
+from lakecdc.ingest.fold import FoldStats
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, current_position, encode_idle
 from lakecdc.metadata.readers import explain_form, find_misfit
 from lakecdc.runtime.run import failure
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable, Snapshot
-    from lakecdc.ingest.fold import FoldStats
 
 
 @dataclass
@@ -59,12 +56,10 @@ class TableFeed:
 
     @property
     def name(self) -> str:
-        """Return the name of the table."""
         return self.target.table
 
     @property
     def options(self) -> FeedingOptions:
-        """Return the job's options."""
         assert isinstance(self.spec.options, FeedingOptions)
         return self.spec.options
 
@@ -85,7 +80,6 @@ class TableFeed:
         return self.target.deletes == "resolved" and self.table is not None and equality_delete_files(self.table) > 0
 
     def add(self, **numbers: int | float) -> None:
-        """Add to the metrics."""
         for key, value in numbers.items():
             self.metrics[key] = self.metrics.get(key, 0) + value
 
@@ -95,12 +89,10 @@ class TableFeed:
         self.count_ops(measured.events)
 
     def count_ops(self, events: Mapping[str, int]) -> None:
-        """Add the number of events by op to the metrics."""
         self.add(**{f"events_{op}": count for op, count in events.items()})
 
     @property
     def quarantine_table(self) -> str:
-        """Return the name of the table's quarantine."""
         return quarantine.table_name(self.options, self.name)
 
     def waiting(self, spark: SparkSession) -> DataFrame | None:

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.explain import explain
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import dependents, quarantine, tables
 from lakecdc.ingest.apply import events, modes
 from lakecdc.ingest.apply.publish import FloorMovedError, following
@@ -26,20 +28,13 @@ from lakecdc.ingest.erased import rows_returned
 from lakecdc.ingest.floor import held_against
 from lakecdc.ingest.fold import FoldStats, fold, stats, without_void
 from lakecdc.ingest.reconciliation import Reconciliation
+from lakecdc.ingest.table_feed import TableFeed
 from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position
 from lakecdc.model.order import time_of
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column
 from lakecdc.writer.parquet import MISSING_VALUE
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.table_feed import TableFeed
-    from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 

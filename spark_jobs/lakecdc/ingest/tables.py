@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIME_COLUMN, UNCHANGED_COLUMN, Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import source_columns
-from lakecdc.ingest.change import alike
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column, alike
 from lakecdc.ingest.engine import source_tables
 from lakecdc.metadata import names
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Column
 
 # Iceberg cuts string metrics to 16 characters and keeps those of 100 columns; look-ups need whole bounds
 _FULL_METRICS = "write.metadata.metrics.column."
@@ -131,7 +127,6 @@ def _fill(table: IcebergTable, columns: Sequence[Column]) -> None:
 
 
 def create(spark: SparkSession, catalog: str, batch: Batch) -> IcebergTable:
-    """Create the target of a batch with lakecdc's layout."""
     target = batch.target
     # the row of a TRUNCATE in a change log has no key
     required = () if target.mode == "history" else batch.key

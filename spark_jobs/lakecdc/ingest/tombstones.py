@@ -6,8 +6,9 @@ It is written before the target. A replay may write a delete twice; only the hig
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,14 +21,10 @@ from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import discard
 from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.ingest.change import Rows
+from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from lakecdc.writer.parquet import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakecdc.ingest.change import Rows
-    from lakecdc.metadata.positions import Position
 
 SUFFIX = "_lakecdc_deletes"
 
@@ -60,7 +57,6 @@ def memory_of(target: IcebergTable, rows: Rows, key: Sequence[str]) -> IcebergTa
 
 
 def append_remembered(table: IcebergTable, files: list[Any]) -> None:
-    """Commit files of remembered deletes."""
     with discarded_on_conflict(partial(discard, table, files)):
         append_changes(table, RowChanges(files), PositionFence(None))
 

@@ -21,7 +21,6 @@ def lsn(text: str) -> int:
 
 
 def lsn_text(number: int) -> str:
-    """Return an LSN's text."""
     return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
@@ -99,7 +98,6 @@ class LsnPosition(LogPosition):
 
     @classmethod
     def of(cls, offsets: Mapping[str, Any]) -> LsnPosition:
-        """Decode the offsets of a position."""
         at, loaded = lsn(offsets["lsn"]), lsn(offsets.get("loaded", "0/0"))
         return cls(at, offsets.get("oid"), epoch=int(offsets.get("epoch", 1)), loaded=loaded, load=offsets.get("load"))
 
@@ -129,7 +127,6 @@ class BinlogPosition(LogPosition):
 
     @classmethod
     def of(cls, offsets: Mapping[str, Any]) -> BinlogPosition:
-        """Decode the offsets of a position."""
         return cls(
             Place(offsets["file"], int(offsets["pos"])),
             str(offsets.get("gtid", "")),

@@ -53,7 +53,6 @@ _CONSTANTS = {"null": None, "true": True, "false": False}
 
 
 def as_token(value: Any) -> Any:
-    """Convert a parsed value to a token."""
     return Nested(to_text(value)) if isinstance(value, list | dict) else value
 
 

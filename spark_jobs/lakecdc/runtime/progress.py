@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+
+from pyspark import SparkContext
 
 from lakecdc.contract.runtime import PROGRESS
 from lakecdc.iceberg.threads import description_of
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 

@@ -67,7 +67,6 @@ class MaskingFormatter(logging.Formatter):
     """Formatter that masks secrets in whole lines, since other libraries' messages contain passwords in URLs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record and mask secrets."""
         return mask(super().format(record))
 
 

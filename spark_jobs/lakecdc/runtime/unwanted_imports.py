@@ -16,7 +16,6 @@ class _Absent:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Refuse pandas."""
         if name == "pandas":
             raise ModuleNotFoundError("No module named 'pandas'", name=name)
 

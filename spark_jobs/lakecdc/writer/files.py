@@ -61,7 +61,6 @@ class PartitionFiles:
                 yield self._finish(values)
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Finish and report the open files."""
         for values in list(self._open):
             yield self._finish(values)
 

@@ -7,24 +7,21 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg.definition import current_spec_id, spark_types
 from lakecdc.iceberg.file_io import folder_of_work
 from lakecdc.iceberg.staging import WrittenFile, describe, stage_equality_deletes, stage_rows
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.runtime.worker import settle
 from lakecdc.sql import quoted_column
 from lakecdc.writer.files import RESULT, PartitionFiles, slices
 from lakecdc.writer.parquet import FileColumn, FileLayout, refusal
 from lakecdc.writer.partitions import columns_of, in_order, partitioning_of, with_partitions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-
-    from lakecdc.iceberg.table import IcebergTable
 
 log = logging.getLogger(__name__)
 

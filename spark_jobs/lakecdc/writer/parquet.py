@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -19,12 +19,10 @@ import pyarrow.parquet as pq
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.bloom_columns import ENABLED
 from lakecdc.iceberg.file_io import marked_location, output, reaches, source, storage_properties
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.file_sizes import written_file_bytes
 from lakecdc.model.columns import arrow_type
 from lakecdc.writer.partitions import Partitioning
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
 
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC = "write.parquet.compression-codec"
@@ -133,11 +131,9 @@ class FileColumn:
 
     @property
     def is_nested(self) -> bool:
-        """Check whether the values have members."""
         return not isinstance(self.type, str)
 
     def field(self) -> pa.Field:
-        """Return Arrow's field; see :func:`arrow_field`."""
         return arrow_field(self.id, self.name, self.type, self.required)
 
 
@@ -193,7 +189,6 @@ class FileLayout:
 
     @property
     def given_up(self) -> bool:
-        """Check whether a task has given up."""
         return source(self.properties, f"{self.folder}/{_GIVEN_UP}").exists()
 
 
@@ -236,11 +231,9 @@ class ArrowFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes so far."""
         return int(self._stream.tell()) if self.location else 0
 
     def close(self) -> int:
-        """Finish the file and return its size."""
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()

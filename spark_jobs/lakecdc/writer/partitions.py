@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.iceberg.definition import current_spec_id, partition_expressions, spark_types
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.model.columns import INTEGER_BYTES
 from lakecdc.writer.transforms import Transform, parse_transform
-
-if TYPE_CHECKING:
-    from typing import Any, Literal
-
-    from lakecdc.iceberg.table import IcebergTable
 
 
 @dataclass(frozen=True)

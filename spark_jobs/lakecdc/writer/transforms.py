@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.model.columns import DECIMAL, INTEGER_BYTES
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 _NAME = r"`(?:[^`]++|``)++`|\w++"
 _IDENTITY = re.compile(rf"(?:identity\(\s*+)?({_NAME})\s*+\)?", re.IGNORECASE)
@@ -54,8 +49,7 @@ class Transform:
         if self.kind == "truncate":
             return decimal or sql_type in (*_INTEGERS, "string", "binary")
         if self.kind == "bucket":
-            by_number = sql_type in (*_INTEGERS, *_TIMES)
-            return by_number or (has_hash_of_bytes() and (decimal or sql_type in ("string", "binary")))
+            return decimal or sql_type in (*_INTEGERS, *_TIMES, "string", "binary")
         return sql_type in (_MOMENTS if self.kind == "hour" else _TIMES)
 
     def values(self, column: pa.Array) -> pa.Array:
@@ -84,11 +78,6 @@ def parse_transform(expression: str) -> Transform | None:
         return Transform(_SAME.get(kind, kind), _unquoted(match[2]))
     match = _IDENTITY.fullmatch(text)
     return Transform("identity", _unquoted(match[1])) if match else None
-
-
-def has_hash_of_bytes() -> bool:
-    """Check whether the package that hashes bytes as Iceberg does is installed; pyiceberg depends on it."""
-    return importlib.util.find_spec("mmh3") is not None
 
 
 def _unquoted(name: str) -> str:

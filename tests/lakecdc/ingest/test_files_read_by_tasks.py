@@ -159,11 +159,11 @@ class Cutting(pieces.Lines):
 
     driver: int = os.getpid()
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for table in super().__call__(batches):
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in super().__call__(batches):
             if os.getpid() != self.driver:
                 os.truncate(self.tasks[0][0].path, 10)
-            yield table
+            yield batch
 
 
 def test_a_file_that_is_cut_short_while_it_is_read_is_named(

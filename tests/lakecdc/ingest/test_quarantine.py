@@ -240,8 +240,6 @@ def test_rows_of_a_full_load_are_kept_once_whenever_they_are_read(lake: Lake, ke
 
     assert read(5, (1, "a"), (2, "b"), *([] if key else [(2, "b")])) == (2 if key else 3)
     assert read(5, (1, "a"), (2, "b")) == 0
-    # one that an earlier release has made
-    lake.sql(f"ALTER TABLE lake.{name} DROP COLUMN row_key")
     # another snapshot shows them as they are now
     assert read(7, (1, "a"), (2, "c")) == 2
     text = "CAST(raw_value AS string)"

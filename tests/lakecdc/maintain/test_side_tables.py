@@ -10,6 +10,7 @@ from airflow_provider_lakecdc.lake.delete_debt import _count, debt_of
 from airflow_provider_lakecdc.lake.tables import branch_snapshots
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec, parse_spec
+from lakecdc.iceberg import definition
 from lakecdc.iceberg.table import IcebergTable, exists
 from lakecdc.ingest import erased as hashes
 from lakecdc.ingest import quarantine, tombstones
@@ -37,7 +38,7 @@ def filled_side_tables(lake: Lake, target: str) -> list[str]:
     deletes, erased, files, kept, parked = side_tables(target)
     tombstones._open_or_create(lake.table(target), ["id"])
     hashes._create(lake.table(target))
-    file_memory._create(lake.spark, "lake", files)
+    definition.create_side_table(lake.spark, "lake", files, file_memory._COLUMNS)
     quarantine.create_quarantine(lake.spark, "lake", kept)
     if not exists(lake.spark, "lake", parked):
         Parking(lake.spark, "lake")._create(parked)

@@ -12,8 +12,8 @@ table's highest order key, are not looked up.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
@@ -21,22 +21,18 @@ from lakecdc.contract.target import OLD_KEY_COLUMN, OP_COLUMN, ORDER_COLUMN, TIM
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.staging import columns_of
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.packed import stage_events, writable_events
 from lakecdc.ingest.apply.publish import Applied, Commit, Staged, following, publish
 from lakecdc.ingest.apply.rows import cluster_rows
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.fold import EventStats
+from lakecdc.metadata.positions import Position, SideOf
 from lakecdc.model.order import time_of
 from lakecdc.sql import exact_json, holds, quoted_column
 from lakecdc.writer.frame import stage_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.metadata.positions import Position, SideOf
 
 _OPS = "rcud"
 _EXAMPLES = {"u": "an update", "d": "a delete"}

@@ -9,28 +9,22 @@ skips the batch, which it holds already.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.target import ORDER_COLUMN
-from lakecdc.iceberg.table import carrier_of, open_if_there
+from lakecdc.contract.target import ORDER_COLUMN, Target
+from lakecdc.iceberg.table import IcebergTable, carrier_of, open_if_there
 from lakecdc.ingest import tables
 from lakecdc.ingest.apply.events import append_events, measure
+from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.audit import AuditError
+from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.erased import without_erased
 from lakecdc.ingest.floor import without_expired
 from lakecdc.metadata import names
 from lakecdc.metadata.positions import Carrier, Position, SideOf, read_side_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.apply.publish import Applied
-    from lakecdc.ingest.batch import Batch
 
 
 @dataclass

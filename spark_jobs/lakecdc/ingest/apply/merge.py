@@ -19,8 +19,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError
@@ -30,7 +31,7 @@ from lakecdc.iceberg.definition import spark_types
 from lakecdc.iceberg.fence import PositionFence
 from lakecdc.iceberg.lease import LeaseHeldError, lease_unless_held
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.iceberg.table import carrier_of
+from lakecdc.iceberg.table import IcebergTable, carrier_of
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply.proof import prove
 from lakecdc.ingest.apply.publish import (
@@ -44,18 +45,13 @@ from lakecdc.ingest.apply.publish import (
 )
 from lakecdc.ingest.apply.rows import row_values, stage_images
 from lakecdc.ingest.apply.upsert import anew_if_overtaken
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.lookup import plain
+from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
 from lakecdc.sql import quoted_column, temporary_view
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Rows
-    from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 

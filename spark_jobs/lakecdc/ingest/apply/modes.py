@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg import definition, scratch
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.apply.merge import merge
+from lakecdc.ingest.apply.publish import Applied
 from lakecdc.ingest.apply.upsert import upsert
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.tables import columns_outside_key
 from lakecdc.metadata import totals
+from lakecdc.metadata.positions import Position
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.apply.publish import Applied
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Rows
-    from lakecdc.metadata.positions import Position
 
 _LATE_TRUNCATE = "a TRUNCATE came late: the rows that it removes share files with newer ones"
 # a batch that changes at least this share of the rows in the files it touches would be read in full soon anyway

@@ -51,8 +51,8 @@ def writable(table: IcebergTable, batch: Batch, rows: Rows, live_specs: list[int
     """Return the rows if tasks hold them as the table's files need them; others are written as a frame."""
     if not isinstance(rows, PackedRows) or not rows.folded or set(live_specs) - {definition.current_spec_id(table)}:
         return None
-    partitioning = partitioning_of(table, rows.types, {name: f"k{i}" for i, name in enumerate(batch.key)})
-    if partitioning != rows.grouping.partitioning or refusal(table, partitioning) is not None:
+    partitioning = partitioning_of(table, rows.layout.types, {name: f"k{i}" for i, name in enumerate(batch.key)})
+    if partitioning != rows.layout.grouping.partitioning or refusal(table, partitioning) is not None:
         return None
     few = rows.completed is not None and 0 < rows.facts.whole <= _FEW_ROWS
     return None if few else rows
@@ -83,7 +83,8 @@ def stage(table: IcebergTable, batch: Batch, packed: PackedRows, staged: Staged,
     if not (wanted.rows or wanted.keys or wanted.memory):
         return []
     of_key = {name: f"k{i}" for i, name in enumerate(batch.key)}
-    of_row, by = {name: f"c{i}" for i, name in enumerate(packed.types)} | _OWN, packed.grouping.partitioning or ()
+    of_row = {name: f"c{i}" for i, name in enumerate(packed.layout.types)} | _OWN
+    by = packed.layout.grouping.partitioning or ()
     cells = packed.cells.select("packed")
     if not by:
         # as many tasks as files are wanted
@@ -120,7 +121,6 @@ class FoldedTask:
     key: Mapping[str, str]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write one packed table after another."""
         settle()
         # rows arrive in the order of partitions
         row_files = PartitionFiles(self.rows, "rows", most=1) if self.rows else None
@@ -142,7 +142,7 @@ class FoldedTask:
 
 def has_twins(packed: PackedRows) -> bool:
     """Check whether events share order key, op and key, as one that came twice does; compared by hash."""
-    if not packed.may_have_twins:
+    if packed.layout.one_log and len(packed.facts.high_orders) <= 1:
         return False
     hashed = packed.cells.select("packed").mapInArrow(hashes_of_events, "packed binary")
     row = hashed.repartition(1).mapInArrow(are_repeated, "repeated boolean").first()
@@ -173,13 +173,13 @@ def are_repeated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _partitioning(table: IcebergTable, packed: PackedRows) -> Partitioning | None:
-    types = _EVENT_TYPES | {**packed.types}
+    types = _EVENT_TYPES | {**packed.layout.types}
     return partitioning_of(table, types, {name: source for name, source in _sources(packed).items() if name in types})
 
 
 def _sources(packed: PackedRows) -> dict[str, str]:
     """Return the columns of packed tables that the table's columns are filled from."""
-    return _EVENT | {name: f"c{i}" for i, name in enumerate(packed.types)}
+    return _EVENT | {name: f"c{i}" for i, name in enumerate(packed.layout.types)}
 
 
 def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
@@ -187,7 +187,7 @@ def writable_events(table: IcebergTable, batch: Batch) -> PackedRows | None:
     packed = batch.rows.every_event() if batch.rows else None
     if not isinstance(packed, PackedRows):
         return None
-    there, own = definition.spark_types(table), packed.types
+    there, own = definition.spark_types(table), packed.layout.types
     same_types = all(there.get(name) == kind for name, kind in own.items())
     plain = OLD_KEY_COLUMN not in there or all(own[k] in _PLAIN_KEYS for k in batch.key)
     if not (same_types and plain) or refusal(table, _partitioning(table, packed)) is not None:
@@ -200,8 +200,8 @@ def stage_events(table: IcebergTable, batch: Batch, packed: PackedRows, staged: 
     by = _partitioning(table, packed)
     assert by is not None
     sources = _sources(packed)
-    fields = {name: sources[name] for name in packed.types}
-    cells = packed.cells.select("packed").coalesce(packed.grouping.tasks)
+    fields = {name: sources[name] for name in packed.layout.types}
+    cells = packed.cells.select("packed").coalesce(packed.layout.grouping.tasks)
     with folder_of_work(table, "events") as folder:
         task = EventsTask(FileLayout.of(table, folder, sources, by), fields, batch.key)
         staged.data_files += iceberg_files(table, cells.mapInArrow(task, RESULT).collect(), "events")

@@ -79,7 +79,6 @@ class Staged:
 
     @property
     def files(self) -> list[Any]:
-        """Return all files."""
         return [*self.data_files, *self.delete_files]
 
 

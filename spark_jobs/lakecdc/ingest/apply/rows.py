@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.staging import columns_of
-from lakecdc.key_search.row_ids import COLUMN
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.batch import Batch
+from lakecdc.key_search.row_ids import COLUMN, RowIds
 from lakecdc.sql import quoted_column
 from lakecdc.writer.frame import Added, stage_frame
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from pyspark.sql import Column, DataFrame
-
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.key_search.row_ids import RowIds
 
 # rows one write task takes; more tasks only make more small files
 _ROWS_PER_TASK = 250_000

@@ -10,32 +10,29 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.fence import DeleteReach, PositionFence
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import tombstones
 from lakecdc.ingest.apply import full_load
 from lakecdc.ingest.apply import packed as packing
 from lakecdc.ingest.apply.proof import prove
 from lakecdc.ingest.apply.publish import Applied, Commit, OvertakenError, Staged, publish
 from lakecdc.ingest.apply.rows import cluster_rows, stage_images
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Rows
 from lakecdc.ingest.floor import known_floor
 from lakecdc.ingest.fold import may_have_been
 from lakecdc.ingest.tables import check_partitioning
 from lakecdc.key_search.match import refuse_table
+from lakecdc.key_search.row_ids import RowIds
 from lakecdc.metadata import names
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import log_position
 from lakecdc.writer.frame import stage_frame
-
-if TYPE_CHECKING:
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Rows
-    from lakecdc.key_search.row_ids import RowIds
-    from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 

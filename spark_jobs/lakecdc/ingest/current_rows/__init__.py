@@ -7,18 +7,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.batch import Batch
-    from lakecdc.ingest.change import Column
-    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
-    from lakecdc.metadata.positions import Position
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable
+from lakecdc.ingest.batch import Batch
+from lakecdc.ingest.change import Column
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition
+from lakecdc.metadata.positions import Position
 
 
 @dataclass(frozen=True)

@@ -6,28 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.iceberg import IcebergSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
 from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.current_rows import SourceRows
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.tables import own_columns
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 
 
 @dataclass(frozen=True)
@@ -84,5 +80,4 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Tables:
-    """Open the source of a spec of type ``iceberg``."""
     return Tables(spark, spec)

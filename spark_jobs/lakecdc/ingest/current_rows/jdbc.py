@@ -6,33 +6,29 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.engine.records import decode_cells, stored_columns
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.sources.jdbc.source import check_cursor, check_kind, row_reading
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import known_of
 from lakecdc.local_relation import local_relation
+from lakecdc.metadata.positions import Position
 from lakecdc.model.order import moment
 from lakecdc.sql import quoted_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
-    from lakecdc.ingest.engine.decoded import Decoded, Known
-    from lakecdc.metadata.positions import Position
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
@@ -150,6 +146,5 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """Open the source of a spec of type ``jdbc``."""
     assert isinstance(spec.source, JdbcSource)
     return Jdbc(spark, spec.source)

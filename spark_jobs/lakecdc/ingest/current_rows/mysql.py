@@ -11,33 +11,29 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.sources.database import LoadMark, all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, read_table, target_columns, unlogged
 from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
-from lakecdc.ingest.sources.mysql.connect import address, asking, connect, quoted
+from lakecdc.ingest.sources.mysql.connect import Session, address, asking, connect, quoted
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.snapshot import Chunk
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import BinlogPosition
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
-    from lakecdc.ingest.sources.mysql.connect import Session
-    from lakecdc.metadata.positions import Position
 
 _DOING = "compare its tables"
 
@@ -58,7 +54,6 @@ class Mysql:
         return Table(self, source_table, columns)
 
     def close(self) -> None:
-        """Close the session."""
         self.session.close()
 
 
@@ -148,7 +143,6 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Mysql:
-    """Open the source of a spec of type ``mysql``."""
     assert isinstance(spec.source, MysqlSource)
     check_driver("pymysql")
     return Mysql(spark, spec.source)

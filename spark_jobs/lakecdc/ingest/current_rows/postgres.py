@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column, Load, Rows
 from lakecdc.ingest.current_rows import Loading, SourceRows
+from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.source_columns import key_numbers
 from lakecdc.ingest.sources.database import all_fitting, check_driver, check_identity, deal, plan_load
 from lakecdc.ingest.sources.postgres import slots, snapshot
@@ -25,16 +30,8 @@ from lakecdc.ingest.sources.postgres.connect import address, asking, connect
 from lakecdc.ingest.sources.postgres.feed import Feed
 from lakecdc.ingest.sources.postgres.snapshot import Chunk, Snapshot
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LsnPosition
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.current_rows.key_ranges import KeyCondition
-    from lakecdc.metadata.positions import Position
 
 
 class Postgres:
@@ -53,7 +50,6 @@ class Postgres:
         return Table(self, source_table, columns, {c.name: c.type for c in columns if own[c.name] == c.type})
 
     def close(self) -> None:
-        """Close the session."""
         self.session.close()
 
 
@@ -96,7 +92,7 @@ class Table:
             # the comparison may have taken long: read the current columns
             now = database.open(spec, target)
             check_same_table(now.table, position)
-            feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target, spec))
+            feed = Feed(now.table.oid, now.table, position, target_key=key_numbers(target))
             if feed.loading:
                 raise InputError("Its full load has not finished.", table=target.name, hint="Run ingest first.")
             numbers = column_numbers(database.session, now.table.oid)
@@ -134,7 +130,6 @@ class Table:
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Postgres:
-    """Open the source of a spec of type ``postgres``."""
     assert isinstance(spec.source, PostgresSource)
     check_driver("psycopg[binary]")
     return Postgres(spark, spec.source)

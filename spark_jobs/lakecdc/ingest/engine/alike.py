@@ -201,7 +201,6 @@ class Alike:
         self._sources: dict[str, list[Any]] = {name: [] for name in shape.place_members}
 
     def places(self) -> Places:
-        """Return the events' places in their source's log."""
         return self._shape.places(self.ops, self._sources)
 
     def read(self, texts: Texts, candidates: Sequence[int]) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, reduce
 from operator import add
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakecdc.ingest.engine.decode_messages import decode_messages, find_table_messages
-from lakecdc.ingest.engine.decoded import Decoded, Request
+from lakecdc.contract.target import Target
+from lakecdc.ingest.change import Rows
+from lakecdc.ingest.engine.decode_messages import TableMessages, decode_messages, find_table_messages
+from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
@@ -24,18 +26,10 @@ from lakecdc.ingest.engine.table_fields import typed_field, wanted_fields
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
 from lakecdc.ingest.formats import find_format
 from lakecdc.ingest.formats.changes import REJECTED
+from lakecdc.ingest.formats.envelope import InJson, Reading
+from lakecdc.ingest.formats.messages import Messages
 from lakecdc.ingest.formats.values import Field, merge_fields
 from lakecdc.model.order import EVENT_DIGITS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.change import Rows
-    from lakecdc.ingest.engine.decode_messages import TableMessages
-    from lakecdc.ingest.engine.decoded import Known
-    from lakecdc.ingest.formats.envelope import InJson, Reading
-    from lakecdc.ingest.formats.messages import Messages
 
 # first messages that are looked at for the columns of a new table
 _SAMPLE = 5_000

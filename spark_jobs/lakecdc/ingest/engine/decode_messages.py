@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded, Known, Request
 from lakecdc.ingest.engine.decoding import Decoding, Judged
 from lakecdc.ingest.engine.envelope_frame import envelope_frame, in_json, lone_tombstones
 from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.message_facts import MessageFacts, collect_message_facts, combined
-from lakecdc.ingest.engine.run import SecondPassError, judge_events
+from lakecdc.ingest.engine.run import EngineResult, SecondPassError, judge_events
 from lakecdc.ingest.engine.schemas import PAYLOAD
 from lakecdc.ingest.engine.source_tables import choose, feeds, is_mine, only_source, topics_of
 from lakecdc.ingest.engine.table_fields import encodings_of, fields_of, followed, key_columns, message_key
 from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.envelope import Reading
 from lakecdc.ingest.formats.message_columns import PLACED
 from lakecdc.ingest.formats.values import Field, merge_fields
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.decoded import Known, Request
-    from lakecdc.ingest.engine.run import EngineResult
-    from lakecdc.ingest.formats.envelope import Reading
 
 
 @dataclass(frozen=True)

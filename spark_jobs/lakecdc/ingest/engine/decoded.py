@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+
+from lakecdc.contract.target import Target
+from lakecdc.ingest.batch import Rejected
+from lakecdc.ingest.change import Column, Rows
 from lakecdc.ingest.engine.fold import can_fold
 from lakecdc.ingest.engine.run import FoldPlan, Scan
 from lakecdc.ingest.engine.source_tables import shards_mix
-from lakecdc.model.order import Marks
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.batch import Rejected
-    from lakecdc.ingest.change import Column, Rows
-    from lakecdc.ingest.formats.envelope import Reading
-    from lakecdc.model.order import Stretch
+from lakecdc.ingest.formats.envelope import Reading
+from lakecdc.model.order import Marks, Stretch
 
 
 @dataclass(frozen=True)
@@ -111,5 +107,4 @@ class Decoded:
 
     @property
     def rejections(self) -> int:
-        """Return how many messages cannot be applied."""
         return self.rejected.count if self.rejected else 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakecdc.ingest.engine.decoding import Decoding
 from lakecdc.ingest.engine.events import NO_ROW, ODD, Events, JudgedReader, QuickReader
 from lakecdc.ingest.engine.layout import (
     CHECKS,
@@ -21,16 +22,12 @@ from lakecdc.ingest.engine.layout import (
     order_parts,
     rejected_column,
 )
+from lakecdc.ingest.envelopes.json_values import Object
 from lakecdc.ingest.envelopes.message import FIRST_MOMENT, LAST_MOMENT, Keys
 from lakecdc.ingest.formats.message_columns import cut_into_parts, last_names, partitions
-from lakecdc.ingest.formats.values import find_placeholders, placeholder_shapes
+from lakecdc.ingest.formats.values import Field, find_placeholders, placeholder_shapes
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.tokens import MisfitError, as_token
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.engine.decoding import Decoding
-    from lakecdc.ingest.envelopes.json_values import Object
-    from lakecdc.ingest.formats.values import Field
 
 _IS_ROW = ("r", "c", "u")
 # columns that the delete of a row under its old key shares with the update that moved it

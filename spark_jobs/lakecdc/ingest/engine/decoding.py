@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from lakecdc.contract.target import Target
 from lakecdc.ingest.engine.schemas import SchemaError, first_types, outgrown
 from lakecdc.ingest.engine.source_tables import feeds
 from lakecdc.ingest.formats import find_format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.envelope import Read, Reading
-    from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.envelope import Read, Reading
+from lakecdc.ingest.formats.values import Field
 
 
 @dataclass(frozen=True)
@@ -80,11 +77,6 @@ class Decoding:
         """Check whether messages tell the types of their columns."""
         return find_format(self.format).many_rows
 
-    @property
-    def tells_key(self) -> bool:
-        """Check whether messages tell the key of their rows, which has to be the table's."""
-        return self.target.keyed and not self.target.key
-
     def with_schema(self, schema: tuple[Field, ...]) -> Decoding:
         """Return how messages that carry a schema of some columns are read.
 
@@ -122,5 +114,4 @@ class Decoding:
         return replace(self, fields=fields)
 
     def is_own(self, source_table: str, topic: str | None = None) -> bool:
-        """Check whether a source table feeds the table."""
         return feeds(self.target, source_table, (topic,) if self.reading.routed and topic else ())

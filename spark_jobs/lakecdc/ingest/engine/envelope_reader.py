@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,12 +15,9 @@ from lakecdc.ingest.envelopes import find_rows
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, try_parse_json
 from lakecdc.ingest.envelopes.message import Envelope, Keys, Message, as_text, refuse_bad_names
 from lakecdc.ingest.formats import find_format
-from lakecdc.ingest.formats.envelope import Read
+from lakecdc.ingest.formats.envelope import Read, Reading
 from lakecdc.ingest.formats.message_columns import read_messages
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.formats.envelope import Reading
-    from lakecdc.ingest.formats.values import Field
+from lakecdc.ingest.formats.values import Field
 
 _MOST_SCHEMAS = 64
 
@@ -37,18 +34,13 @@ class EnvelopeReader:
         self.format, self.reading = format_name, replace(reading, registry=None)
         self.fold_case, self._fixed = fold_case, frozenset(fixed)
 
-    @property
-    def has_row_keys(self) -> bool:
-        """Check whether the messages' keys are the keys of their rows."""
-        return find_format(self.format).row_keys
-
     def columns_of(self, schema: str) -> tuple[Field, ...]:
         """Return the columns that the text of a schema tells; none if it is not in the format's notation."""
         return _columns_of(self.format, schema, self.fold_case)
 
     def read(self, messages: pa.RecordBatch) -> Iterator[Read]:
         """Yield the envelopes of messages; whatever a message holds, it ends in envelopes."""
-        rows = find_rows(self.format, self.reading.settings.get("order_by"), only_added=self.reading.only_added)
+        rows = find_rows(self.format, self.reading.order_by, only_added=self.reading.only_added)
         in_json = PAYLOAD in messages.schema.names
         of = read_messages(messages, texts=in_json)
         values, schemas, problems = _in_json(messages) if in_json else (*self._payloads(messages), None)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakecdc.ingest.engine.alike import Alike, Shape, can_be_alike
+from lakecdc.ingest.engine.decoding import Decoding, Judged
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.engine.schemas import OTHER_SCHEMA, SchemaCheck
 from lakecdc.ingest.envelopes import debezium, find_rows
@@ -30,9 +31,6 @@ from lakecdc.ingest.formats.message_columns import (
     read_messages,
     record_keys,
 )
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.engine.decoding import Decoding, Judged
 
 #: op of what is set aside or rejected and is not a row event
 ODD = "odd"
@@ -104,10 +102,11 @@ class QuickReader:
     def __init__(self, decoding: Decoding) -> None:
         self._of = decoding
         reading = decoding.reading
-        self._rows = find_rows(decoding.format, reading.settings.get("order_by"), only_added=reading.only_added)
+        self._rows = find_rows(decoding.format, reading.order_by, only_added=reading.only_added)
         self._known = decoding.known_names
         self._schemas = SchemaCheck(decoding)
-        self._key = frozenset(decoding.key) if decoding.tells_key else None
+        # where messages tell the key of their rows, it has to be the table's
+        self._key = frozenset(decoding.key) if decoding.target.keyed and not decoding.target.key else None
         self._has_row_keys, self._is_whole = find_format(decoding.format).row_keys, find_format(decoding.format).whole
         self._own: dict[tuple[str | None, str | None], bool] = {}
         self._shape: Shape | None = None

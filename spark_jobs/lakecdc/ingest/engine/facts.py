@@ -75,7 +75,6 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def high_order(self) -> str | None:
-        """Return the highest order key."""
         return max(self.high_orders.values(), default=None)
 
     @property
@@ -105,7 +104,6 @@ class Facts(msgspec.Struct, frozen=True):
         return self.keys - self.deletes - self.open
 
     def to_json(self) -> str:
-        """Return the facts as they travel."""
         return msgspec.json.encode(self).decode()
 
 
@@ -113,12 +111,10 @@ _DECODER = msgspec.json.Decoder(Facts)
 
 
 def from_json(text: str) -> Facts:
-    """Return the facts out of a task."""
     return _DECODER.decode(text)
 
 
 def merged(parts: Iterable[Facts]) -> Facts:
-    """Return the facts of all parts together."""
     found = list(parts)
     facts = Facts(**{name: _MERGES[name]([getattr(part, name) for part in found]) for name in Facts.__struct_fields__})
     if facts.odd is None and len(facts.schemas) > 1:

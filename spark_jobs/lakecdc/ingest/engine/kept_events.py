@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.envelopes.json_values import Object, UnreadableError, parse_each, parse_json
 from lakecdc.ingest.formats.text_columns import OUTERMOST
@@ -17,9 +18,6 @@ from lakecdc.model.columns import DECIMAL, MICROSECONDS_OF_A_DAY, ColumnType, Pa
 from lakecdc.model.order import ARRIVAL_DIGITS, EVENT_DIGITS
 from lakecdc.model.tokens import MisfitError, Nested, as_token, to_text
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
 
 _OF_EARLIER_RELEASE = (
     "an earlier release has kept less of it than a replay needs; a change of its row at the source brings it up to date"
@@ -85,7 +83,6 @@ class DecodeKept:
 
     @property
     def type(self) -> pa.StructType:
-        """Type of events."""
         types = {name: arrow_type(kind) or pa.string() for name, kind in self.types.items()}
         key = pa.struct([(name, types[name]) for name in self.key] or [("none", pa.string())])
         members = {**dict.fromkeys(("problem", "op", "order"), pa.string()), "key": key}
@@ -93,7 +90,6 @@ class DecodeKept:
         return pa.struct([*members.items()])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode one batch after another."""
         settle()
         kind = self.type
         for batch in batches:

@@ -105,7 +105,6 @@ def rejected_column(
 
 
 def order_parts(order: str) -> dict[str, int]:
-    """Return the parts of an order key."""
     bounds = zip(_ENDS, _ENDS[1:], strict=False)
     return {name: int(order[begin:end], 16) for name, (begin, end) in zip(ORDER_PARTS, bounds, strict=True)}
 

@@ -21,9 +21,9 @@ from lakecdc.ingest.engine.layout import order_parts, without_void
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered
 from lakecdc.ingest.engine.packing import rows_of_cells
-from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
+from lakecdc.ingest.engine.tasks import Buffering, buffered
 from lakecdc.ingest.formats.text_columns import JUDGED
-from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import settle
 from lakecdc.writer.files import slices
 
 _LEFT_OUT = "an update of a key leaves values out that it did not touch"
@@ -53,12 +53,11 @@ class LogTask:
         """Type and fold, until the input ends or something is met that cannot be folded."""
         settle()
         try:
-            with duckdb_of_its_own() as connection:
-                buffering = Buffering(self.grouping, self.epoch, list(self.layout.types), self.alone, is_log=True)
-                buffers = row_buffers(buffering, connection, self.every)
-                cells = slices(packing.all_of(batches), _BYTES, _ROWS)
-                tables = (self.layout.typed(table, self.epoch) for table in cells)
-                yield from buffered(buffers, (b for table in tables for b in table.to_batches()), self._folded)
+            names = list(self.layout.types)
+            buffering = Buffering(self.grouping, self.epoch, names, self.every, self.alone, is_log=True)
+            cells = slices(packing.all_of(batches), _BYTES, _ROWS)
+            tables = (self.layout.typed(table, self.epoch) for table in cells)
+            yield from buffered(buffering, (b for table in tables for b in table.to_batches()), self._folded)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
 

@@ -72,7 +72,6 @@ class LogLayout:
 
     @property
     def types(self) -> dict[str, str]:
-        """Spark SQL types of the columns by name."""
         return {column.name: column.type for column in self.columns}
 
     @property

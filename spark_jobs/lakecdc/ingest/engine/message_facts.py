@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from lakecdc.iceberg.widening import common
 from lakecdc.ingest.engine import facts
+from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
 from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.layout import order_texts
 from lakecdc.ingest.engine.places import Places
 from lakecdc.ingest.envelopes.debezium import ROW_OPS
+from lakecdc.ingest.formats import find_format
+from lakecdc.ingest.formats.envelope import Read
 from lakecdc.ingest.formats.message_columns import cut_into_parts, partitions
 from lakecdc.ingest.formats.values import Field, json_type, merge_fields
 from lakecdc.model.order import highest
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from lakecdc.ingest.engine.envelope_reader import EnvelopeReader
-    from lakecdc.ingest.formats.envelope import Read
 
 # Spark SQL types of columns by name
 _Types = dict[str, str]
@@ -198,7 +196,7 @@ def _note_columns(of_table: MessageFacts, read: Read, order: str, reader: Envelo
 
 def _note_key(of_table: MessageFacts, read: Read, reader: EnvelopeReader) -> None:
     envelope = read.envelope
-    if envelope.keys is not None and reader.has_row_keys:
+    if envelope.keys is not None and find_format(reader.format).row_keys:
         _note_values(of_table.keys, envelope.keys.record_key() or {})
     if envelope.op in ROW_OPS and envelope.key_names:
         of_table.key_names.add(envelope.key_names)

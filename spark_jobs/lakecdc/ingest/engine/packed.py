@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
@@ -23,52 +23,57 @@ from lakecdc.ingest.formats.changes import REJECTED, row_key
 from lakecdc.model.order import Marks
 
 
+@dataclass(frozen=True)
+class PackedLayout:
+    """Columns, key and order of the rows that tasks pack.
+
+    :param types: Spark SQL types of the columns by name.
+    :param marks: how far the table had come before; None of a log.
+    :param one_log: the messages come from one log, each with one event.
+    """
+
+    types: Mapping[str, str]
+    key: tuple[str, ...]
+    grouping: Grouping
+    epoch: int
+    marks: Marks | None = None
+    one_log: bool = False
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackedRows(Rows):
     """Changes as tasks have made them; folded ones are in order of partition values and keys.
 
     :param cells: the packed frame, few binary cells that Spark keeps.
-    :param types: Spark SQL types of the columns by name.
     :param completed: rows in the place of those that have placeholders, ``key, op, row, order, source_time``; None if
         there are none.
-    :param marks: how far the table had come before; None of a log.
-    :param one_log: the messages come from one log, each with one event.
     :param kept: frames that Spark keeps.
     """
 
     cells: DataFrame
-    types: Mapping[str, str]
-    key: tuple[str, ...]
+    layout: PackedLayout
     facts: Facts
-    grouping: Grouping
-    marks: Marks | None = None
     completed: DataFrame | None = None
-    one_log: bool = False
     kept: tuple[DataFrame, ...] = ()
 
     def release(self) -> None:
-        """Let Spark drop the rows."""
         for frame in self.kept:
             frame.unpersist()
 
     @property
-    def may_have_twins(self) -> bool:
-        """Check whether two events may have one order key."""
-        return not self.one_log or len(self.facts.high_orders) > 1
-
-    @property
     def first_late(self) -> str | None:
         """Return the lowest order key of an event that may have come before; None without one."""
-        return self.marks.first_late(self.facts.low_orders) if self.marks else self.facts.low_order
+        marks = self.layout.marks
+        return marks.first_late(self.facts.low_orders) if marks else self.facts.low_order
 
     @property
     def is_new(self) -> bool:
         """Check by the marks that the table holds none of the events, nor a newer state of their rows."""
-        return self.marks is not None and not self.marks.may_hold(self.facts.first_orders)
+        marks = self.layout.marks
+        return marks is not None and not marks.may_hold(self.facts.first_orders)
 
     @property
     def is_kept(self) -> bool:
-        """Check whether Spark keeps the rows, so that they can be read twice: it does."""
         return True
 
     def for_table_alone(self, *, may_be_held: bool) -> DataFrame | None:
@@ -90,7 +95,7 @@ class PackedRows(Rows):
         """
         if not self.facts.rejected:
             return None
-        names = {f"k{i}": self.types[name] for i, name in enumerate(self.key)}
+        names = {f"k{i}": self.layout.types[name] for i, name in enumerate(self.layout.key)}
         more = f"rejected {struct_type({**REJECTED_TYPES, 'key': struct_type(names)})}"
         cells = self.cells.select("rejected").where("rejected IS NOT NULL")
         found = messages(cells.mapInArrow(packing.rows_of_cells, f"{carried}, {more}"), "rejected")
@@ -108,37 +113,23 @@ class PackedRows(Rows):
     @property
     def deletes(self) -> DataFrame:
         """Return the deletes, without unpacking the rest."""
-        rows = unpacked(self.cells, self.types, self.key, "d")
+        rows = unpacked(self.cells, self.layout, "d")
         return rows.select("key", "op", "order", F.timestamp_micros("time_us").alias("source_time"))
 
     @property
     def fold_stats(self) -> FoldStats | None:
-        """Return the facts of folded rows."""
         if not self.folded:
             return None
         known = self.facts
         events = {op: known.events[op] for op in OPS}
-        ends = known.low_order, known.high_order, known.newest
+        ends = known.low_order, known.high_order
         return FoldStats(events, known.keys, known.open, *ends, known.deletes, filled_keys=known.filled)
 
     @property
     def event_stats(self) -> EventStats | None:
-        """Return the facts of the events."""
         if self.folded:
             return None
         return EventStats({op: self.facts.events[op] for op in OPS}, self.first_late, self.facts.high_order)
-
-
-@dataclass(frozen=True)
-class PackedLayout:
-    """Columns, key and order of the rows that tasks pack; see :class:`PackedRows`."""
-
-    types: Mapping[str, str]
-    key: tuple[str, ...]
-    grouping: Grouping
-    epoch: int
-    marks: Marks | None = None
-    one_log: bool = False
 
 
 def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool, folds: bool) -> PackedRows:
@@ -168,7 +159,7 @@ def gathered(typed: DataFrame, layout: PackedLayout, *, alone: bool, every: bool
 
 def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows:
     found = facts.merged(facts.from_json(row[0]) for row in cells.select("facts").collect() if row[0])
-    changes = unpacked(cells, layout.types, layout.key, OPS)
+    changes = unpacked(cells, layout, OPS)
     late = _late(layout.marks.partitions if layout.marks else None)
     frame = changes.select(
         *("op", "key", "row", "open", "old_key", "order"),
@@ -176,26 +167,14 @@ def _rows(cells: DataFrame, layout: PackedLayout, *, folded: bool) -> PackedRows
         late.alias("late"),
         *([f"n_{op}" for op in OPS] if folded else []),
     )
-    return PackedRows(
-        frame,
-        folded,
-        found.keys,
-        found.filled,
-        cells=cells,
-        types=layout.types,
-        key=layout.key,
-        facts=found,
-        grouping=layout.grouping,
-        marks=layout.marks,
-        one_log=layout.one_log,
-    )
+    return PackedRows(frame, folded, found.keys, found.filled, cells=cells, layout=layout, facts=found)
 
 
-def unpacked(frame: DataFrame, types: Mapping[str, str], keys: Sequence[str], only: str) -> DataFrame:
+def unpacked(frame: DataFrame, layout: PackedLayout, only: str) -> DataFrame:
     """Return the rows of a packed frame that have some ops."""
     counts = ", ".join(f"{count} int" for count in COUNTS)
-    schema = f"{change_schema(types, keys)}, `order` string, time_us bigint, partition string, {counts}"
-    return frame.select("packed").mapInArrow(UnpackTask(tuple(types), tuple(keys), only), schema)
+    schema = f"{change_schema(layout.types, layout.key)}, `order` string, time_us bigint, partition string, {counts}"
+    return frame.select("packed").mapInArrow(UnpackTask(tuple(layout.types), layout.key, only), schema)
 
 
 def _late(marks: Mapping[str, str] | None) -> Column:

@@ -99,7 +99,6 @@ class UnpackTask:
     only: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Unpack one cell after another."""
         settle()
         for table in all_of(batches):
             wanted = table.filter(pc.is_in(table["op"], pa.array(list(self.only))))

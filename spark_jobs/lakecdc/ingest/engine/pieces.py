@@ -63,19 +63,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Lines:
-    """What each task reads: called with the numbers of tasks, it yields tables of ``value, arrival``.
+    """What each task reads: called with the numbers of tasks, it yields batches of ``value, arrival``.
 
     The place of arrival is the file's number and the line's first byte.
     """
 
     tasks: tuple[tuple[Piece, ...], ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces(batches):
             for place, text in _texts(piece):
-                table = _table(text, (piece.number << PLACE_BITS) + place)
-                if table.num_rows:
-                    yield table
+                lines = _lines(text, (piece.number << PLACE_BITS) + place)
+                if lines.num_rows:
+                    yield lines
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
@@ -206,7 +206,7 @@ def _rest_of_line(file: BinaryIO | gzip.GzipFile | bz2.BZ2File, piece: Piece) ->
     return rest
 
 
-def _table(text: memoryview, first: int) -> pa.Table:
+def _lines(text: memoryview, first: int) -> pa.RecordBatch:
     """Return lines that are not empty, given the place of arrival of the first byte.
 
     :raises OddTextError: a carriage return that ends no line, where Spark would end one.
@@ -222,11 +222,11 @@ def _table(text: memoryview, first: int) -> pa.Table:
     bounds = np.concatenate([[0], ends]).astype(np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
     value = pa.Array.from_buffers(pa.string(), len(ends), buffers)
-    table = pa.table({"value": value, "arrival": pa.array(bounds[:-1].astype(np.int64) + first)})
+    lines = pa.record_batch({"value": value, "arrival": pa.array(bounds[:-1].astype(np.int64) + first)})
     short = np.diff(bounds) < 3
     if not short.any():
-        return table
+        return lines
     kept = np.ones(len(ends), bool)
     for line in np.flatnonzero(short):
         kept[line] = bool(bytes(text[bounds[line] : bounds[line + 1]]).strip(b"\r\n"))
-    return table.filter(pa.array(kept))
+    return lines.filter(pa.array(kept))

@@ -29,7 +29,6 @@ class Places:
 
     @classmethod
     def of(cls, places: Sequence[Place]) -> Places:
-        """Return places as columns."""
         return cls(
             np.array([place.position for place in places], np.uint64),
             np.array([place.ordinal for place in places], np.int64),

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.engine.grouping import Grouping
 from lakecdc.ingest.engine.layout import COUNTS, ORDER_PARTS, Numbers, decoded_schema, places_back, rejected_column
-from lakecdc.ingest.engine.tasks import Buffering, buffered, row_buffers
+from lakecdc.ingest.engine.tasks import Buffering, buffered
 from lakecdc.ingest.formats.text_columns import misfits_by_row, null_places
 from lakecdc.model.arrow_columns import ArrowColumn
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.model.order import RANK_CHANGE
-from lakecdc.runtime.worker import duckdb_of_its_own, settle
+from lakecdc.runtime.worker import settle
 
 _SIGN = 1 << 63
 _LOWEST = -_SIGN
@@ -235,8 +235,6 @@ class RecordTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Type and fold until the input ends."""
         settle()
-        with duckdb_of_its_own() as connection:
-            names = [column.name for column in self.layout.columns]
-            buffering = Buffering(self.grouping, self.layout.reading.epoch, names, schema=None)
-            buffers = row_buffers(buffering, connection, self.every)
-            yield from buffered(buffers, map(self.layout.typed, batches))
+        names = [column.name for column in self.layout.columns]
+        buffering = Buffering(self.grouping, self.layout.reading.epoch, names, self.every, schema=None)
+        yield from buffered(buffering, map(self.layout.typed, batches))

@@ -5,34 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.ingest.batch import Rejected
 from lakecdc.ingest.engine import packing, schemas
 from lakecdc.ingest.engine.decoding import Decoding
-from lakecdc.ingest.engine.facts import Facts
 from lakecdc.ingest.engine.grouping import Grouping, grouping
 from lakecdc.ingest.engine.packed import PackedLayout, PackedRows, gathered, unpacked
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.tasks import DecodeTask, Read
-from lakecdc.ingest.formats.messages import SCHEMA, as_they_are
+from lakecdc.ingest.formats.messages import SCHEMA, Messages, as_they_are
+from lakecdc.ingest.formats.values import Field
 from lakecdc.model.order import Marks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.ingest.formats.messages import Messages
-    from lakecdc.ingest.formats.values import Field
 
 #: columns of the messages that a scan without keys reads
 VALUES = "value string, arrival bigint"
 # what all messages have that have values alone
 _OF_FILES = {"partition": "0", **dict.fromkeys(("topic", "timestamp", "key", "headers"))}
-# messages that the driver looks at together
-_READ_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -55,10 +47,7 @@ class Scan:
 
     def first_values(self, count: int) -> Iterator[pa.RecordBatch]:
         """Yield some first messages that have values alone, read in this process."""
-        import pyarrow as pa
-
-        tables = self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])])
-        for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_READ_AT_ONCE)):
+        for batch in self.read([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]):
             messages = batch.slice(0, count)
             for name, value in _OF_FILES.items():
                 messages = messages.append_column(name, pa.array([value] * len(messages), pa.string()))
@@ -68,7 +57,6 @@ class Scan:
                 return
 
     def numbers(self) -> DataFrame:
-        """Return a frame of one number per task."""
         return self.spark.range(0, self.tasks, 1, self.tasks)
 
 
@@ -91,7 +79,6 @@ class EngineResult:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Return the topics of the table's events."""
         return frozenset(place.rpartition("/")[0] for place in self.rows.facts.read_orders)
 
 
@@ -170,9 +157,10 @@ class _Run:
         plan = self.plan
         rows = self._once(folds=plan.folds, every=plan.every)
         facts = rows.facts
-        # a rejected event may have what another one leaves out
-        hides_values = facts.leaves_out and facts.rejected
-        if plan.folds and not facts.odd and (facts.left_out or hides_values or _may_be_held(facts, plan.marks)):
+        # a rejected event may have what another one leaves out; filled from an older event that has arrived again, one
+        # that the table holds would hide the table's
+        hides_values = facts.leaves_out and (facts.rejected or plan.marks.may_hold(facts.first_orders))
+        if plan.folds and not facts.odd and (facts.left_out or hides_values):
             rows.release()
             return self._once(folds=False, every=True)
         return replace(rows, void_below=plan.void_below) if rows.folded else rows
@@ -188,14 +176,6 @@ class _Run:
         types = {f.name: f.type for f in decoding.fields}
         layout = PackedLayout(types, decoding.key, self._groups, decoding.reading.epoch, plan.marks, one_log)
         return gathered(typed, layout, alone=alone, every=every, folds=folds)
-
-
-def _may_be_held(facts: Facts, marks: Marks) -> bool:
-    """Check whether the table may hold an event with a value that the batch's events leave out.
-
-    Filled from an older event that has arrived again, it would hide the table's.
-    """
-    return facts.leaves_out and marks.may_hold(facts.first_orders)
 
 
 def _set_aside(frame: DataFrame, scan: Scan | None) -> DataFrame:
@@ -214,10 +194,10 @@ def _reason(rows: PackedRows, *, shards: bool) -> str | None:
     if facts.odd:
         return facts.odd
     lone = facts.lone
-    if not rows.folded and facts.events["x"] and rows.key:
+    if not rows.folded and facts.events["x"] and rows.layout.key:
         deletes = F.count_if(F.col("op") == "d").alias("deletes")
         lone = (
-            unpacked(rows.cells, rows.types, rows.key, "dx")
+            unpacked(rows.cells, rows.layout, "dx")
             .groupBy("key")
             .agg(deletes, F.count_if(F.col("op") == "x").alias("gone"))
             .where("gone > 0 AND deletes = 0")

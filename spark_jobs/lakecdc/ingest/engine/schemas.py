@@ -155,12 +155,10 @@ def fields_of(schema: bytes, format_name: str) -> tuple[Field, ...] | None:
 
 
 def to_json(fields: tuple[Field, ...]) -> str:
-    """Return the columns of a schema, as facts travel."""
     return msgspec.json.encode(fields).decode()
 
 
 def from_json(text: str) -> tuple[Field, ...]:
-    """Return the same, read again."""
     return msgspec.json.decode(text, type=tuple[Field, ...])
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.message_facts import MessageFacts
+from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.message_facts import MessageFacts
 
 
 def feeds(target: Target, source_table: str, topics: Iterable[str] = ()) -> bool:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.widening import holds, is_wider, no_change
 from lakecdc.ingest.change import Column
+from lakecdc.ingest.engine.message_facts import MessageFacts
 from lakecdc.ingest.formats.values import Field
 from lakecdc.sql import canonical
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.message_facts import MessageFacts
 
 
 def fields_of(target: Target, seen: tuple[Field, ...], known: Mapping[str, str]) -> tuple[Field, ...]:

@@ -41,8 +41,8 @@ _MANY_BYTES = 256 * 1024 * 1024
 EVERY = -1
 #: why tasks cannot fold events that the table may hold
 HELD = "values are left out behind events that the table may hold"
-#: yields tables of messages, given the rows that Spark hands to a task
-Read = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
+#: yields messages, given the rows that Spark hands to a task
+Read = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class OddError(Exception):
@@ -73,18 +73,11 @@ class DecodeTask:
         """Decode until the input ends, or something is met for which the batch has to be decoded in another way."""
         settle()
         try:
-            yield from self._packed(self._messages(batches))
+            yield from self._packed(self.read(batches) if self.read else iter(batches))
         except (OddError, OddTextError, SchemaError) as error:
             yield packing.row(EVERY if self.every else 0, Facts(odd=str(error)).to_json(), None)
         except LeftOutError as error:
             yield packing.row(0, Facts(left_out=str(error)).to_json(), None)
-
-    def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self.read is None:
-            yield from batches
-            return
-        for table in self.read(batches):
-            yield from table.to_batches()
 
     def _packed(self, messages: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(messages, None)
@@ -97,19 +90,18 @@ class DecodeTask:
                 decoding = decoding.with_schema(schema)
             decoding = decoding.with_names(first)
         decoder = Decoder(decoding)
-        with duckdb_of_its_own() as connection:
-            buffering = Buffering(
-                self.grouping,
-                decoding.reading.epoch,
-                [field.name for field in decoding.fields],
-                alone=self.alone,
-                partitioned=decoding.keyed and decoding.judged is None,
-                schema="" if decoding.schema is None else to_json(decoding.schema),
-                marks=self.marks if decoding.large_fields else None,
-            )
-            buffers = row_buffers(buffering, connection, self.every)
-            events = _checked(decoder.decode(chain([first], messages)), decoding)
-            yield from buffered(buffers, events, lambda batch: without_void(batch, self.void_below))
+        buffering = Buffering(
+            self.grouping,
+            decoding.reading.epoch,
+            [field.name for field in decoding.fields],
+            self.every,
+            alone=self.alone,
+            partitioned=decoding.keyed and decoding.judged is None,
+            schema="" if decoding.schema is None else to_json(decoding.schema),
+            marks=self.marks if decoding.large_fields else None,
+        )
+        events = _checked(decoder.decode(chain([first], messages)), decoding)
+        yield from buffered(buffering, events, lambda batch: without_void(batch, self.void_below))
         if decoder.moves:
             yield packing.row(0 if self.grouping else EVERY, Facts(moves=decoder.moves).to_json(), None)
 
@@ -130,7 +122,8 @@ def _checked(batches: Iterable[pa.RecordBatch], decoding: Decoding) -> Iterator[
 class Buffering:
     """How a task buffers rows.
 
-    :param grouping: how the keys of folded rows are told apart; None to keep every event.
+    :param grouping: how the keys of folded rows are told apart; None for no folded rows.
+    :param every: hand on every event as well, in the group :data:`EVERY`.
     :param alone: there is no other task, so that the rows need no further fold.
     :param partitioned: report stretches of the partitions of topics.
     :param schema: the columns of the messages' schema, as facts travel; None for changes of any schema.
@@ -142,6 +135,7 @@ class Buffering:
     grouping: Grouping | None
     epoch: int
     names: Sequence[str]
+    every: bool
     alone: bool = False
     partitioned: bool = False
     schema: str | None = ""
@@ -150,20 +144,8 @@ class Buffering:
     sets_aside: bool = True
 
 
-def row_buffers(buffering: Buffering, connection: duckdb.DuckDBPyConnection, every: bool) -> list[RowBuffer]:
-    """Return the buffers of a task, each of which gets all its rows: one of every event, if wanted, and one that folds.
-
-    :param buffering: of the last of these; without a grouping, nothing is folded.
-    """
-    found = [RowBuffer(buffering, connection)] if buffering.grouping or every else []
-    if every and buffering.grouping:
-        unfolded = replace(buffering, grouping=None, partitioned=False, sets_aside=False)
-        found.insert(0, RowBuffer(unfolded, connection))
-    return found
-
-
 def buffered(
-    buffers: Sequence[RowBuffer],
+    of: Buffering,
     batches: Iterable[pa.RecordBatch],
     to_fold: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
 ) -> Iterator[pa.RecordBatch]:
@@ -171,11 +153,16 @@ def buffered(
 
     :param to_fold: returns the events of a batch to fold.
     """
-    for batch in batches:
+    kinds = [of] if of.grouping or of.every else []
+    if of.grouping and of.every:
+        kinds = [replace(of, grouping=None, partitioned=False, sets_aside=False), of]
+    with duckdb_of_its_own() as connection:
+        buffers = [RowBuffer(kind, connection) for kind in kinds]
+        for batch in batches:
+            for buffer in buffers:
+                yield from buffer.add(to_fold(batch) if buffer.folds else batch)
         for buffer in buffers:
-            yield from buffer.add(to_fold(batch) if buffer.folds else batch)
-    for buffer in buffers:
-        yield from buffer.flush()
+            yield from buffer.flush()
 
 
 class RowBuffer:
@@ -191,7 +178,6 @@ class RowBuffer:
 
     @property
     def folds(self) -> bool:
-        """Check whether the rows are folded."""
         return self._of.grouping is not None
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -252,7 +238,6 @@ class RowBuffer:
         return EVERY if self._of.grouping is None else 0
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Hand on the buffered rows."""
         if not self._rows and self._facts == Facts():
             return
         grouping = self._of.grouping

@@ -41,7 +41,6 @@ _TRUNCATE = re.compile(r"\s*truncate\b", re.IGNORECASE)
 
 
 def read(message: Message, event: Any) -> Iterator[Envelope]:
-    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
     if event is None and message.value is None:
         return
     kind = (text(event, "type") or "").upper()

@@ -43,7 +43,6 @@ _COMMIT_LSN = re.compile(r'\["([0-9]+)"')
 
 
 def read(message: Message, value: Any) -> Iterable[Envelope]:
-    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
     event, schema, linked = unwrapped(value), member(value, "schema"), keys(message)
     if event is None:
         return (Envelope("x", keys=linked, schema=schema),)

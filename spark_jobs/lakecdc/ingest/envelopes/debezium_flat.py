@@ -29,7 +29,6 @@ _PLACED = {
 
 
 def read(message: Message, value: Any) -> Iterator[Envelope]:
-    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
     event, schema, linked = unwrapped(value), member(value, "schema"), keys(message)
     if event is None:
         yield Envelope("x", keys=linked, schema=schema)

@@ -34,7 +34,6 @@ _OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d", "truncate-tabl
 
 
 def read(message: Message, event: Any) -> Iterator[Envelope]:
-    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
     if event is None and message.value is None:
         return
     about = member(event, "metadata")

@@ -25,7 +25,6 @@ _OPS = {"I": "c", "U": "u", "D": "d", "T": "t"}
 
 
 def read(message: Message, event: Any) -> Iterator[Envelope]:
-    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
     if event is None and message.value is None:
         return
     op = _OPS.get((text(event, "op_type") or "").upper())

@@ -40,7 +40,6 @@ _NO_ROW_EVENTS = frozenset(
 
 
 def read(message: Message, event: Any) -> Iterator[Envelope]:
-    """See :data:`lakecdc.ingest.envelopes.message.Rows`."""
     if event is None and message.value is None:
         return
     kind = text(event, "type") or ""

@@ -79,11 +79,9 @@ class Keys(msgspec.Struct, frozen=True, gc=False):
         return None if message.key is None else cls(message.key)
 
     def record_key(self) -> Object | None:
-        """Return the message's key."""
         return as_object(self.unwrapped(try_parse_json(self.record)))
 
     def old_key(self) -> Object | None:
-        """Return the key that the row had before."""
         return as_object(self.unwrapped(try_parse_json(self.old)))
 
 
@@ -218,7 +216,6 @@ def placed(number: int | None) -> int:
 
 
 def dotted(*names: str | None) -> str:
-    """Return the full name of a source table."""
     return ".".join([name for name in names if name is not None])
 
 

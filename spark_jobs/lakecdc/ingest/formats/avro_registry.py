@@ -52,7 +52,6 @@ class Registry:
             return dict(zip(wanted, pool.map(self.schema, wanted), strict=True))
 
     def schema(self, number: int) -> AvroSchema | str:
-        """Return one schema; see :meth:`schemas`."""
         if number not in self._known:
             self._known[number] = self._asked(number)
         return self._known[number]

@@ -67,7 +67,6 @@ class AvroSchema:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of the record's fields."""
         return tuple(f["name"] for f in self.root["fields"])
 
     def is_there(self, record: Column) -> Column:

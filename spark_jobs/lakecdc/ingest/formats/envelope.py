@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakecdc.ingest.formats.debezium_schema import NO_SCHEMA
@@ -25,7 +25,7 @@ class Reading:
 
     :param epoch: number of the source's identity, 0 to 65535.
     :param unavailable_value: Debezium's ``unavailable.value.placeholder``.
-    :param settings: further settings of the format.
+    :param order_by: member of a row that rises with every change, for formats that tell no order.
     :param registry: has the messages' schemas; None for formats that need none.
     :param routed: the source has chosen the messages' topics for the target.
     :param only_added: rows of a format without kinds of changes are added, none is the newer state of another.
@@ -33,7 +33,7 @@ class Reading:
 
     epoch: int
     unavailable_value: str = "__debezium_unavailable_value"
-    settings: Mapping[str, str] = field(default_factory=dict)
+    order_by: str | None = None
     registry: Registry | None = None
     routed: bool = False
     only_added: bool = False

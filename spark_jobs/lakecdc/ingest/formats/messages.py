@@ -16,13 +16,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from lakecdc.ingest.envelopes.json_values import HALF
 from lakecdc.sql import literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: makes the message frame
 Messages = Callable[[], "DataFrame"]

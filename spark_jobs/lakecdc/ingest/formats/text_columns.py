@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark import Accumulator
 
 from lakecdc.model.columns import ColumnType, arrow_type
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    from pyspark import Accumulator
 
 #: columns that a change frame with misfits has besides the others: names of the columns that cannot take a value of the
 #: event, key columns without a value among them; these columns' texts by name, of a delete the old ones; those of the
@@ -74,7 +71,6 @@ def misfits_by_row(columns: Iterable[tuple[str, Collection[int]]]) -> dict[int, 
 
 
 def null_places(values: pa.Array) -> list[int]:
-    """Return the places of nulls."""
     return np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist() if values.null_count else []
 
 
@@ -123,7 +119,6 @@ class ReadTask:
     left_out: Accumulator[int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the shares whose numbers arrive."""
         settle()
         for table in (table for batch in batches for number in batch[0].to_pylist() for table in self.read(number)):
             self.left_out.add(len(table) - table[MISFITS].null_count)

@@ -43,12 +43,10 @@ class Field:
 
     @property
     def column(self) -> Column:
-        """Return the column of the target table."""
         return Column(self.name, self.type)
 
     @property
     def column_type(self) -> ColumnType:
-        """Return how its values are parsed."""
         return ColumnType(self.type, self.encoding, self.scale, self.names)
 
     @property

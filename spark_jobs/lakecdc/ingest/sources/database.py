@@ -7,32 +7,28 @@ import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.feeding import IngestOptions
 from lakecdc.contract.fields import nearest
+from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN, Target
 from lakecdc.iceberg.explain import as_ours
 from lakecdc.ingest.change import Column, Load, ReadShare, Rows, alike
 from lakecdc.ingest.engine.log import LogRows
 from lakecdc.ingest.engine.packing import rows_of_cells
 from lakecdc.ingest.engine.table_fields import chosen_type
-from lakecdc.ingest.formats.text_columns import JUDGED, MISFITS, ReadTask
+from lakecdc.ingest.formats.text_columns import JUDGED, MISFITS, Convert, ReadTask, TextColumn, TypeRows
+from lakecdc.metadata.positions import Position
 from lakecdc.model.columns import arrow_type
 from lakecdc.model.positions import log_position
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.formats.text_columns import Convert, TextColumn, TypeRows
-    from lakecdc.metadata.positions import Position
 
 T = TypeVar("T")
 _HINT = ". Correct them at the source, or exclude the columns."

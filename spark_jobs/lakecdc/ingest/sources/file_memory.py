@@ -122,10 +122,6 @@ def recall(spark: SparkSession, catalog: str, table: str, position: Position | N
     """Return the files of a position; raise an :class:`InputError` if the side table lacks a chapter."""
     if position is None:
         return Memory()
-    if "files" in position.offsets:
-        raise InputError(
-            "Its position is of a version of lakecdc before the first release.", table=table, hint="Load a new table."
-        )
     chapter, paths, lasts = (str(position.offsets.get(name, "")) for name in ("chapter", "paths", "lasts"))
     chapters = _chapters(spark, catalog, table) if chapter else {}
     try:
@@ -214,8 +210,7 @@ def replaced_chapters(
 
 def chapter_links(beside: IcebergTable) -> dict[str, Chapter]:
     """Read all chapters without their files."""
-    instead = "instead" if "instead" in beside.column_names else "CAST(null AS string)"
-    rows = beside.spark.table(beside.sql_name).selectExpr("chapter", "previous", f"{instead} AS instead").distinct()
+    rows = beside.spark.table(beside.sql_name).select("chapter", "previous", "instead").distinct()
     return {row["chapter"]: Chapter(row["previous"], instead=row["instead"] or "") for row in rows.collect()}
 
 
@@ -227,8 +222,7 @@ def write(spark: SparkSession, catalog: str, table: str, chapters: Iterable[Chap
     """Write the missing chapters."""
     name = table + SUFFIX
     for chapter in chapters:
-        beside = open_if_there(spark, catalog, name) or _create(spark, catalog, name)
-        definition.evolve(beside, [(column, kind) for column, kind, _ in _COLUMNS])
+        beside = open_if_there(spark, catalog, name) or definition.create_side_table(spark, catalog, name, _COLUMNS)
         if spark.table(beside.sql_name).where(f"chapter = '{chapter.name}'").isEmpty():
             rows = [(chapter.name, chapter.previous, file, chapter.instead or None) for file in sorted(chapter.files)]
             frame = local_relation(spark, rows, ", ".join(f"{column} {kind}" for column, kind, _ in _COLUMNS))
@@ -244,7 +238,3 @@ def _chapters(spark: SparkSession, catalog: str, table: str) -> dict[str, Chapte
         files.setdefault(row["chapter"], set()).add(row["file"])
         previous[row["chapter"]] = row["previous"]
     return {name: Chapter(previous[name], frozenset(found)) for name, found in files.items()}
-
-
-def _create(spark: SparkSession, catalog: str, name: str) -> IcebergTable:
-    return definition.create_side_table(spark, catalog, name, _COLUMNS)

@@ -6,12 +6,13 @@ import io
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.files import FilesSource
 from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import hush
 from lakecdc.iceberg.stored_files import read_head
@@ -25,11 +26,6 @@ from lakecdc.ingest.formats.rows import delimited, elements, read_cells
 from lakecdc.ingest.formats.rows.cells import Cells, typed_cells
 from lakecdc.local_relation import local_relation
 from lakecdc.sql import quoted_column, sql_types
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from lakecdc.contract.sources.files import FilesSource
 
 # 22 bits number the file, 13 its splits (which Spark makes no smaller than 4 MiB), 28 the record in its task
 _SPLIT_BITS, _RECORD_BITS, _SPLIT_UNIT = 13, 28, 22

@@ -7,13 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.files import FilesSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.pieces import Lines, long_line
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
@@ -24,20 +28,12 @@ from lakecdc.ingest.sources.file_records import cells_of_files, container_messag
 from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.decoded import Decoded
-
 _EPOCH = 1
 _IDENTITY = "files"
 _SLASHES = re.compile(r"^([\w+.-]+):/+")
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Files:
-    """Open the files source of an ingest spec."""
     assert isinstance(spec.source, FilesSource)
     return Files(spark, spec, spec.source)
 
@@ -194,8 +190,7 @@ class Files(BatchSource):
         return self._shown
 
     def _events(self, target: Target, numbers: Mapping[str, int]) -> Decoded:
-        settings = {"order_by": self.source.order_by} if self.source.order_by else {}
-        reading = Reading(_EPOCH, self.source.unavailable_value, settings)
+        reading = Reading(_EPOCH, self.source.unavailable_value, self.source.order_by)
         position = self._feeds[target.table].position
         high = position.high_order if position else None
         known = replace(self.known(target), high_order=high)
@@ -232,7 +227,6 @@ class Files(BatchSource):
 
 
 def row_reading(source: FilesSource) -> RowReading:
-    """Return how rows of the source's files are read."""
     return RowReading(_EPOCH, source.order_by, timestamp_format=source.timestamp_format)
 
 

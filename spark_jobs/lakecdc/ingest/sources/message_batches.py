@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.iceberg import definition
-from lakecdc.iceberg.table import open_if_there
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.cleaning import known_source_types
-from lakecdc.ingest.engine.decoded import Known
+from lakecdc.ingest.engine.decoded import Decoded, Known
 from lakecdc.ingest.tables import own_columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.engine.decoded import Decoded
-    from lakecdc.metadata.positions import Position
-
+from lakecdc.metadata.positions import Position
 
 # names of other source tables in a report
 _MOST_NAMED = 20
@@ -58,7 +52,6 @@ class BatchSource:
         return batches
 
     def known(self, target: Target) -> Known:
-        """Return what a target's table tells about a batch."""
         return known_of(open_if_there(self.spark, self.spec.catalog.name, target.table), target)
 
     def finish_round(self) -> None:

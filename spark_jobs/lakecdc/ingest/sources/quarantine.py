@@ -9,16 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.feeding import ReplayQuarantineOptions
 from lakecdc.contract.sources.files import FilesSource
 from lakecdc.contract.sources.kafka import KafkaSource
-from lakecdc.iceberg.table import open_if_there
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable, open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
+from lakecdc.ingest.engine.decoded import Decoded
 from lakecdc.ingest.engine.kept_rows import decode_kept
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.formats.avro_registry import Registry
@@ -27,16 +31,7 @@ from lakecdc.ingest.formats.rows import read_cells
 from lakecdc.ingest.source_columns import remembered
 from lakecdc.ingest.sources.files import row_reading
 from lakecdc.ingest.sources.message_batches import BatchSource, known_of, table_batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.engine.decoded import Decoded
-    from lakecdc.metadata.positions import Position
-
+from lakecdc.metadata.positions import Position
 
 # reasons in the report
 _REASONS = 5
@@ -80,7 +75,6 @@ class Quarantine(BatchSource):
             quarantine.release(self._tables[table], table, entered, epoch)
 
     def failed(self, table: str, error: Exception) -> None:
-        """Leave its messages in quarantine."""
         self._entered.pop(table, None)
         self._positions.pop(table, None)
 
@@ -133,11 +127,10 @@ class Quarantine(BatchSource):
         known = self.known(target)
         if isinstance(source, FilesSource) and source.has_rows:
             return decode_cells(read_cells(messages, source, known.types), target, known, row_reading(source))
-        order_by = getattr(source, "order_by", None)
         reading = Reading(
             int(epoch, 16) if epoch else int(position.offsets.get("epoch", 1)),
             getattr(source, "unavailable_value", Reading.unavailable_value),
-            {"order_by": order_by} if order_by else {},
+            getattr(source, "order_by", None),
             self._registry,
             routed=isinstance(source, KafkaSource),
         )
@@ -150,5 +143,4 @@ class Quarantine(BatchSource):
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Quarantine:
-    """Open the quarantine of a replay spec."""
     return Quarantine(spark, spec)

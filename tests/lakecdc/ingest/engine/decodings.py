@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from lakecdc.contract.target import Target
@@ -15,8 +14,8 @@ def decoding_of(
     fields: tuple[Field, ...],
     name: str = "debezium-json",
     target: Target | None = None,
-    settings: Mapping[str, str] | None = None,
     *,
+    order_by: str | None = None,
     unavailable_value: str = "__gone",
     keyed: bool = False,
     **more: Any,
@@ -24,8 +23,7 @@ def decoding_of(
     """Return how values of a table ``t`` with the key ``id`` are read.
 
     :param name: of the format.
-    :param settings: further settings of the format.
     """
     target = target or Target("test.t", key=("id",), source_table="t")
-    reading = Reading(1, unavailable_value, settings or {})
+    reading = Reading(1, unavailable_value, order_by)
     return Decoding(fields, ("id",), name, target, reading, keyed=keyed, **more)

@@ -224,7 +224,7 @@ def test_several_rows_of_a_message_keep_their_order() -> None:
 )
 def test_a_member_tells_the_order(value: Any) -> None:
     fields = (Field("id", "bigint"), Field("at", "string"))
-    found = run("json", [{"id": 1, "at": value}], fields=fields, settings={"order_by": "at"})
+    found = run("json", [{"id": 1, "at": value}], fields=fields, order_by="at")
     micros = {"2024-01-02T03:04:05Z": 1_704_164_645_000_000, "2024-01-02 03:04:05.123456": 1_704_164_645_123_456}
     assert found[0]["pos"] == int(micros.get(value, value)) + 2**63
 
@@ -232,7 +232,7 @@ def test_a_member_tells_the_order(value: Any) -> None:
 @pytest.mark.parametrize("value", [None, "x", True, 2**63, {"a": 1}])
 def test_orders_of_another_form_are_odd(value: Any) -> None:
     fields = (Field("id", "bigint"),)
-    odd("json", {"id": 1, "at": value}, fields=fields, target={"exclude_columns": ("at",)}, settings={"order_by": "at"})
+    odd("json", {"id": 1, "at": value}, fields=fields, target={"exclude_columns": ("at",)}, order_by="at")
 
 
 @pytest.mark.parametrize("name", ["json", "debezium-json"])
@@ -252,8 +252,8 @@ def test_shards_are_told_apart_by_their_tables() -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_the_columns_of_a_new_table(name: str) -> None:
     lines = [json.dumps(EACH[name](row)) for row in (PLAIN, {**PLAIN, "n": 2, "z": True, "empty": None})]
-    table = pa.table({"value": lines, "arrival": [0, 1]})
-    scan = Scan(None, lambda _: iter([table]), 1, 1, keyed=False)  # type: ignore[arg-type]
+    batch = pa.record_batch({"value": lines, "arrival": [0, 1]})
+    scan = Scan(None, lambda _: iter([batch]), 1, 1, keyed=False)  # type: ignore[arg-type]
     (of_table,) = message_facts(scan.first_values(10), EnvelopeReader(name, Reading(1), ()))
     found = of_table.fields
     if name == "canal-json":

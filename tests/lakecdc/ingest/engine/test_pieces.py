@@ -29,8 +29,8 @@ def read(lines: pieces.Lines) -> list[tuple[int, str]]:
     """Arrival and text of every line, task by task."""
     found: list[tuple[int, str]] = []
     for number in range(len(lines.tasks)):
-        for table in lines([pa.RecordBatch.from_arrays([pa.array([number])], ["id"])]):
-            found += zip(table["arrival"].to_pylist(), table["value"].to_pylist(), strict=True)
+        for batch in lines([pa.RecordBatch.from_arrays([pa.array([number])], ["id"])]):
+            found += zip(batch["arrival"].to_pylist(), batch["value"].to_pylist(), strict=True)
     return [(arrival, value.strip()) for arrival, value in found]
 
 

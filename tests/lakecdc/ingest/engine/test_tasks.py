@@ -141,6 +141,16 @@ def test_events_are_all_kept_where_they_are_wanted(tmp_path: Path) -> None:
     assert len(found) == 50 and told.events["c"] == 50 and len({row["order"] for row in found}) == 50
 
 
+def test_a_task_hands_on_every_event_beside_what_it_folds(tmp_path: Path) -> None:
+    planned = pieces.plan(files(tmp_path, [event(n, "u", {"id": n % 2, "v": "x"}) for n in range(6)]), 1, 1 << 40)
+    assert planned is not None
+    task = DecodeTask(DECODING, planned[0], grouping([], ["id"], ["bigint"], 1), True, every=True)
+    unpack, found = UnpackTask(("id", "v", "n"), ("id",), "rcud"), {tasks.EVERY: 0, 0: 0}
+    for row in task([pa.RecordBatch.from_arrays([pa.array([0])], ["id"])]):
+        found[row["grp"][0].as_py()] += sum(map(len, unpack([row.select(["packed"])])))
+    assert found == {tasks.EVERY: 6, 0: 2}
+
+
 def test_events_that_are_alike_are_read_as_all_others_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(n, "cud"[n % 3], {"id": n % 7, "v": f"[{n}", "n": n}) for n in range(60)]
     events += [event(n, "c", {"id": n, "v": f"v{n}", "n": n}) for n in range(60, 90)]
@@ -212,14 +222,14 @@ def test_odd_lines_are_set_aside_as_they_are(tmp_path: Path, cuts: int, folded: 
     assert all(content[place:].startswith(value.encode()) for place, value in places.items())
 
 
-def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.Table:
+def messages(rows: list[tuple[int, Any, Any, dict[str, Any] | None]]) -> pa.RecordBatch:
     """Records of two partitions: number, key, value, old key."""
 
     def raw(document: Any) -> bytes | None:
         return None if document is None else json.dumps(document).encode()
 
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    return pa.table(
+    return pa.record_batch(
         {
             "topic": pa.array(["t"] * len(rows)),
             "partition": pa.array([n % 2 for n, *_ in rows], pa.int32()),

@@ -25,7 +25,7 @@ from tests.lakecdc.ingest.formats.decoding import (
 from tests.lakecdc.ingest.formats.stories import COLUMNS, ENCODINGS, STORY, final
 from tests.on_demand import on_demand
 
-READING = Reading(1, settings={"order_by": "version"})
+READING = Reading(1, order_by="version")
 
 
 def rows(found: Decoded) -> list[Any]:

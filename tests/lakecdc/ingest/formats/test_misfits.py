@@ -111,7 +111,7 @@ def test_row_images_that_are_none_do_not_hide_the_columns_of_the_others(spark: S
 @pytest.mark.parametrize(("older", "newer"), on_demand(OLDER, in_ci=OLDER[:1]))
 def test_negative_versions_and_times_before_1970_are_older(spark: SparkSession, older: Any, newer: Any) -> None:
     lines = [json.dumps({"id": 1, "at": at, "v": v}) for at, v in ((newer, "newer"), (older, "older"))]
-    reading = Reading(1, settings={"order_by": "at"})
+    reading = Reading(1, order_by="at")
     found = decode_lines(spark, "json", lines, Target("shop.t", key=("id",)), reading=reading)
     assert state(found, ("v",)) == [("newer",)]
 

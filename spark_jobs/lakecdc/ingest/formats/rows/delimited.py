@@ -28,7 +28,6 @@ _OWN_HEADER = "CAST(filter(headers, h -> h.key = 'csv-header')[0].value AS strin
 
 
 def settings_of(source: FilesSource) -> CsvSettings:
-    """Return the settings of a source, given or not."""
     return source.csv or CsvSettings()
 
 

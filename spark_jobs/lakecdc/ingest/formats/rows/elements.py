@@ -48,7 +48,6 @@ def schema_of(spark: SparkSession, files: list[str], settings: XmlSettings) -> S
 
 
 def cells(messages: DataFrame, settings: XmlSettings, known: Mapping[str, str], schema: StructType | None) -> Cells:
-    """See the package."""
     columns = _columns(known, schema)
     members = [*(StructField(c.name, parsed_type(c.type)) for c in columns), StructField(BAD, StringType())]
     element = F.from_xml(F.expr("CAST(value AS string)"), StructType(members), _options(settings))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.sources.jdbc.source import Jdbc
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
 
 
 def open_source(spark: SparkSession, spec: JobSpec) -> Jdbc:
-    """Open the JDBC source of an ingest spec."""
     assert isinstance(spec.source, JdbcSource)
     return Jdbc(spark, spec, spec.source)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
+from lakecdc.contract.target import Target
 
 
 @dataclass(frozen=True)

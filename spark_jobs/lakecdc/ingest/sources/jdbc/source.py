@@ -10,24 +10,21 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from pyspark.sql import SparkSession
+
 from lakecdc.contract.errors import InputError
-from lakecdc.contract.sources.jdbc import Interval, missing_interval
+from lakecdc.contract.sources.jdbc import Interval, JdbcSource, missing_interval
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.record_task import RowReading
 from lakecdc.ingest.engine.records import decode_cells
 from lakecdc.ingest.sources.jdbc.tables import Database, SourceTable, Stretch
 from lakecdc.ingest.sources.message_batches import BatchSource, table_batch
 from lakecdc.metadata.positions import Position
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.sources.jdbc import JdbcSource
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +107,8 @@ class Jdbc(BatchSource):
         if last:
             low, high = last
         elif self.source.full_load and position is None:
-            low, high = BEGINNING, text(self._interval_end() or datetime.now(UTC))
+            end = self.source.interval.moments[1] if self.source.interval else datetime.now(UTC)
+            low, high = BEGINNING, text(end)
         else:
             if self.source.interval is None:
                 raise missing_interval(table.target.table, self.source.cursor_column)
@@ -159,9 +157,6 @@ class Jdbc(BatchSource):
         recorded = self._recorded.get(table.target.table)
         return recorded.offsets["last"] if recorded else None
 
-    def _interval_end(self) -> datetime | None:
-        return self.source.interval.moments[1] if self.source.interval else None
-
     def _check_dates(self, table: SourceTable, interval: Interval) -> None:
         """Refuse an interval that holds no midnight: no date lies in it."""
         zone = ZoneInfo(self.source.cursor_zone)
@@ -198,7 +193,6 @@ def check_kind(table: SourceTable, position: Position) -> None:
 
 
 def row_reading(source: JdbcSource) -> RowReading:
-    """Return the facts of the source for typing its rows."""
     return RowReading(_EPOCH, source.cursor_column, times=True, zone=source.cursor_zone, lowest_without=True)
 
 

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.secrets import mask, resolve
+from lakecdc.contract.sources.jdbc import JdbcSource
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.explain import explain
 from lakecdc.ingest.change import Column
-from lakecdc.ingest.formats.rows.cells import typed_cells
+from lakecdc.ingest.formats.rows.cells import Cells, typed_cells
 from lakecdc.ingest.sources.jdbc.dialects import DIALECTS, Dialect, source_name
 from lakecdc.sql import quoted_column, sql_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from lakecdc.contract.sources.jdbc import JdbcSource
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.formats.rows.cells import Cells
 
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 # what cannot be made of a time of day, a year or an array's text

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.target import Target
+from lakecdc.ingest.engine.decoded import Decoded
+from lakecdc.ingest.sources.kafka.progress import Progress
 from lakecdc.ingest.sources.kafka.topology import RELOAD
-from lakecdc.model.order import arrival_of, is_change, is_higher, rises, time_of
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.engine.decoded import Decoded
-    from lakecdc.ingest.sources.kafka.progress import Progress
-    from lakecdc.model.order import Stretch
+from lakecdc.model.order import Stretch, arrival_of, is_change, is_higher, rises, time_of
 
 
 def refuse_another_log(progress: Progress, read_through: str | None, decoded: Decoded, target: Target) -> None:

@@ -50,7 +50,6 @@ class Range:
 
 
 def count(ranges: Iterable[Range]) -> int:
-    """Return how many offsets ranges have."""
     return sum(r.end - r.start for r in ranges)
 
 

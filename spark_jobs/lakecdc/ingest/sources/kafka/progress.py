@@ -108,7 +108,6 @@ def resume(position: Position, table: str) -> Progress:
 
 
 def decode(position: Position) -> Progress:
-    """Decode a position of this source."""
     offsets = position.offsets
     topics = {name: Followed(t["id"], tuple(t["next"])) for name, t in offsets["topics"].items()}
     progress = Progress(int(offsets["epoch"]), topics, {}, offsets.get("strict"))

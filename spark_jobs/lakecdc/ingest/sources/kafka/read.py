@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.ingest.engine.run import Scan
 from lakecdc.ingest.formats.messages import SCHEMA
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, Range, Record, count, split
 from lakecdc.ingest.sources.kafka.librdkafka import LibrdkafkaCluster, consumer_settings
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # messages whose keys one task folds
 _MESSAGES_PER_FOLD = 500_000
@@ -57,7 +54,7 @@ class LibrdkafkaReader(LibrdkafkaCluster):
     def scan(self, ranges: Sequence[Range]) -> Scan:
         parallelism = self._spark.sparkContext.defaultParallelism
         pieces = split(ranges, parallelism)
-        read = _Tables(_Consume(consumer_settings(self.settings), tuple(pieces)))
+        read = _Consume(consumer_settings(self.settings), tuple(pieces))
         groups = max(min(parallelism, len(pieces)), -(-count(ranges) // _MESSAGES_PER_FOLD))
         return Scan(self._spark, read, len(pieces), groups, True)
 
@@ -94,17 +91,6 @@ class _Consume:
             yield from _until_end(consumer, piece)
         finally:
             consumer.close()
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """Consume pieces as tables, for the tasks that decode them."""
-
-    consume: _Consume
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        for batch in self.consume(batches):
-            yield pa.Table.from_batches([batch])
 
 
 def _first_records(consumer: Consumer, partitions: int) -> list[Record]:

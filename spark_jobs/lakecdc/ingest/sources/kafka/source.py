@@ -7,10 +7,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import open_if_there
 from lakecdc.ingest.batch import Batch
 from lakecdc.ingest.engine.decode import decode
@@ -25,12 +29,6 @@ from lakecdc.ingest.sources.kafka.topology import Topology
 from lakecdc.ingest.sources.message_batches import BatchSource, quiet_batch, table_batch, with_read_through
 from lakecdc.metadata.positions import Position
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +182,8 @@ class KafkaIngest(BatchSource):
         marks, position = feed.progress.trusted_marks(), feed.position
         high = position.high_order if position else None
         known = replace(self.known(feed.target), marks=marks, high_order=high, scan=self._reader.scan(ranges))
-        settings = {"order_by": self.source.order_by} if self.source.order_by else {}
-        reading = Reading(feed.progress.epoch, self.source.unavailable_value, settings, self._registry, routed=True)
+        source, epoch = self.source, feed.progress.epoch
+        reading = Reading(epoch, source.unavailable_value, source.order_by, self._registry, routed=True)
         messages = partial(self._reader.messages, ranges)
         decoded = decode(messages, self.source.format, feed.target, reading, known)
         reach("after_read")

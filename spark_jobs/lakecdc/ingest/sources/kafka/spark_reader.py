@@ -9,7 +9,8 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.contract.runtime import KAFKA_READER
@@ -18,9 +19,6 @@ from lakecdc.iceberg.explain import explain
 from lakecdc.iceberg.jvm import has_class, hush
 from lakecdc.iceberg.kafka_admin import KafkaAdmin
 from lakecdc.ingest.sources.kafka.cluster import SAMPLE, At, Place, Range, Record, Topic, split
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _MILLISECONDS = 30_000
@@ -93,7 +91,6 @@ class SparkReader:
         return [(_bytes(r[0]), _bytes(r[1]), r[2] and [(h.key, _bytes(h.value)) for h in r[2]]) for r in rows]
 
     def close(self) -> None:
-        """Close the admin client."""
         self._admin.close()
 
     def _load(self, ranges: Sequence[Range], tasks: int) -> DataFrame:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.sources.kafka import KafkaSource, moment
+from lakecdc.contract.target import Target
 from lakecdc.ingest.sources.kafka.cluster import Cluster, Place, Topic
 from lakecdc.ingest.sources.kafka.progress import Followed, Progress
-
-if TYPE_CHECKING:
-    from lakecdc.contract.target import Target
 
 REPARTITIONED = "the topic {0} got more partitions, and keys have moved between them"
 SEVERAL = "several topics feed the table"
@@ -41,7 +38,6 @@ class Topology:
 
 
 def survey(cluster: Cluster, source: KafkaSource) -> Topology:
-    """Query the cluster."""
     topics, now = cluster.topics(source.wants), datetime.now(UTC)
     places = [(t.name, p) for t in topics.values() for p in range(t.partitions)]
     lows, highs = cluster.offsets(places, "earliest"), cluster.offsets(places, "latest")

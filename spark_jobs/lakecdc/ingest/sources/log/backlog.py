@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 
+from pyspark.sql import SparkSession
+
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.ingest.sources.database import full_load_needed
 from lakecdc.ingest.sources.log.feed import F
 from lakecdc.ingest.sources.log.parking import Parked, Parking
+from lakecdc.ingest.sources.log.rounds import LogRead
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import log_position
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakecdc.contract.errors import LakecdcError
-    from lakecdc.ingest.sources.log.rounds import LogRead
-    from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 

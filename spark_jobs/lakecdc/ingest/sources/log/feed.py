@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.database import full_load_needed
+from lakecdc.ingest.sources.log.parking import Parked
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LogPosition, log_position
-
-if TYPE_CHECKING:
-    from lakecdc.contract.errors import InputError
-    from lakecdc.ingest.change import Column
-    from lakecdc.ingest.sources.log.parking import Parked
-    from lakecdc.metadata.positions import Position
 
 C = TypeVar("C")
 
@@ -69,7 +67,6 @@ class Feed(Generic[T]):
 
     @property
     def stands(self) -> LogPosition | None:
-        """The decoded position."""
         return log_position(self.position)
 
     @property

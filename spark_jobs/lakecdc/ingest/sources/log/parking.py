@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakecdc.contract.errors import InputError, LakecdcError
@@ -20,12 +21,8 @@ from lakecdc.iceberg.table import IcebergTable, delete_rows, exists
 from lakecdc.ingest.sources.log.summary import EVENTS
 from lakecdc.local_relation import local_relation
 from lakecdc.metadata.names import parked_of
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import log_position
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.metadata.positions import Position
 
 _DECODED = [column.split(" ") for column in EVENTS.split(", ")]
 _SCHEMA = f"target string, through bigint, {EVENTS}"

@@ -9,26 +9,22 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel, TaskContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakecdc.contract.errors import LakecdcError
 from lakecdc.ingest.engine import packing
 from lakecdc.ingest.engine.log import LogSize
 from lakecdc.ingest.engine.packing import cells_of_rows, rows_of_cells
 from lakecdc.ingest.sources.log.summary import EVENTS, Summary
+from lakecdc.model.positions import LogPosition
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.errors import LakecdcError
-    from lakecdc.model.positions import LogPosition
 
 #: columns of a round: the table's number and that of the cell among its cells; of the last row only the summary
 SCHEMA = "relation bigint, cell int, summary string, packed binary"

@@ -6,27 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from datetime import datetime
+from typing import Any, ClassVar, Generic
 
-from lakecdc.iceberg.table import open_if_there
+from pyspark.sql import DataFrame, SparkSession
+
+from lakecdc.contract.errors import LakecdcError
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
+from lakecdc.iceberg.table import IcebergTable, open_if_there
+from lakecdc.ingest.change import Column, ColumnsTold
+from lakecdc.ingest.engine.log import LogRows
+from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.log.feed import F
+from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, S
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.errors import LakecdcError
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.iceberg.table import IcebergTable
-    from lakecdc.ingest.change import Column, ColumnsTold
-    from lakecdc.ingest.engine.log import LogRows
-    from lakecdc.ingest.engine.log_layout import LogLayout
-    from lakecdc.ingest.sources.log.parking import Parked
-    from lakecdc.metadata.positions import Position
-    from lakecdc.model.positions import LogPosition
+from lakecdc.metadata.positions import Position
+from lakecdc.model.positions import LogPosition
 
 #: takes a table that cannot be fed, why, and the position that holds the log for it
 Refuse = Callable[[str, "LakecdcError", "Position | None"], None]
@@ -91,7 +87,6 @@ class LogServer(ABC, Generic[F, S]):
         self._opened = ExitStack()
 
     def target_table(self, target: Target) -> IcebergTable | None:
-        """Open a target's table, if there is one."""
         return open_if_there(self.spark, self.spec.catalog.name, target.table)
 
     @abstractmethod

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError, LakecdcError
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.batch import Batch, SourceFacts
 from lakecdc.ingest.engine.log import LogFold, LogRows
 from lakecdc.ingest.quarantine import with_misfits
 from lakecdc.ingest.sources.database import check_identity, reloads
 from lakecdc.ingest.sources.log.backlog import Backlog
 from lakecdc.ingest.sources.log.feed import F
+from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead, Round, S
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, TableChanges
 from lakecdc.ingest.sources.message_batches import partition_transforms
@@ -21,13 +26,6 @@ from lakecdc.metadata.positions import Position
 from lakecdc.model.order import order_key
 from lakecdc.model.positions import LogPosition, log_position
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.log.parking import Parked
 
 _EARLIEST = datetime.fromtimestamp(0, UTC).isoformat()
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
+from lakecdc.contract.sources.mysql import MysqlSource
 from lakecdc.contract.target import Target
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn
 from lakecdc.ingest.sources import database
 from lakecdc.ingest.sources.database import check_named_columns, defaults, no_such_table
 from lakecdc.ingest.sources.log import feed
-from lakecdc.ingest.sources.mysql.connect import query, quoted, variables
+from lakecdc.ingest.sources.mysql.connect import Session, query, quoted, variables
+from lakecdc.ingest.sources.mysql.reading import Relation
 from lakecdc.ingest.sources.mysql.table_map import BINARY, Named
 from lakecdc.ingest.sources.mysql.types import BASES, BYTES, DATED, NUMERIC, MysqlType, convert
 from lakecdc.ingest.sources.mysql.values import reader
-
-if TYPE_CHECKING:
-    from lakecdc.contract.sources.mysql import MysqlSource
-    from lakecdc.ingest.sources.mysql.connect import Session
-    from lakecdc.ingest.sources.mysql.reading import Relation
 
 _COLUMNS = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE, EXTRA, IS_NULLABLE,
@@ -79,7 +75,6 @@ class SourceColumn:
 
     @property
     def base(self) -> str:
-        """See :class:`MysqlType`."""
         return self.named.type.base if self.named.type else ""
 
     @property

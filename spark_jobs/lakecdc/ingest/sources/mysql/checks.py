@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.discovery import check_patterns
 from lakecdc.ingest.sources.database import check_identity, full_load_needed, standing
 from lakecdc.ingest.sources.mysql.catalog import list_tables, read_table
-from lakecdc.ingest.sources.mysql.connect import Address, address, asking, connect, query, quoted, variables
+from lakecdc.ingest.sources.mysql.connect import Address, Session, address, asking, connect, query, quoted, variables
 from lakecdc.ingest.sources.mysql.log import file_created
 from lakecdc.ingest.sources.mysql.server import Server, log_end, read_server
+from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 from lakecdc.model.positions import BinlogPosition
-
-if TYPE_CHECKING:
-    from lakecdc.contract.sources.mysql import MysqlSource
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.mysql.connect import Session
-    from lakecdc.metadata.positions import Position
 
 TYPE = "mysql"
 _UNKNOWN = "Whether the log still has what they have not seen is not known: see what is said of the catalog."

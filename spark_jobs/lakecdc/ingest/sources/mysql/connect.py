@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ssl import CERT_NONE, SSLContext, create_default_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lakecdc.contract.errors import ConflictError, InputError, SourceUnavailableError
 from lakecdc.contract.secrets import resolve
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.sources.mysql import MysqlSource
 
-    Session = pymysql.Connection[Any]
+Session: TypeAlias = "pymysql.Connection[Any]"
 
 T = TypeVar("T")
 _CONNECT_SECONDS = 20

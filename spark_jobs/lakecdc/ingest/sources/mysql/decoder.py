@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakecdc.ingest.sources.mysql import events as kinds
 from lakecdc.ingest.sources.mysql import statements
@@ -17,14 +18,10 @@ from lakecdc.ingest.sources.mysql.alter_table import Alteration
 from lakecdc.ingest.sources.mysql.column_names import ColumnNames
 from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation, Summary
 from lakecdc.ingest.sources.mysql.rows import UNREADABLE, Image, Rows, UnreadableError
+from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.ingest.sources.mysql.table_map import LayoutError, LogColumn, length, read_columns, table_name
 from lakecdc.ingest.sources.mysql.values import Codec
 from lakecdc.model.positions import Place
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakecdc.ingest.sources.mysql.server import Server
 
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 1024 * 1024

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from pyspark import Accumulator
+
+from lakecdc.iceberg.table import IcebergTable
 from lakecdc.ingest import source_columns
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, described, target_columns
 from lakecdc.ingest.sources.mysql.reading import Relation, Summary
-
-if TYPE_CHECKING:
-    from pyspark import Accumulator
-
-    from lakecdc.iceberg.table import IcebergTable
 
 
 @dataclass
@@ -77,7 +74,7 @@ class Feed(log_feed.Feed[SourceTable]):
         elif target is not None:
             self.numbers, ahead = source_columns.columns_at(target, self.at)
             self.left_out = source_columns.left_out(target, self.table.target, self.numbers)
-            self.key_numbers = source_columns.key_numbers(target, self.table.target) if self.numbers else ()
+            self.key_numbers = source_columns.key_numbers(target) if self.numbers else ()
             self.stop = ahead
         there = {column.name for column in self.table.columns}
         gone = [name for name in self.numbers if self.load and name not in there]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from json.encoder import encode_basestring
 
-from lakecdc.ingest.sources.mysql.values import Codec, clock, decimal_groups, each
+from lakecdc.ingest.sources.mysql.values import Codec, clock, decimal, each
 
 _LITERALS = {0: "null", 1: "true", 2: "false"}
 _NUMBERS = {5: struct.Struct("<h"), 6: struct.Struct("<H"), 7: struct.Struct("<i"), 8: struct.Struct("<I"),
@@ -110,23 +110,9 @@ def real_text(value: float) -> str:
     return f"{number.normalize():e}".replace("e+", "e")
 
 
-def _decimal(precision: int, scale: int, raw: bytes) -> str:
-    """Return the text of a DECIMAL; see :func:`values.decimal`, which is for many values."""
-    negative = not raw[0] & 0x80
-    mask = 0xFF if negative else 0
-    stored = bytes([raw[0] ^ mask ^ 0x80, *(octet ^ mask for octet in raw[1:])])
-    digits, at = "", 0
-    for count, size in decimal_groups(precision, scale):
-        digits += f"{int.from_bytes(stored[at : at + size], 'big'):0{count}d}"
-        at += size
-    whole = len(digits) - scale
-    text = digits[:whole].lstrip("0") or "0"
-    return f"{'-' if negative else ''}{text}{'.' if scale else ''}{digits[whole:]}"
-
-
 def _opaque(kind: int, data: bytes) -> str:
     if kind in _DECIMALS:
-        return _decimal(data[0], data[1], data[2:])
+        return str(decimal(data[0], data[1]).read([data[2:]])[0].as_py())
     if kind in (_DATE, _TIME, *_MOMENTS):
         packed = _PACKED.unpack(data)[0]
         sign, packed = ("-", -packed) if packed < 0 else ("", packed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
@@ -17,10 +18,6 @@ from lakecdc.ingest.sources.mysql.events import FORMAT
 from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Relation
 from lakecdc.ingest.sources.mysql.server import Server
 from lakecdc.model.positions import Place
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _DUMP, _NON_BLOCKING = 0x12, 0x01
 _SETTINGS = (

@@ -7,13 +7,17 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.sources.mysql import MysqlSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.change import ColumnsTold
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.sources.database import LoadMark, apart, deal, full_load_needed, load_rows, plan_load
 from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.mysql import log as binlog
@@ -21,7 +25,7 @@ from lakecdc.ingest.sources.mysql import server as servers
 from lakecdc.ingest.sources.mysql import snapshot
 from lakecdc.ingest.sources.mysql.catalog import bases, read_table, unlogged, with_fills
 from lakecdc.ingest.sources.mysql.checks import TYPE, check_place
-from lakecdc.ingest.sources.mysql.connect import address, asking, connect
+from lakecdc.ingest.sources.mysql.connect import Session, address, asking, connect
 from lakecdc.ingest.sources.mysql.events import merged_gtid
 from lakecdc.ingest.sources.mysql.feed import Feed
 from lakecdc.ingest.sources.mysql.reading import Limits, LogTable, Summary
@@ -31,14 +35,6 @@ from lakecdc.metadata.positions import Position
 from lakecdc.model.order import RANK_READ, order_key
 from lakecdc.model.positions import BinlogPosition, LogPosition, Place
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.log.parking import Parked
-    from lakecdc.ingest.sources.mysql.connect import Session
 
 _NO_LIMIT = 1 << 62
 

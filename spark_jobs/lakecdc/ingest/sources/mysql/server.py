@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
-from lakecdc.ingest.sources.mysql.connect import query, variables
+from lakecdc.ingest.sources.mysql.connect import Session, query, variables
 from lakecdc.model.positions import Place
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.mysql.connect import Session
 
 #: setting, what it must be, and what is wrong with any other value
 _NEEDED = (

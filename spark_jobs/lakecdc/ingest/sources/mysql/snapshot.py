@@ -19,18 +19,22 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import Accumulator
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from lakecdc.ingest.change import Column
 from lakecdc.ingest.formats.text_columns import TextColumn, TypeRows
 from lakecdc.ingest.sources.database import LoadMark, fingerprint, judged, kept_on_disk
 from lakecdc.ingest.sources.mysql.catalog import SourceTable, as_text
-from lakecdc.ingest.sources.mysql.connect import Address, asking, connect, patiently, query, quoted
+from lakecdc.ingest.sources.mysql.connect import Address, Session, asking, connect, patiently, query, quoted
 from lakecdc.ingest.sources.mysql.server import Server, begin_snapshot
 from lakecdc.ingest.sources.mysql.types import BYTES, DATED, ZERO_DATE, convert
 from lakecdc.model.order import RANK_READ, order_key
@@ -38,15 +42,6 @@ from lakecdc.model.positions import Place
 from lakecdc.runtime.failpoints import reach
 from lakecdc.runtime.progress import ProgressLog
 from lakecdc.runtime.worker import settle
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from pyspark import Accumulator
-    from pyspark.sql import DataFrame, Row, SparkSession
-
-    from lakecdc.ingest.change import Column
-    from lakecdc.ingest.sources.mysql.connect import Session
 
 _ROWS = 10_000
 PLACE = "_lakecdc_place"

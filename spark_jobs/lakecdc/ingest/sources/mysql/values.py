@@ -11,15 +11,13 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    Numbers = np.ndarray[Any, Any]
-
+Numbers = np.ndarray[Any, Any]
 #: texts of values from their bytes; raises one of ``rows.UNREADABLE`` over bytes that are not such a value
 Read = Callable[[Sequence[bytes]], "pa.Array"]
 

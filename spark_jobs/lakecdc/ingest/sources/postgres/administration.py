@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import SpecError
 from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import JobSpec
 from lakecdc.ingest.sources.postgres import owners, slots
 from lakecdc.ingest.sources.postgres.catalog import read_table
-from lakecdc.ingest.sources.postgres.connect import Address, address, connect
+from lakecdc.ingest.sources.postgres.connect import Address, Session, address, connect
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication
 from lakecdc.model.positions import lsn_text
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 def create(spec: JobSpec) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.target import Target
@@ -12,10 +12,8 @@ from lakecdc.ingest.change import Column
 from lakecdc.ingest.sources import database
 from lakecdc.ingest.sources.database import check_named_columns, no_such_table
 from lakecdc.ingest.sources.log import feed
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.connect import Session
-    from lakecdc.ingest.sources.postgres.types import TypeCatalog
+from lakecdc.ingest.sources.postgres.connect import Session
+from lakecdc.ingest.sources.postgres.types import TypeCatalog
 
 _TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

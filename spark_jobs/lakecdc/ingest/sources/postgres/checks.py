@@ -6,29 +6,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.findings import Finding, summed, tried
+from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.ingest.discovery import check_patterns
 from lakecdc.ingest.sources.database import check_identity, standing
 from lakecdc.ingest.sources.postgres import owners, slots
-from lakecdc.ingest.sources.postgres.catalog import find_table, list_tables, read_table, source_name, table_of
-from lakecdc.ingest.sources.postgres.connect import Address, address, asking, connect
+from lakecdc.ingest.sources.postgres.catalog import (
+    SourceTable,
+    find_table,
+    list_tables,
+    read_table,
+    source_name,
+    table_of,
+)
+from lakecdc.ingest.sources.postgres.connect import Address, Session, address, asking, connect
 from lakecdc.ingest.sources.postgres.log import publication_list
 from lakecdc.ingest.sources.postgres.owners import Owner
 from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.storage import is_unchanged
+from lakecdc.metadata.positions import Position
 from lakecdc.metadata.source_state import SourceState, may_be_idle, state_unless_unknown
 from lakecdc.model.positions import LsnPosition, lsn, lsn_text
-
-if TYPE_CHECKING:
-    from lakecdc.contract.sources.postgres import PostgresSource
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.postgres.connect import Session
-    from lakecdc.metadata.positions import Position
 
 Positions = Mapping[str, "Position"] | None
 TYPE = "postgres"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, is_refusal
 from lakecdc.contract.secrets import resolve
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lakecdc.contract.sources.postgres import PostgresSource
 
-    Session = psycopg.Connection[tuple[Any, ...]]
+Session: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 OLDEST = 130000
 _SETTINGS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.ingest.change import Column
 from lakecdc.ingest.column_numbers import Columns, ascend, identified, places
@@ -12,12 +12,10 @@ from lakecdc.ingest.formats.text_columns import TextColumn
 from lakecdc.ingest.sources.database import defaults
 from lakecdc.ingest.sources.log import feed as log_feed
 from lakecdc.ingest.sources.postgres.catalog import SourceTable, column_numbers, missing_values
+from lakecdc.ingest.sources.postgres.connect import Session
 from lakecdc.ingest.sources.postgres.reading import Relation
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 
 @dataclass

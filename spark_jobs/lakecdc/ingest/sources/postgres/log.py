@@ -6,9 +6,11 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.contract.sources.postgres import PostgresSource
 from lakecdc.ingest.engine.log_layout import LogText, LogVersion
 from lakecdc.ingest.sources.database import cause
 from lakecdc.ingest.sources.log import rounds
@@ -18,11 +20,6 @@ from lakecdc.ingest.sources.postgres.reading import Bounds, LogTable, Relation
 from lakecdc.ingest.sources.postgres.snapshot import NextRow, copied
 from lakecdc.ingest.sources.postgres.types import TypeCatalog
 from lakecdc.model.positions import lsn_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakecdc.contract.sources.postgres import PostgresSource
 
 _PEEK = """
 COPY (SELECT data FROM pg_logical_slot_peek_binary_changes({slot}, {upto}::pg_lsn, {messages},

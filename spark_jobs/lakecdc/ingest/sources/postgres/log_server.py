@@ -7,16 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from lakecdc.contract.errors import InputError, LakecdcError
 from lakecdc.contract.sources.postgres import PostgresSource
+from lakecdc.contract.spec import JobSpec
+from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import exists
 from lakecdc.ingest.change import Load
 from lakecdc.ingest.engine.log_layout import LogLayout
 from lakecdc.ingest.source_columns import key_numbers, remembered
 from lakecdc.ingest.sources.database import apart, deal, full_load_needed, kept_on_disk, load_rows, plan_load
 from lakecdc.ingest.sources.log import rounds
+from lakecdc.ingest.sources.log.parking import Parked
 from lakecdc.ingest.sources.log.rounds import LogEnd, LogRead
 from lakecdc.ingest.sources.log.server import LoadPart, LogServer, Refuse, TableChanges
 from lakecdc.ingest.sources.postgres import log as wal
@@ -29,7 +34,7 @@ from lakecdc.ingest.sources.postgres.checks import (
     check_slot,
     check_still_there,
 )
-from lakecdc.ingest.sources.postgres.connect import address, asking, connect, one
+from lakecdc.ingest.sources.postgres.connect import Session, address, asking, connect, one
 from lakecdc.ingest.sources.postgres.feed import (
     Feed,
     described_numbers,
@@ -45,17 +50,9 @@ from lakecdc.ingest.sources.postgres.slots import Publication, Slot
 from lakecdc.ingest.sources.postgres.snapshot import Part, Progress, parts
 from lakecdc.ingest.sources.postgres.storage import StorageWatch
 from lakecdc.ingest.sources.postgres.types import Texts, TypeCatalog
+from lakecdc.metadata.positions import Position
 from lakecdc.model.positions import LogPosition, LsnPosition, lsn, lsn_text
 from lakecdc.runtime.failpoints import reach
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from lakecdc.contract.spec import JobSpec
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.log.parking import Parked
-    from lakecdc.ingest.sources.postgres.connect import Session
-    from lakecdc.metadata.positions import Position
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +99,7 @@ class PostgresServer(LogServer[Feed, Summary]):
         check_same_table(table, position)
         known = self.target_table(target) if position else None
         numbers = remembered(known) if known else {}
-        target_key = key_numbers(known, target) if known and target.keyed else ()
+        target_key = key_numbers(known) if known and target.keyed else ()
         return Feed(table.oid, table, position, parked=parked, numbers=numbers, target_key=target_key)
 
     def describe_columns(self, feed: Feed) -> None:

@@ -11,17 +11,15 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from lakecdc.contract.errors import InputError
 from lakecdc.contract.secrets import resolve
+from lakecdc.contract.spec import Catalog
+from lakecdc.contract.target import Target
 from lakecdc.ingest.sources.postgres.catalog import source_name
-
-if TYPE_CHECKING:
-    from lakecdc.contract.spec import Catalog
-    from lakecdc.contract.target import Target
-    from lakecdc.ingest.sources.postgres.connect import Session
+from lakecdc.ingest.sources.postgres.connect import Session
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,12 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakecdc.contract.errors import InputError
+from lakecdc.ingest.sources.postgres.catalog import SourceTable
+from lakecdc.ingest.sources.postgres.connect import Session
 from lakecdc.model.positions import lsn
-
-if TYPE_CHECKING:
-    from lakecdc.ingest.sources.postgres.catalog import SourceTable
-    from lakecdc.ingest.sources.postgres.connect import Session
 
 # one statement, so that all of it is of one moment; a table's row for the column ctid is as old as the table
 _TREE = """

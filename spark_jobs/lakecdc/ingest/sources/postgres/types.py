@@ -177,7 +177,6 @@ class Texts:
     infinity: str = "quarantine"
 
     def __call__(self, texts: pa.Array, base: str, kind: str) -> tuple[pa.Array, Collection[int]]:
-        """Return the values of texts, and the places of those that do not fit."""
         if kind == "binary" and base == "bytea":
             return octets(texts, len("\\x")), ()
         if kind == "boolean" and base == "bool":
