@@ -1,20 +1,23 @@
-"""Locations: one file has one name, and a name too few only ever keeps a file."""
+"""Locations: however one file is named, it is taken for itself, and never for another one that may be removed."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lakecdc.maintain.orphans.locations import (
+from lakecdc.metadata.locations import (
+    canonical,
     in_object_store,
     is_below,
-    is_hidden,
+    is_relative,
     is_surely_below,
-    is_table_metadata,
     key,
     place,
+    readings,
     relative,
+    resolve,
 )
-from lakecdc.maintain.orphans.reachable import HashSet, name_hash
 
 
 @pytest.mark.parametrize(
@@ -36,8 +39,6 @@ from lakecdc.maintain.orphans.reachable import HashSet, name_hash
 )
 def test_ways_to_write_one_location(same: tuple[str, ...]) -> None:
     assert len({key(location) for location in same}) == 1
-    names = HashSet([name_hash(same[0])])
-    assert all(name_hash(location) in names for location in same)
 
 
 @pytest.mark.parametrize(
@@ -93,39 +94,49 @@ def test_names_below_a_folder_keep_what_they_are() -> None:
         relative("/wh/t2/x", "/wh/t")
 
 
-@pytest.mark.parametrize(
-    ("name", "hidden"),
-    [
-        ("data/p=1/a.parquet", False),
-        ("_delta_log/00.json", True),
-        ("data/.a.parquet.crc", True),
-        ("data/_temporary/0/a.parquet", True),
-        ("data/_day=2026-01-01/a.parquet", False),
-        ("data/_%C3%A9=1/a.parquet", False),
-        ("data/_other=1/a.parquet", True),
-    ],
-)
-def test_hidden_names_belong_to_others(name: str, hidden: bool) -> None:
-    assert is_hidden(name, {"_day", "_é"}) is hidden
-
-
-def test_versions_of_table_metadata() -> None:
-    found = ["00001-x.metadata.json", "v1.gz.metadata.json", "v1.metadata.json.gz", "metadata/version-hint.text"]
-    assert all(map(is_table_metadata, found))
-    assert not any(map(is_table_metadata, ["x-m0.avro", "snap-1.avro", "x.stats", "data/metadata.json.parquet"]))
-
-
 def test_where_files_can_only_be_deleted() -> None:
     assert [in_object_store(f"{scheme}x/t") for scheme in ("s3a://", "GS://", "abfss://", "oss://")] == [True] * 4
     assert [in_object_store(location) for location in ("/t", "file:/t", "hdfs://nn/t", "viewfs:/t")] == [False] * 4
 
 
-def test_a_set_of_names_takes_each_once_and_more_at_any_time() -> None:
-    names = HashSet()
-    for _ in range(3):
-        names.update(name_hash(f"/t/{number}") for number in range(5000))
-    assert len(names) == 5000
-    assert all(name_hash(f"file:/t/{number}") in names for number in range(0, 5000, 99))
-    assert name_hash("/t/5000") not in names
-    names.update([name_hash("/t/5000")])
-    assert name_hash("/t/5000") in names and len(names) == 5001
+ROOTS = ("file:///wh/my t", "/wh/t", "s3://lake/wh//t", "abfss://c@acc.dfs.core.windows.net/t", "hdfs://nn:8020/wh/t")
+NAMES = st.lists(st.text("ab %=.:é", min_size=1, max_size=4), min_size=1, max_size=4).map("/".join).filter(is_relative)
+SCHEMES = [("s3", "s3a", "s3n", "S3"), ("abfs", "abfss", "wasb", "wasbs"), ("gs",)]
+
+
+@given(st.sampled_from(ROOTS), st.sampled_from(["", "/"]), NAMES)
+def test_a_relative_location_is_the_file_below_its_table(root: str, slash: str, name: str) -> None:
+    absolute = f"{root}/{name}"
+    assert resolve(name, root + slash) == absolute == resolve(absolute, "file:/elsewhere")
+    assert canonical(name, root + slash) == canonical(absolute) == canonical(absolute, "s3://elsewhere/t")
+    assert key(absolute) in {key(reading) for reading in readings(name, root)}
+    assert key(absolute) in {key(reading) for reading in readings(f"/{name}", root)}
+    assert is_below(resolve(name, root), root)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=2, unique=True), st.sampled_from(SCHEMES))
+def test_objects_are_equal_by_bucket_and_whole_name(names: list[str], schemes: tuple[str, ...]) -> None:
+    one, other = names
+    assert len({canonical(f"{scheme}://lake/{one}") for scheme in schemes}) == 1
+    assert canonical(f"s3://lake/{one}") != canonical(f"s3a://lake/{other}")
+    assert canonical(f"s3://lake/{one}") != canonical(f"s3://lake2/{one}")
+    assert canonical(f"s3://lake/t/{one}") != canonical(f"s3://lake/t//{one}")
+
+
+@given(NAMES, NAMES)
+def test_local_files_are_equal_by_path(one: str, other: str) -> None:
+    ways = {canonical(f"{before}/t/{one}") for before in ("file:", "file://", "file://localhost", "FILE:", "")}
+    assert ways == {f"/t/{one}"}
+    assert (canonical(f"/t/{one}") == canonical(f"file:/t/{other}")) is (one == other)
+    assert canonical(f"hdfs://nn/t/{one}") not in (f"/t/{one}", canonical(f"hdfs://other/t/{one}"))
+
+
+@given(NAMES, st.sampled_from(ROOTS))
+def test_equal_files_share_the_key_that_keeps_them(name: str, root: str) -> None:
+    """The key may join two files, which keeps an orphan, and never parts one, which would remove a live file."""
+    assert key(canonical(name, root)) == key(resolve(name, root))
+
+
+def test_dots_are_part_of_a_bucket() -> None:
+    assert not is_surely_below("s3://my.bucket/t/x", "s3://my.other/t")
+    assert not place("s3://my.bucket/t").meets(place("s3://my.other/t"))
