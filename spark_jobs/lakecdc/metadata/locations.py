@@ -7,6 +7,7 @@ must rather be taken for another one than not be recognized.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from urllib.parse import unquote
 
 _PARTS = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
 _SLASHES = re.compile("//+")
+#: what absolute locations begin with, also in SQL
+ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.-]*:)"
 _S3 = ("s3", "s3a", "s3n")
 #: object stores by scheme, each with one name for all schemes of the same store
 _OBJECT_STORES = {
@@ -47,7 +50,7 @@ class Place:
 
 def is_relative(location: str) -> bool:
     """Check whether a location from metadata is relative to that of its table (format version 4)."""
-    return not location.startswith("/") and not split(location)[0]
+    return re.match(ABSOLUTE, location) is None
 
 
 def resolve(location: str, root: str) -> str:
@@ -99,8 +102,13 @@ def key(location: str) -> str:
     """Return a key that all locations of one file share, and occasionally those of two files.
 
     Schemes and authorities differ between engines (``file:///`` and ``file:/``, ``s3://`` and ``s3a://``, a name node
-    and its service), and some encode blanks. A collision only keeps an orphan.
+    and its service), some encode blanks, and a relative location may go up. A collision only keeps an orphan.
     """
+    decoded = _decoded(location)
+    return posixpath.normpath(decoded) if "/." in decoded else decoded
+
+
+def _decoded(location: str) -> str:
     decoded_path = path(location)
     while "%" in decoded_path and (decoded := unquote(decoded_path)) != decoded_path:
         decoded_path = decoded
@@ -126,7 +134,7 @@ def is_below(location: str, root: str) -> bool:
 
 def is_surely_below(location: str, root: str) -> bool:
     """Check whether a location from a document is below a folder, and in the same storage."""
-    steps = key(location).split("/")
+    steps = _decoded(location).split("/")
     return is_below(location, root) and not {".", ".."}.intersection(steps) and _same_storage(location, root)
 
 

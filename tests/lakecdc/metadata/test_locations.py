@@ -35,6 +35,7 @@ from lakecdc.metadata.locations import (
         ("s3://l/my lake/a", "s3://l/my%20lake/a", "s3a://l/my%2520lake/a"),
         ("s3://l/100%/a", "s3://l/100%25/a"),
         ("s3://l/é", "s3://l/%C3%A9"),
+        ("s3://l/t/x", "s3://l/t/data/../x", "s3://l/t/./x"),
     ],
 )
 def test_ways_to_write_one_location(same: tuple[str, ...]) -> None:
