@@ -20,7 +20,7 @@ from lakecdc.iceberg.reachability import ManifestReader
 from lakecdc.iceberg.staging import stage_rows
 from lakecdc.maintain.delete_files.plan import resolved
 from lakecdc.metadata.locations import relative, resolve
-from tests.lakecdc.maintain.orphans.support import DAY, Attic, age, contents, plant
+from tests.lakecdc.maintain.orphans.support import Attic, age, contents, plant
 
 
 def append_by_relative_locations(attic: Attic, name: str) -> None:
@@ -70,7 +70,7 @@ def test_files_with_relative_locations_stay(attic: Attic) -> None:
     before = set(contents(attic.path(name)))
     orphans = plant(attic.path(name), ["data/left.parquet", "metadata/left-m0.avro"])
 
-    report = attic.run(name, older_than=DAY)
+    report = attic.run(name)
     assert (report.outcome, report.metrics["files_taken"]) == ("done", len(orphans)), report.reason
     after = set(contents(attic.path(name)))
     assert before <= after and not any(path.exists() for path in orphans)
