@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_lakecdc.lake.tables import partition_of
 from lakecdc.metadata.file_facts import Content, LiveFile
+from lakecdc.metadata.locations import resolve
 from lakecdc.metadata.names import PATH_ID
 from lakecdc.metadata.overlap import ColumnBounds
 
@@ -28,10 +29,11 @@ _REFERENCED_ID = 143
 def live_files(table: Table, manifests: Sequence[ManifestFile], columns: Sequence[int] = ()) -> Iterator[LiveFile]:
     """Yield the live files of a snapshot's manifests with their bounds of some primitive columns."""
     types = {column: table.schema().find_type(column) for column in columns}
+    root = table.location()
     unpartitioned = {number for number, spec in table.specs().items() if spec.is_unpartitioned()}
     for manifest, entries in zip(manifests, _all_entries(table, manifests), strict=True):
         for entry in entries:
-            file = _live_file(entry, manifest, manifest.partition_spec_id in unpartitioned)
+            file = _live_file(entry, manifest, root, manifest.partition_spec_id in unpartitioned)
             bounds = tuple(_column_bounds(entry.data_file, column, kind) for column, kind in types.items())
             yield replace(file, bounds=bounds) if types else file
 
@@ -66,11 +68,16 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
         return [entry for entry in reader if entry.status != ManifestEntryStatus.DELETED]
 
 
-def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -> LiveFile:
-    """Convert a manifest entry; ``everywhere`` says whether its spec's equality deletes apply to all partitions."""
+def _live_file(entry: ManifestEntry, manifest: ManifestFile, root: str, everywhere: bool) -> LiveFile:
+    """Convert a manifest entry.
+
+    :param root: the table's location.
+    :param everywhere: whether its spec's equality deletes apply to all partitions.
+    """
     file = entry.data_file
     file.spec_id = manifest.partition_spec_id
     content = _content(file)
+    named = _location(file, content)
     # without a sequence number, an entry inherits its manifest's (Iceberg specification, sequence number inheritance)
     sequence = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
     return LiveFile(
@@ -79,7 +86,7 @@ def _live_file(entry: ManifestEntry, manifest: ManifestFile, everywhere: bool) -
         file.file_size_in_bytes,
         file.record_count,
         sequence or 0,
-        _location(file, content),
+        None if named is None else resolve(named, root),
         file.file_path if content is Content.DELETION_VECTOR else None,
         sum((file.column_sizes or {}).values()),
         entry.snapshot_id or manifest.added_snapshot_id or 0,

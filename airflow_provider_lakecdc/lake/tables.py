@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from lakecdc.contract.errors import InputError
+from lakecdc.contract.errors import InputError, UnsupportedError
 from lakecdc.contract.fields import parse_moment
 from lakecdc.metadata import names
 from lakecdc.metadata.exports import SOURCE as EXPORT_SOURCE
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 MAIN = "main"
 _THREADS = 4
+# pydantic's words: pyiceberg has one model of metadata for each format version
+_UNKNOWN_VERSION = re.compile(r"Input tag '(\d+)' found using 'format_version'")
 _ATTEMPTS = 10
 
 
@@ -45,13 +48,24 @@ def open_table(catalog: CatalogConnection, table: str) -> Iterator[Table | None]
 
 
 def load_table(catalog: Catalog, table: str) -> Table | None:
-    """Load a table, or return None if it does not exist."""
+    """Load a table, or return None if it does not exist.
+
+    :raises UnsupportedError: it has a format version that pyiceberg cannot read.
+    """
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
         return catalog.load_table(table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
+    except Exception as error:
+        if (unknown := _UNKNOWN_VERSION.search(str(error))) is None:
+            raise
+        raise UnsupportedError(
+            f"PyIceberg, which Airflow's workers read metadata with, cannot read format version {unknown[1]}.",
+            table=table,
+            hint="Jobs in Spark work on it all the same; its health is not measured.",
+        ) from error
 
 
 def read_tables(

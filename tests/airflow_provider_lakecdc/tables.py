@@ -60,9 +60,14 @@ class FedTable:
         """The catalog that the properties describe."""
         return SqlCatalog("lake", **{key: value for key, value in properties.items() if key != "type"})
 
-    def break_metadata(self) -> None:
+    def break_metadata(self, text: str = "{") -> None:
         """Make the metadata unreadable."""
-        Path(self.table.metadata_location.removeprefix("file://")).write_text("{")
+        Path(self.table.metadata_location.removeprefix("file://")).write_text(text)
+
+    def upgrade_beyond_pyiceberg(self) -> None:
+        """Give the metadata format version 4, which pyiceberg does not know."""
+        metadata = self.table.metadata.model_dump_json()
+        self.break_metadata(metadata.replace('"format-version":2', '"format-version":4'))
 
     def ingest(self, read_through: str | None) -> int:
         """Commit a row with a position; the snapshot's id."""

@@ -11,7 +11,7 @@ from lakecdc.contract import fields
 from lakecdc.contract.checks import Check
 from lakecdc.contract.errors import SpecError
 from lakecdc.metadata.names import is_side_table
-from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form
+from lakecdc.metadata.readers import Deletes, Form, ReaderName, choose_form, equality_refusal
 
 #: columns that lakecdc adds to every table; a view named ``<table>_view`` hides them, except in mode ``history``
 ORDER_COLUMN = "_lakecdc_order"
@@ -306,6 +306,10 @@ def _setting_mistakes(target: Target) -> Iterator[tuple[str, str | None]]:
             f"merge_mode is set, but mode {target.mode!r} never merges.",
             "Use mode merge or auto, or remove merge_mode.",
         )
+    version = target.properties.get("format-version", "")
+    refusal = equality_refusal(int(version)) if version.isdigit() else None
+    if refusal and target.form.deletes == "equality":
+        yield refusal
     if target.deletes == "resolved" and target.mode not in _RESOLVING:
         yield (
             f"deletes is 'resolved', but mode {target.mode!r} writes no equality deletes.",

@@ -22,10 +22,11 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.table_statistics import remove_statistics
 from lakecdc.local_relation import dealt
 from lakecdc.maintain.orphans.ledger import Ledger
-from lakecdc.maintain.orphans.locations import FOLDER, key
+from lakecdc.maintain.orphans.names import FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
+from lakecdc.metadata.locations import canonical, resolve
 
 _DECODED = (".parquet", ".avro", ".puffin", ".stats")
 _WITHOUT_KEYS = (".crc", "version-hint.text")
@@ -70,17 +71,17 @@ def examine(place: Place, mentions: Mentions) -> Examined:
     """Decode every file below a table's location; change nothing."""
     table = place.table.refresh()
     storage, reachable = TableStorage(table), Reachable(table)
-    metadata, examined = reachable.refresh(), Examined()
-    deletes = {key(row[0]) for row in table.metadata("all_delete_files").select("file_path").collect()}
+    metadata, examined, root = reachable.refresh(), Examined(), table.location
+    deletes = {canonical(row[0], root) for row in table.metadata("all_delete_files").select("file_path").collect()}
     batches = [*Ledger(table, storage).batches()]
-    sentenced = {key(file.location) for batch in batches for file in batch.files}
-    ledger = {key(batch.document) for batch in batches}
+    sentenced = {canonical(file.location) for batch in batches for file in batch.files}
+    ledger = {canonical(batch.document) for batch in batches}
     statistics = _statistics(table, metadata)
     listed = [f.location for folder in apart(folders(table.location, table.properties)) for f in storage.walk(folder)]
-    listed = [each for each in listed if key(each) not in ledger and not each.endswith(_WITHOUT_KEYS)]
+    listed = [each for each in listed if canonical(each) not in ledger and not each.endswith(_WITHOUT_KEYS)]
 
     def kind_of(location: str) -> str:
-        name = key(location)
+        name = canonical(location)
         if f"/{FOLDER}/" in name or name in sentenced:
             return "trash"
         if location not in reachable:
@@ -95,10 +96,10 @@ def examine(place: Place, mentions: Mentions) -> Examined:
     listed = [each for each in listed if each not in documents]
     for location in sorted(documents):
         _examine_metadata(table, location, mentions, examined, in_trash=kind_of(location) == "trash")
-    readable = [each for each in listed if each.endswith(_DECODED) or key(each) in statistics]
+    readable = [each for each in listed if each.endswith(_DECODED) or canonical(each) in statistics]
     others = sorted({*listed} - {*readable})
     rows = _decoded(place, [(each, each in reachable) for each in readable], metadata)
-    clean = {key(row["location"]) for row in rows if not row["rows"] and row["error"] is None}
+    clean = {canonical(row["location"]) for row in rows if not row["rows"] and row["error"] is None}
     errors = {row["location"]: row["error"] for row in rows if row["error"] is not None}
     for location, error in {**dict.fromkeys(others, "not a kind of file that can be decoded"), **errors}.items():
         if kind_of(location) == "trash":
@@ -112,9 +113,9 @@ def examine(place: Place, mentions: Mentions) -> Examined:
             continue
         examined.rows += row["rows"]
         # a decoded file without keys has its bounds from other rows
-        gone = [name for name in row["entries"] if key(name) not in clean]
+        gone = [name for name in row["entries"] if canonical(name, root) not in clean]
         # statistics of the head contain no key that is in none of its files
-        older = {*row["snapshots"]} - statistics.get(key(location), set())
+        older = {*row["snapshots"]} - statistics.get(canonical(location), set())
         _note(examined, kind_of(location), location, has_key=bool(row["rows"] or gone or older))
     return examined
 
@@ -139,10 +140,10 @@ def _examine_metadata(
 
 def sweep(table: IcebergTable, examined: Examined) -> int:
     """Delete trashed files that contain a key, and return their number."""
-    storage, doomed = TableStorage(table), {key(location) for location in examined.holding.get("trash", ())}
+    storage, doomed = TableStorage(table), {canonical(location) for location in examined.holding.get("trash", ())}
     ledger, count = Ledger(table, storage), 0
     for batch in ledger.batches():
-        going = {file for file in batch.files if key(file.moved_to or file.location) in doomed}
+        going = {file for file in batch.files if canonical(file.moved_to or file.location) in doomed}
         if going and not storage.delete([file.moved_to or file.location for file in going]):
             ledger.without(batch, going)
             count += len(going)
@@ -151,9 +152,10 @@ def sweep(table: IcebergTable, examined: Examined) -> int:
 
 def drop_statistics(table: IcebergTable, examined: Examined) -> int:
     """Remove statistics files that contain a key from the metadata, delete them, and return their number."""
-    doomed = {key(location) for location in examined.holding.get("statistics", ())}
-    dropped = remove_statistics(table, lambda location: key(location) in doomed) if doomed else []
-    TableStorage(table).delete(dropped)
+    doomed = {canonical(location) for location in examined.holding.get("statistics", ())}
+    root = table.location
+    dropped = remove_statistics(table, lambda location: canonical(location, root) in doomed) if doomed else []
+    TableStorage(table).delete([resolve(location, root) for location in dropped])
     return len(dropped)
 
 
@@ -164,9 +166,9 @@ def _note(examined: Examined, kind: str, location: str, *, has_key: bool) -> Non
 
 
 def _statistics(table: IcebergTable, metadata: dict[str, Any]) -> dict[str, set[int]]:
-    head = table.head()
+    head, root = table.head(), table.location
     return {
-        key(each["statistics-path"]): {each["snapshot-id"]} & ({head.id} if head else set())
+        canonical(each["statistics-path"], root): {each["snapshot-id"]} & ({head.id} if head else set())
         for kind in ("statistics", "partition-statistics")
         for each in metadata.get(kind, [])
     }
@@ -212,7 +214,8 @@ def _key_search(place: Place, metadata: dict[str, Any]) -> KeySearch:
 def delete_former(table: IcebergTable) -> int:
     """Delete the metadata files in the table's log, except the newest, and return their number."""
     # none of these can become the table's metadata again, unlike a file that a commit is about to publish
-    *former, newest = [entry["metadata-file"] for entry in newest_metadata(table)["metadata-log"]]
+    log, root = newest_metadata(table)["metadata-log"], table.location
+    *former, newest = [resolve(entry["metadata-file"], root) for entry in log]
     going = TableStorage(table).find({*former} - {newest})
     TableStorage(table).delete([*going])
     return len(going)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 JOB = "erase_rows"
 _ATTEMPTS = 4
+# the newest format version whose manifests are decoded to prove that no key is left
+_NEWEST_DECODED = 3
 #: summary entries that describe only their own snapshot
 _OWN = (
     names.CARRIED_BEFORE,
@@ -58,6 +60,12 @@ def refuse_unsupported(place: Place) -> None:
     refuse_shared_files(table)
     if table.is_encrypted:
         raise UnsupportedError("It is encrypted, and encrypted files cannot be decoded.", table=table.name)
+    if table.format_version > _NEWEST_DECODED:
+        raise UnsupportedError(
+            f"It has format version {table.format_version}, whose metadata files cannot all be decoded.",
+            table=table.name,
+            hint="Whether a key is left in them would not be known. Copy its rows to a table of format version 3.",
+        )
     head = table.head()
     if head is None:
         return

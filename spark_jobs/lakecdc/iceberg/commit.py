@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError
 from lakecdc.iceberg.commit_outcome import retried, run_commit
 from lakecdc.iceberg.fence import LeaseFence
 from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
+from lakecdc.metadata.readers import equality_refusal
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.fence import CommitValidator, FloorFence, PositionFence
@@ -67,7 +68,7 @@ def append_changes(
         if truncate is not None:
             _truncate(table, transaction, truncate, changes.summary.get(names.JOB))
         delta = _validated(table, transaction.newRowDelta().validateWith(validator), changes, fence.since)
-        _row_delta(delta, changes, mark).commit()
+        _row_delta(table, delta, changes, mark).commit()
 
     def finish(transaction: Any) -> None:
         if tag:
@@ -94,7 +95,7 @@ def commit_aside(
         if truncate is not None:
             _truncate(table, transaction, truncate, changes.summary.get(names.JOB), branch)
         delta = _validated(table, transaction.newRowDelta().toBranch(branch), changes, base.id if base else None)
-        _row_delta(delta, changes, mark).commit()
+        _row_delta(table, delta, changes, mark).commit()
 
     return _commit(table, mark, branch, write)
 
@@ -119,7 +120,7 @@ def commit_to_branch(
 
     def write(transaction: Any) -> None:
         delta = transaction.newRowDelta().validateWith(validator).toBranch(branch)
-        _row_delta(_validated(table, delta, changes, fence.since), changes, mark).commit()
+        _row_delta(table, _validated(table, delta, changes, fence.since), changes, mark).commit()
 
     return _commit(table, mark, published, write, then)
 
@@ -151,7 +152,7 @@ def replace_deletes(
             delta = _validated(table, source.newRowDelta().toBranch(branch), changes, start_snapshot_id)
             if (validator := _validator(table, guard, mark)) is not None:
                 delta.validateWith(validator)
-            _row_delta(delta, changes, mark).commit()
+            _row_delta(table, delta, changes, mark).commit()
 
     return run_commit(table, commit, mark, branch)
 
@@ -314,7 +315,8 @@ def _truncate(table: IcebergTable, transaction: Any, rows: Any, job: str | None,
         ) from error
 
 
-def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
+def _row_delta(table: IcebergTable, delta: Any, changes: RowChanges, mark: str) -> Any:
+    refuse_equality_deletes(table, changes.deletes)
     for file in changes.rows:
         delta.addRows(file)
     for file in _in_file_order(changes.deletes):
@@ -325,6 +327,19 @@ def _row_delta(delta: Any, changes: RowChanges, mark: str) -> Any:
         delta.removeDeletes(file)
     set_summary(delta, changes.summary, mark)
     return delta
+
+
+def refuse_equality_deletes(table: IcebergTable, deletes: Sequence[Any] | None = None) -> None:
+    """Refuse a table whose format version does not allow equality deletes.
+
+    :param deletes: Java ``DeleteFile`` objects to commit, which may be of other kinds; None to refuse any.
+    :raises UnsupportedError: saying what to do.
+    """
+    refusal = equality_refusal(table.format_version)
+    if refusal is None:
+        return
+    if deletes is None or any(str(file.content().toString()) == "EQUALITY_DELETES" for file in deletes):
+        raise UnsupportedError(refusal[0], table=table.name, hint=refusal[1])
 
 
 def move_tag(transaction: Any, tag: str) -> None:

@@ -18,6 +18,7 @@ from lakecdc.iceberg.forwarding import OBJECT, OBJECTS, Forwarding, Handles
 from lakecdc.iceberg.history import read_history
 from lakecdc.iceberg.jvm import jvm, spark_actions
 from lakecdc.iceberg.refs import put_refs
+from lakecdc.metadata.locations import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,8 +116,8 @@ def delete_unreachable(table: IcebergTable, before: History, after: History) -> 
 
 def missing_files(table: IcebergTable, locations: Collection[str]) -> list[str]:
     """Return the files that the table's FileIO does not find."""
-    io: Any = table.java.io()
-    return [location for location in locations if not io.newInputFile(location).exists()]
+    io, root = table.java.io(), table.location
+    return [location for location in locations if not io.newInputFile(resolve(location, root)).exists()]
 
 
 def _update(owner: Any, older_than_ms: int, retain_last: int) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import java_message, listed, mapping
 from lakecdc.iceberg.stored_files import delete_folder
+from lakecdc.metadata.locations import is_relative
 from lakecdc.metadata.marked_folders import mark
 from lakecdc.metadata.names import APPLICATION_PREFIX
 from lakecdc.runtime.unwanted_imports import without_pandas
@@ -100,11 +101,13 @@ def source(properties: Mapping[str, str], location: str) -> InputFile:
 
 
 def reaches(location: str) -> bool:
-    """Check whether :func:`output` and :func:`source` support a location: pyiceberg parses URLs and truncates some.
+    """Check whether :func:`output` and :func:`source` support a location: not a relative one, nor one that is cut.
+
+    pyiceberg parses URLs and truncates some.
 
     Partition values do not matter, because Iceberg escapes them.
     """
-    return not {"#", "?"}.intersection(location)
+    return not is_relative(location) and not {"#", "?"}.intersection(location)
 
 
 def _file_io(properties: Mapping[str, str], location: str) -> FileIO:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import InputError
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping
+from lakecdc.metadata.locations import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,9 @@ class Neighbour:
 
 def folders(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return a table's folders: its location, and those that its properties name."""
-    return tuple(dict.fromkeys([location, *(properties[name] for name in _FOLDERS if properties.get(name))]))
+    return tuple(
+        dict.fromkeys([location, *(resolve(properties[name], location) for name in _FOLDERS if properties.get(name))])
+    )
 
 
 def tables_of_catalog(spark: SparkSession, catalog: str) -> list[Neighbour]:

@@ -9,9 +9,10 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from lakecdc.contract.errors import ConflictError, InputError
+from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError
 from lakecdc.iceberg.jvm import java_class_name, java_list, java_message, jvm, listed
 from lakecdc.iceberg.stored_files import vanished_errors
+from lakecdc.metadata.locations import is_relative, readings, resolve
 
 if TYPE_CHECKING:
     from lakecdc.iceberg.table import IcebergTable
@@ -74,10 +75,14 @@ def _document(table: IcebergTable, metadata: Any) -> dict[str, Any]:
 
 
 class ManifestReader(Generic[T]):
-    """Reads a table's manifest lists and manifests, each once; ``digest`` reduces their locations, in threads."""
+    """Reads a table's manifest lists and manifests, each once; ``digest`` reduces their locations, in threads.
+
+    Relative locations are resolved against the table's.
+    """
 
     def __init__(self, table: IcebergTable, digest: Callable[[list[str]], T]) -> None:
-        self._table, self._io, self._digest = table, table.java.io(), digest
+        self._table, self._io, self._root = table, table.java.io(), table.location
+        self._digest = digest
         self._snapshots: set[int] = set()
         self._manifests = jvm(table.spark).java.util.HashSet()
 
@@ -87,10 +92,12 @@ class ManifestReader(Generic[T]):
         What was read only in part, because the caller stopped or a file is missing, is read again.
 
         :raises MissingManifestError: a manifest list or manifest is missing.
+        :raises UnsupportedError: a manifest cannot be opened.
         """
-        new = [s for s in metadata.get("snapshots", []) if s["snapshot-id"] not in self._snapshots]
-        if not new:
+        unread = [s for s in metadata.get("snapshots", []) if s["snapshot-id"] not in self._snapshots]
+        if not unread:
             return
+        new = [s | {kind: resolve(s[kind], self._root) for kind in ("manifest-list",) if kind in s} for s in unread]
         yield self._digest([s["manifest-list"] for s in new if "manifest-list" in s])
         specs = jvm(self._table.spark).org.apache.iceberg.TableMetadataParser.fromJson(json.dumps(metadata)).specsById()
         try:
@@ -117,11 +124,19 @@ class ManifestReader(Generic[T]):
         return listed(unread)
 
     def _files(self, manifest: Any, specs: Any) -> list[str]:
+        location = str(manifest.path())
+        if is_relative(location):
+            raise UnsupportedError(
+                f"Its manifest {location} has a relative location, which this version of Iceberg cannot open.",
+                table=self._table.name,
+                hint="Which of its files are needed is not known, so none is removed. Remove them by the engine that "
+                "writes the table.",
+            )
         view = jvm(self._table.spark)
         with closing(view.org.apache.iceberg.ManifestFiles.readPaths(manifest, self._io, specs)) as paths:
             # one call instead of two per file
             joined = str(view.java.lang.String.join("\0", paths))
-        return [str(manifest.path()), *filter(None, joined.split("\0"))]
+        return [location, *(at for file in joined.split("\0") if file for at in readings(file, self._root))]
 
 
 def _windows(items: Iterable[T]) -> Iterator[list[T]]:

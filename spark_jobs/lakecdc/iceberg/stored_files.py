@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakecdc.contract.errors import ConflictError, UnsupportedError
 from lakecdc.iceberg.jvm import java_causes, java_class_name, java_list, java_message, jvm
+from lakecdc.metadata.locations import canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ class FileIoStorage:
     def find(self, locations: Collection[str]) -> dict[str, StoredFile]:
         """Return the current state of existing files, by location."""
         # object stores also list longer names
-        return {location: file for location in locations for file in self.walk(location) if file.location == location}
+        return {at: file for at in locations for file in self.walk(at) if canonical(file.location) == canonical(at)}
 
     def delete(self, locations: Collection[str]) -> int:
         """Delete files, ignoring missing ones; return the number that could not be deleted."""

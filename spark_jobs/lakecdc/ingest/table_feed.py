@@ -12,6 +12,7 @@ from lakecdc.contract.feeding import FeedingOptions, IngestOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.contract.target import Target
+from lakecdc.iceberg.commit import refuse_equality_deletes
 from lakecdc.iceberg.table import IcebergTable, Snapshot, carrier_of, open_if_there
 from lakecdc.ingest import quarantine
 from lakecdc.ingest.apply.history_table import HistoryTable, open_history
@@ -210,6 +211,8 @@ def open_feed(spark: SparkSession, spec: JobSpec, target: Target, refused: Excep
             feed.snapshot_before = str(head.id) if head else None
             feed.carrier = carrier_of(feed.table.ancestors())
             feed.position = current_position(feed.carrier, feed.table.properties)
+            if target.form.deletes == "equality":
+                refuse_equality_deletes(feed.table)
         feed.history = open_history(spark, catalog, target, feed.table, feed.carrier)
         if isinstance(spec.options, IngestOptions) and spec.options.reloads(feed.name):
             # the fence still compares with the table's position

@@ -32,6 +32,7 @@ from lakecdc.key_search.tasks import (
     unpacked,
 )
 from lakecdc.local_relation import dealt
+from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.writer.deletes import RESULT, Target, collect_results, writer_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def key_columns(table: IcebergTable) -> tuple[KeyColumn, ...]:
     """Return the columns by which rows can be found again; empty if they cannot."""
     types = {field.name: (field.id, field.type) for field in table.fields}
     key = [types[name] for name in table.identifier_columns]
-    plain = table.format_version <= 3 and all(PLAIN.match(kind) for _, kind in key)
+    plain = table.format_version <= NEWEST_VERSION and all(PLAIN.match(kind) for _, kind in key)
     return tuple(KeyColumn(*column) for column in key) if plain else ()
 
 

@@ -38,6 +38,7 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.key_search.bounds import within_bounds
 from lakecdc.key_search.tasks import FOUND, KEYS, PLAIN, ConvertTask, KeyColumn, KeysTask, Lookup, packed, unpacked
 from lakecdc.local_relation import dealt, local_relation
+from lakecdc.metadata.readers import NEWEST_VERSION
 from lakecdc.sql import quoted_column
 from lakecdc.writer.deletes import RESULT, Target, Writer, collect_results, write
 
@@ -82,7 +83,7 @@ class KeySearch:
 
 def refusal(table: IcebergTable) -> str | None:
     """Say why a table's delete files cannot be written with certainty; None if they can."""
-    if table.format_version > 3:
+    if table.format_version > NEWEST_VERSION:
         return f"The format version {table.format_version} is not supported."
     if table.is_encrypted:
         return "Its files are encrypted; delete files are written unencrypted."

@@ -70,7 +70,7 @@ class Preparation:
         self._before = table.head()
         self._started = time.monotonic()
         self._equality, self._position = self._to_resolve()
-        self._vectors = self._position_delete_files() if self._final_version == 3 else 0
+        self._vectors = self._position_delete_files() if self._final_version >= 3 else 0
 
     @property
     def _final_version(self) -> int:
@@ -113,7 +113,7 @@ class Preparation:
             return 0, 0
         reads_keys = self._form.deletes == "equality" or has_no_equality_deletes(head)
         equality = 0 if reads_keys else len(equality_deletes(self._table, head.id))
-        return equality, self._position_delete_files() if self._table.format_version == 3 else 0
+        return equality, self._position_delete_files() if self._table.format_version >= 3 else 0
 
     def _position_delete_files(self) -> int:
         """Count position-delete files that are no deletion vectors."""

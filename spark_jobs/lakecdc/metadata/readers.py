@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
+from itertools import product, starmap
 from typing import Any, Literal
 
 from lakecdc.contract.errors import SpecError
@@ -28,6 +28,9 @@ ReaderName = Literal[
     "starrocks",
     "trino",
 ]
+#: the newest format version that Iceberg 1.12 writes, with the files of version 3 and absolute locations
+NEWEST_VERSION = 4
+_LAST_WITH_EQUALITY = 3
 #: when the entries below were checked
 CHECKED = "2026-11"
 _TRIED = "executed in this project's tests"
@@ -103,7 +106,7 @@ READERS: tuple[Reader, ...] = (
     Reader("athena", "Amazon Athena", 2, True, True, False, False, False, False, (_ATHENA, _OLAKE)),
     Reader("redshift", "Amazon Redshift", 3, None, True, True, None, None, True, (_REDSHIFT,)),
     Reader("flink", "Apache Flink with Iceberg 1.10", 3, True, True, True, True, False, None, (*_FLINK, _BIGQUERY_V3)),
-    Reader("spark", "Apache Spark with Iceberg 1.12", 3, True, True, True, False, True, True, (_TRIED,)),
+    Reader("spark", "Apache Spark with Iceberg 1.12", 4, True, True, True, False, True, True, (_TRIED,)),
     Reader("clickhouse", "ClickHouse 26.9", 3, True, True, False, True, False, False, _CLICKHOUSE, _NO_DEFAULTS),
     Reader(
         *("databricks", "Databricks Runtime 18", 3, False, False, True, None, True, None),
@@ -195,6 +198,20 @@ def gained_by_rewrite(format_version: int, equality_deletes: int, position_delet
     return [name for name in after if name in refused]
 
 
+def equality_refusal(format_version: int) -> tuple[str, str] | None:
+    """Say why a table must not get equality deletes, and what to do; None if it may.
+
+    Format version 4 does not allow new ones (https://github.com/apache/iceberg/pull/17783); Iceberg 1.12 still writes
+    them.
+    """
+    if format_version <= _LAST_WITH_EQUALITY:
+        return None
+    return (
+        f"It has format version {format_version}, which does not allow new equality deletes.",
+        'Set "deletes": "resolved" in its target, or use mode merge.',
+    )
+
+
 def ready_for_v4(equality_deletes: int) -> bool:
     """Check whether a table is ready for format version 4, which does not allow new equality deletes.
 
@@ -220,6 +237,11 @@ class Form:
     format_version: int
     deletes: Deletes
 
+    @property
+    def is_allowed(self) -> bool:
+        """Check whether the format version allows these deletes."""
+        return self.deletes != "equality" or equality_refusal(self.format_version) is None
+
     def __str__(self) -> str:
         resolved = "deletion vectors" if self.format_version >= 3 else "position deletes"
         deletes = {"equality": "with equality deletes", "resolved": f"with {resolved}", "none": "without deletes"}
@@ -240,7 +262,7 @@ def choose_form(
     :param table: for the error.
     :raises SpecError: no form is read by all of them; it says which contradict each other, and what each reads.
     """
-    forms = [Form(*pair) for pair in product(versions, deletes)]
+    forms = [form for form in starmap(Form, product(versions, deletes)) if form.is_allowed]
     for form in forms:
         if not _unread(names, form.format_version, *_WRITTEN[form.deletes]):
             return form

@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from airflow_provider_lakecdc.hooks.catalog import get_catalog
-from airflow_provider_lakecdc.lake.status import read_status, tables_of
+from airflow_provider_lakecdc.lake.status import read_status, report_statuses, tables_of
 from airflow_provider_lakecdc.operators.table_status import overview
 from lakecdc.metadata import names
 from tests.airflow_provider_lakecdc.tables import ROW, FedTable
@@ -54,6 +54,17 @@ def test_a_table_in_debt_says_who_cannot_read_it_and_when_it_was_written(orders:
     assert found["last_write"]["source_time"] == FIVE
     assert found["last_write"]["source_lag_seconds"] > 0
     assert found["last_write"]["position"]["source"] == "postgres"
+
+
+def test_a_table_of_version_4_is_named_and_stops_no_other(lake: dict[str, str], orders: FedTable) -> None:
+    FedTable(lake, "shop.items")
+    orders.upgrade_beyond_pyiceberg()
+    found = report_statuses(get_catalog("lake"), ["shop.orders", "shop.items"], health=True)
+    assert found["shop.orders"] == {
+        "error": "UnsupportedError: shop.orders: PyIceberg, which Airflow's workers read metadata with, cannot read "
+        "format version 4. Jobs in Spark work on it all the same; its health is not measured."
+    }
+    assert found["shop.items"]["format_version"] == 2
 
 
 def test_a_promise_to_readers_that_is_broken(orders: FedTable) -> None:

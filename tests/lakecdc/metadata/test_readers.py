@@ -32,7 +32,7 @@ def test_a_table_without_deletes_is_for_everybody_of_its_version() -> None:
     assert refused_by(2, 0, 0) == []
     assert set(readable_by(3, 0, 0)) | set(refused_by(3, 0, 0)) == ALL
     assert "Amazon Athena" in refused_by(3, 0, 0)
-    assert readable_by(4, 0, 0) == []
+    assert readable_by(4, 0, 0) == ["Apache Spark with Iceberg 1.12"]
 
 
 def test_equality_deletes_shut_engines_out_and_the_rewrite_lets_them_in() -> None:

@@ -25,6 +25,7 @@ from lakecdc.key_search.match import KeySearch
 from lakecdc.maintain.delete_files.leftovers import Choice, Leftover, choose
 from lakecdc.maintain.measure import referenced_file
 from lakecdc.maintain.selection import cut
+from lakecdc.metadata.locations import ABSOLUTE
 
 #: data files per commit; a scope is never split, so one large scope may exceed it
 GROUP_DATA_FILES = 1000
@@ -68,7 +69,9 @@ def survey(table: IcebergTable, snapshot: Snapshot, min_input_files: int, *, mer
         return PositionSurvey(equality_without_rows=equality is not None and not equality.isEmpty())
     deletes, data = entries.where("content = 1"), entries.where("content = 0")
     vectors = table.format_version >= 3
-    files = data.select(F.col("location").alias("data_file"), F.col("sequence_number").alias("written_at"))
+    files = data.select(
+        resolved("location", table.location).alias("data_file"), F.col("sequence_number").alias("written_at")
+    )
     several = (F.col("format") != "PUFFIN") & (F.lit(vectors) | (F.col("siblings") >= min_input_files))
     of_one_file = _candidates(deletes.where("data_file IS NOT NULL"), files, "data_file", several)
     per_scope = data.groupBy("scope").agg(F.min("sequence_number").alias("written_at"), F.count("*").alias("files"))
@@ -106,7 +109,13 @@ def _entries(table: IcebergTable, snapshot_id: int) -> DataFrame:
         F.col("data_file.record_count").alias("records"),
         scope.alias("scope"),
         F.expr(referenced_file(entries.schema)).alias("data_file"),
-    )
+    ).withColumn("data_file", resolved("data_file", table.location))
+
+
+def resolved(column: str, root: str) -> Column:
+    """Return the locations of a column as :func:`lakecdc.metadata.locations.resolve` does."""
+    location = F.col(column)
+    return F.when(location.rlike(ABSOLUTE), location).otherwise(F.concat(F.lit(f"{root.rstrip('/')}/"), location))
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from lakecdc.iceberg.neighbours import Neighbour
 from lakecdc.iceberg.reachability import read_metadata
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError, read_bytes
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.orphans.locations import key, place
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.protected import refuse_shared_files
+from lakecdc.metadata.locations import key, place, resolve
+from lakecdc.metadata.readers import NEWEST_VERSION
 
-_NEWEST_VERSION = 3
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 # writers put it first
 _HEAD_BYTES = 4096
@@ -30,7 +30,7 @@ _MOST_BESIDE = 50
 def refuse_unsupported(table: IcebergTable, folders: Sequence[str]) -> None:
     """Refuse a table whose files others may use, or whose metadata cannot all be read."""
     refuse_shared_files(table)
-    if table.format_version > _NEWEST_VERSION:
+    if table.format_version > NEWEST_VERSION:
         raise UnsupportedError(
             f"The format version {table.format_version} is not supported: it may have unknown references.",
             table=table.name,
@@ -72,9 +72,9 @@ def keep_or_refuse(
     :return: number of protected metadata files outside the history.
     :raises UnsupportedError: there is metadata of another table.
     """
-    history = metadata["metadata-log"]
+    history, root = metadata["metadata-log"], table.location
     since = min(entry["timestamp-ms"] for entry in history)
-    known = {key(entry["metadata-file"]) for entry in history}
+    known = {key(resolve(entry["metadata-file"], root)) for entry in history}
     unknown = [file for file in files if key(file.location) not in known and "metadata.json" in file.location]
     with ThreadPoolExecutor(_THREADS) as pool:
         uuids = list(pool.map(lambda file: _uuid(table, file.location), unknown))

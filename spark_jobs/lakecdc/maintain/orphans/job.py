@@ -19,13 +19,14 @@ from lakecdc.iceberg.table import IcebergTable
 from lakecdc.maintain.findings import Findings, approved_lines, line_of
 from lakecdc.maintain.orphans.guards import keep_or_refuse, refuse_shared, refuse_unsupported
 from lakecdc.maintain.orphans.ledger import Batch, Disposal, Ledger, Taken, new_run
-from lakecdc.maintain.orphans.locations import in_object_store, is_table_metadata
+from lakecdc.maintain.orphans.names import is_table_metadata
 from lakecdc.maintain.orphans.reachable import HashSet, Reachable, line_hash, name_hash
 from lakecdc.maintain.orphans.search import Question, SearchResult, search
 from lakecdc.maintain.orphans.storage import TableStorage
 from lakecdc.maintain.protected import apply_policy
 from lakecdc.maintain.reports import DRY_RUN, ends, seconds_since
 from lakecdc.metadata.expiry import iso
+from lakecdc.metadata.locations import in_object_store
 from lakecdc.runtime import failpoints
 
 #: files taken away between two reads of the table's metadata

@@ -20,10 +20,11 @@ from lakecdc.iceberg.jvm import java_message
 from lakecdc.iceberg.neighbours import folders
 from lakecdc.iceberg.stored_files import StoredFile, delete_folder, move, read_bytes, write_bytes
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.orphans.locations import FOLDER, in_object_store, is_surely_below, relative
+from lakecdc.maintain.orphans.names import FOLDER
 from lakecdc.maintain.orphans.reachable import Reachable
 from lakecdc.maintain.orphans.search import apart
 from lakecdc.maintain.orphans.storage import TableStorage
+from lakecdc.metadata.locations import in_object_store, is_surely_below, relative
 
 log = logging.getLogger(__name__)
 _VERSION = 1

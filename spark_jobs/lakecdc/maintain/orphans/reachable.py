@@ -12,7 +12,7 @@ from typing import Any
 from lakecdc.contract.errors import ConflictError, InputError
 from lakecdc.iceberg.reachability import ManifestReader, MissingManifestError, newest_metadata
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.orphans.locations import key
+from lakecdc.metadata.locations import key, readings
 
 log = logging.getLogger(__name__)
 _ATTEMPTS = 5
@@ -111,7 +111,7 @@ class Reachable:
 
     def protect(self, metadata: Mapping[str, Any]) -> None:
         """Keep the existing files that a metadata file outside the table's history references."""
-        self._names.update(_hashes(_beside_snapshots(metadata)))
+        self._names.update(_hashes(_beside_snapshots(metadata, self._table.location)))
         for snapshot in metadata.get("snapshots", []):
             try:
                 self._add(dict(metadata) | {"snapshots": [snapshot], **_NO_REFS})
@@ -119,15 +119,15 @@ class Reachable:
                 log.info("%s: snapshot %s is gone", self._table.name, snapshot["snapshot-id"])
 
     def _add(self, metadata: Mapping[str, Any]) -> None:
-        self._names.update(_hashes(_beside_snapshots(metadata)))
+        self._names.update(_hashes(_beside_snapshots(metadata, self._table.location)))
         for hashes in self._reader.new_files(metadata):
             self._names.update(hashes)
 
 
-def _beside_snapshots(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _beside_snapshots(metadata: Mapping[str, Any], root: str) -> Iterator[str]:
     for kind in ("statistics", "partition-statistics"):
-        yield from (each["statistics-path"] for each in metadata.get(kind, []))
-    yield from (each["metadata-file"] for each in metadata.get("metadata-log", []))
+        yield from (at for each in metadata.get(kind, []) for at in readings(each["statistics-path"], root))
+    yield from (at for each in metadata.get("metadata-log", []) for at in readings(each["metadata-file"], root))
 
 
 def _snapshot_ids(metadata: Mapping[str, Any]) -> set[int]:

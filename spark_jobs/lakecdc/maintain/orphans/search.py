@@ -13,8 +13,9 @@ from typing import Any
 from lakecdc.contract.errors import ConflictError
 from lakecdc.iceberg.stored_files import StoredFile, VanishedError
 from lakecdc.maintain.findings import spool
-from lakecdc.maintain.orphans.locations import is_hidden, is_table_metadata, place, relative
+from lakecdc.maintain.orphans.names import is_hidden, is_table_metadata
 from lakecdc.maintain.orphans.storage import TableStorage
+from lakecdc.metadata.locations import place, relative
 from lakecdc.metadata.marked_folders import Mark, mark_in
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from lakecdc.contract.errors import InputError, SourceUnavailableError
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile
 from lakecdc.iceberg.table import IcebergTable
-from lakecdc.maintain.orphans.locations import in_s3, split
+from lakecdc.metadata.locations import in_s3, split
 
 _THREADS = 16
 #: number of ranges of a listing, more than threads because folders differ in size

@@ -1,16 +1,22 @@
-"""Normalization of file locations, which engines write and storage lists in different ways."""
+"""Locations of files, which engines write and storage lists in different ways.
+
+Metadata of format version 4 may have relative ones: :func:`resolve` comes first wherever locations from metadata are
+opened, or compared with those of a listing. Two are then compared by :func:`canonical`, or by :func:`key` where a file
+must rather be taken for another one than not be recognized.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Collection
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-#: folder below a location for this job's own files; engines and clean-ups ignore such names
-FOLDER = "_lakecdc_orphans"
 _PARTS = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
 _SLASHES = re.compile("//+")
+#: what absolute locations begin with, also in SQL
+ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.-]*:)"
 _S3 = ("s3", "s3a", "s3n")
 #: object stores by scheme, each with one name for all schemes of the same store
 _OBJECT_STORES = {
@@ -21,7 +27,6 @@ _OBJECT_STORES = {
     "oss": "oss",
     "obs": "obs",
 }
-_TABLE_METADATA = (".metadata.json", ".metadata.json.gz", "version-hint.text")
 
 
 @dataclass(frozen=True)
@@ -43,20 +48,67 @@ class Place:
         return same and (ours.startswith(theirs) or theirs.startswith(ours))
 
 
+def is_relative(location: str) -> bool:
+    """Check whether a location from metadata is relative to that of its table (format version 4)."""
+    return re.match(ABSOLUTE, location) is None
+
+
+def resolve(location: str, root: str) -> str:
+    """Return a location from a table's metadata as an absolute one.
+
+    :param root: the table's location.
+    """
+    return f"{root.rstrip('/')}/{location}" if is_relative(location) else location
+
+
+def readings(location: str, root: str) -> Iterator[str]:
+    """Yield every location that one from a table's metadata may mean, for files that must not be removed.
+
+    One without a scheme that begins with a slash is absolute, and to Iceberg's code for format version 4 relative.
+    """
+    yield resolve(location, root)
+    if location.startswith("/"):
+        yield root.rstrip("/") + location
+
+
+def canonical(location: str, root: str = "") -> str:
+    """Return the same text for all locations of one file, and another one for any other file.
+
+    Schemes of one store are equal, and so are those of local files. In object stores ``//`` is part of a name, and
+    percent signs are everywhere. Names of a distributed file system's host are not known to be equal.
+
+    :param root: the table's location, for locations from its metadata.
+    """
+    scheme, authority, rest = split(resolve(location, root) if root else location)
+    if store := _OBJECT_STORES.get(scheme, ""):
+        return f"{store}://{_bucket(authority)}{rest}"
+    local = scheme in ("", "file") and authority in ("", "localhost")
+    return _SLASHES.sub("/", rest) if local else f"{scheme}://{authority}{_SLASHES.sub('/', rest)}"
+
+
 def place(location: str) -> Place:
     """Normalize the location of a folder."""
     scheme, authority, _ = split(location)
     store = _OBJECT_STORES.get(scheme, "")
-    # an Azure container has one host for blobs and another for files
-    return Place(store, authority.partition(".")[0] if store else "", key(location).rstrip("/"))
+    return Place(store, _bucket(authority) if store else "", key(location).rstrip("/"))
+
+
+def _bucket(authority: str) -> str:
+    # an Azure container has one host for blobs and another for files; an S3 bucket may have dots
+    return authority.partition(".")[0] if "@" in authority else authority
 
 
 def key(location: str) -> str:
     """Return a key that all locations of one file share, and occasionally those of two files.
 
     Schemes and authorities differ between engines (``file:///`` and ``file:/``, ``s3://`` and ``s3a://``, a name node
-    and its service), and some encode blanks. A collision only keeps an orphan.
+    and its service), some encode blanks, and a relative location may go up. A collision only keeps an orphan.
     """
+    decoded = _decoded(location)
+    return posixpath.normpath(decoded) if "/." in decoded else decoded
+
+
+def _decoded(location: str) -> str:
     decoded_path = path(location)
     while "%" in decoded_path and (decoded := unquote(decoded_path)) != decoded_path:
         decoded_path = decoded
@@ -82,7 +134,7 @@ def is_below(location: str, root: str) -> bool:
 
 def is_surely_below(location: str, root: str) -> bool:
     """Check whether a location from a document is below a folder, and in the same storage."""
-    steps = key(location).split("/")
+    steps = _decoded(location).split("/")
     return is_below(location, root) and not {".", ".."}.intersection(steps) and _same_storage(location, root)
 
 
@@ -104,23 +156,6 @@ def in_object_store(location: str) -> bool:
 
 def in_s3(location: str) -> bool:
     return split(location)[0] in _S3
-
-
-def is_hidden(name: str, partition_fields: Collection[str]) -> bool:
-    """Check whether a file is foreign: part of its name begins with ``_`` or ``.``, as Hive's and Delta's do.
-
-    :param name: relative to the table's location.
-    :param partition_fields: names of partition fields, whose folders may begin like that.
-    """
-    return any(
-        part.startswith(("_", ".")) and unquote(part.partition("=")[0]) not in partition_fields
-        for part in name.split("/")
-    )
-
-
-def is_table_metadata(name: str) -> bool:
-    """Check whether a file is a version of a table's metadata, or names the newest one."""
-    return name.endswith(_TABLE_METADATA)
 
 
 def split(location: str) -> tuple[str, str, str]:
