@@ -1,0 +1,77 @@
+"""Every reader finds the same rows after every job, in every form of deletes, or refuses the table as we say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakecdc.metadata.readers import READERS, Reader, can_read
+from tests.conftest import Lake
+from tests.lakecdc.maintain.stages import GROUNDS
+from tests.on_demand import on_demand
+from tests.readers import Read, all_readers, plain_rows, readers_at_hand
+
+pytestmark = pytest.mark.services
+
+BY_NAME: dict[str, Reader] = {reader.short: reader for reader in READERS}
+
+
+def check(lake: Lake, name: str, readers: Mapping[str, Read]) -> dict[str, str]:
+    """What differs from our claims, by reader; Spark's rows are the right ones."""
+    table, found = lake.table(name), {}
+    head = table.head()
+    assert head is not None
+    equality, position = (int(head.summary[f"total-{kind}-deletes"]) for kind in ("equality", "position"))
+    expected = plain_rows(lake, name, readers["spark"](name))
+    for short, read in readers.items():
+        claim = can_read(BY_NAME[short], table.format_version, equality, position)
+        try:
+            rows = plain_rows(lake, name, read(name))
+        except Exception as error:
+            if claim is not False:
+                found[short] = f"refuses: {str(error)[:300]}"
+            continue
+        if claim is False:
+            found[short] = "reads it" + (" rightly" if rows == expected else " wrongly")
+        elif rows != expected:
+            more, less = ([r for r in one if r not in other] for one, other in ((rows, expected), (expected, rows)))
+            found[short] = f"{len(rows)} rows of {len(expected)}, {more[:2]} instead of {less[:2]}"
+    return found
+
+
+@pytest.fixture(scope="module")
+def outside(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Read]]:
+    with all_readers(lake, tmp_path_factory.mktemp("outside")) as readers:
+        yield readers
+
+
+def go(lake: Lake, folder: Path, ground: str, version: int, readers: Mapping[str, Read]) -> None:
+    """Take a table through all its stages."""
+    found: dict[str, Any] = {}
+    for number, (stage, name) in enumerate(GROUNDS[ground](lake, folder, version)):
+        differences = check(lake, name, readers)
+        if differences:
+            found[f"{number} {stage}"] = differences
+    assert not found, json.dumps(found, indent=1, default=str)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("ground", "version"), [*product(GROUNDS, (2, 3))])
+def test_every_reader_finds_the_rows_after_every_job(
+    lake: Lake, tmp_path: Path, outside: Mapping[str, Read], ground: str, version: int
+) -> None:
+    go(lake, tmp_path, ground, version, outside)
+
+
+@pytest.mark.parametrize(
+    ("ground", "version"), on_demand(product(GROUNDS, (2, 3)), in_ci=[("typed", 2), ("resolved", 3)])
+)
+def test_readers_without_a_server_find_the_rows_after_every_job(
+    lake: Lake, tmp_path: Path, ground: str, version: int
+) -> None:
+    go(lake, tmp_path, ground, version, readers_at_hand(lake))
