@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakecdc.maintain.delete_files.job import rewrite_delete_files
 from lakecdc.metadata.readers import READERS, Reader, can_read
 from tests.conftest import Lake
+from tests.lakecdc.ingest.apply.support import Feed, PlainHistory
 from tests.lakecdc.maintain.stages import GROUNDS
+from tests.lakecdc.maintain.support import manifests, run
 from tests.on_demand import on_demand
 from tests.readers import Read, all_readers, plain_rows, readers_at_hand
 
@@ -33,7 +39,7 @@ def check(lake: Lake, name: str, readers: Mapping[str, Read]) -> dict[str, str]:
         try:
             rows = plain_rows(lake, name, read(name))
         except Exception as error:
-            if claim is not False:
+            if claim is not False and not (short == "duckdb" and is_known(lake, name, str(error))):
                 found[short] = f"refuses: {str(error)[:300]}"
             continue
         if claim is False:
@@ -42,6 +48,12 @@ def check(lake: Lake, name: str, readers: Mapping[str, Read]) -> dict[str, str]:
             more, less = ([r for r in one if r not in other] for one, other in ((rows, expected), (expected, rows)))
             found[short] = f"{len(rows)} rows of {len(expected)}, {more[:2]} instead of {less[:2]}"
     return found
+
+
+def is_known(lake: Lake, name: str, error: str) -> bool:
+    """Whether it is what DuckDB says where delete files have several partition specs (duckdb-iceberg#1276)."""
+    specs = {found.partition_spec_id for found in manifests(lake, name)}
+    return len(specs) > 1 and "INTERNAL Error" in error
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +87,37 @@ def test_readers_without_a_server_find_the_rows_after_every_job(
     lake: Lake, tmp_path: Path, ground: str, version: int
 ) -> None:
     go(lake, tmp_path, ground, version, readers_at_hand(lake))
+
+
+@pytest.mark.soak
+def test_a_scan_right_after_a_batch(lake: Lake, tmp_path: Path, outside: Mapping[str, Read]) -> None:
+    """Print what it takes each reader, in seconds; the rows are the same."""
+    history, feeds = PlainHistory(random.Random(1)), {}
+    for kind in ("equality", "resolved"):
+        (tmp_path / kind).mkdir()
+        feeds[kind] = Feed(lake, tmp_path / kind, {"deletes": kind, "partition_by": ["bucket(4, id)"]})
+    for key in range(50_000):
+        history.insert(key)
+    loaded = len(history.events)
+    for key in range(0, 50_000, 10):
+        history.update(key, touch_doc=True)
+    for feed in feeds.values():
+        feed.take(history.events[:loaded])
+        feed.take(history.events[loaded:])
+    seconds = {kind: scans(feed, outside) for kind, feed in feeds.items()}
+    run(lake, rewrite_delete_files, feeds["equality"].table)
+    seconds["converted"] = scans(feeds["equality"], outside)
+    print(json.dumps({"name": "scan-after-batch", "rows": len(history.rows), "seconds": seconds}))
+    assert "pyiceberg" not in seconds["equality"] and "pyiceberg" in seconds["resolved"]
+
+
+def scans(feed: Feed, readers: Mapping[str, Read]) -> dict[str, float]:
+    """Seconds of a scan by each reader that reads the table, the first scan not counted."""
+    assert not check(feed.lake, feed.table, readers)
+    found = {}
+    for short, read in readers.items():
+        started = time.monotonic()
+        with suppress(ValueError):
+            read(feed.table)
+            found[short] = round(time.monotonic() - started, 2)
+    return found
