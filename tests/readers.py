@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
 
 from pyiceberg import types
 
@@ -72,7 +74,10 @@ def readers_at_hand(lake: Lake) -> dict[str, Read]:
     def pyiceberg(name: str, columns: str = "*") -> Answer:
         return _of_arrow(lake.pyiceberg().load_table(name).scan().to_arrow())
 
-    return {"spark": spark, "duckdb": lake.duckdb_rows, "pyiceberg": pyiceberg}
+    def duckdb(name: str, columns: str = "*") -> Answer:
+        return duckdb_rows(_location(lake, name), columns)
+
+    return {"spark": spark, "duckdb": duckdb, "pyiceberg": pyiceberg}
 
 
 @contextmanager
@@ -81,19 +86,18 @@ def all_readers(lake: Lake, folder: Path) -> Iterator[Mapping[str, Read]]:
 
     :param folder: for what they keep.
     """
-    from pyiceberg.catalog.rest import RestCatalog
-
     from local_services.iceberg_rest import IcebergRest
     from local_services.readers import ClickHouse, Trino
 
     with IcebergRest(folder / "rest") as rest, Trino(folder / "trino", rest) as server, ClickHouse() as click:
-        catalog, numbers = RestCatalog("outside", uri=rest.uri), count()
-        catalog.create_namespace("outside")
+        numbers = count()
+        _post(rest.uri, "namespaces", namespace=["outside"])
 
         def trino(name: str, columns: str = "*") -> Answer:
-            there = f"outside.t{next(numbers)}"
-            catalog.register_table(there, _location(lake, name))
-            return server.rows(f"SELECT {columns} FROM lake.{there}")
+            there = f"t{next(numbers)}"
+            told = {"name": there, "metadata-location": _location(lake, name)}
+            _post(rest.uri, "namespaces/outside/register", **told)
+            return server.rows(f"SELECT {columns} FROM lake.outside.{there}")
 
         def clickhouse(name: str, columns: str = "*") -> Answer:
             table, _, file = unquote(urlsplit(_location(lake, name)).path).partition("/metadata/")
@@ -105,8 +109,15 @@ def all_readers(lake: Lake, folder: Path) -> Iterator[Mapping[str, Read]]:
         yield {**readers_at_hand(lake), "trino": trino, "clickhouse": clickhouse}
 
 
+def _post(uri: str, what: str, **body: Any) -> None:
+    request = Request(f"{uri}/v1/{what}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60):
+        pass
+
+
 def _location(lake: Lake, name: str) -> str:
-    return str(lake.pyiceberg().load_table(name).metadata_location)
+    # pyiceberg cannot load tables with variants
+    return str(lake.table(name).java.operations().current().metadataFileLocation())
 
 
 def _of_arrow(table: Any) -> Answer:

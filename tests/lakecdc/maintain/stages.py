@@ -109,7 +109,7 @@ def fed(lake: Lake, folder: Path, version: int, **target: Any) -> Stages:
         rows = lake.sql(f"SELECT {COLUMNS} FROM lake.{name}").collect()
         assert sorted(map(tuple, rows), key=str) == final_rows(history)
 
-    unresolved = "mode" not in target and "deletes" not in target
+    unresolved, whole = "mode" not in target and "deletes" not in target, "merge_mode" in target
     for number in range(3):
         batch()
         yield f"batch {number}", name
@@ -119,13 +119,13 @@ def fed(lake: Lake, folder: Path, version: int, **target: Any) -> Stages:
     yield "a batch after the conversion", name
     yield _done(lake, rebucket, name, target_bucket_bytes=300, max_buckets=4), name
     batch()
-    yield _done(lake, compact_data_files, name, "merge_mode" not in target, min_input_files=2), name
+    yield _done(lake, compact_data_files, name, not whole, min_input_files=2), name
     yield _done(lake, compute_statistics, name), name
     batch()
-    yield _done(lake, sort_data_files, name, columns=["id"], min_overlap_depth=1), name
+    yield _done(lake, sort_data_files, name, not whole, columns=["id"], min_overlap_depth=1), name
     batch()
     yield "a batch after the sort", name
-    yield _done(lake, rewrite_manifests, name, min_manifests=2), name
+    yield _done(lake, rewrite_manifests, name, not whole, min_manifests=2), name
     created = [{"action": "create", "kind": "tag", "name": "kept"}]
     yield _done(lake, tag_snapshots, name, changes=created), name
     into = f"{name}_then"

@@ -60,7 +60,8 @@ def check(lake: Lake, make: Callable[[Lake], tuple[str, str]], readers: Mapping[
     name, written = make(lake)
     texts = {short: text(read, short, name) for short, read in readers.items()}
     found = {short: written in each and not each.startswith("refused: ") for short, each in texts.items()}
-    assert found == {short: getattr(TRIED[short], make.__name__) for short in readers}, texts
+    said = {short: getattr(TRIED[short], make.__name__) for short in readers}
+    assert found == {short: found[short] if fact is None else fact for short, fact in said.items()}, texts
 
 
 @pytest.mark.parametrize("make", MAKE)
