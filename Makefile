@@ -38,7 +38,7 @@ test-services: services cluster-env build/spark-classes.jsa  ## run the tests ag
 	$(PYTEST) -m "services and not soak" $(ARGS)
 
 test-soak: services cluster-env build/spark-classes.jsa  ## run what CI leaves out: soaks, and other formats, engines and moments of a case
-	$(BIN)/python -m local_services.install --nessie
+	$(BIN)/python -m local_services.install --soak
 	$(PYTEST) -n 2 -m soak $(ARGS)
 
 bench-ingest: setup  ## measure ingest: ours, MERGE INTO and Flink on the same events; JSON on the last line

@@ -68,4 +68,4 @@ def _nessie(run: Run, folder: Path) -> None:
 
 MOTO = Tool(TOOLS / "moto", " ".join(_MOTO), _moto)
 HIVE = Tool(TOOLS / "hive-metastore", hashlib.sha256(_POM.read_bytes() + _SOURCE.read_bytes()).hexdigest(), _metastore)
-NESSIE = Tool(TOOLS / "nessie", f"{_NESSIE} {_JAVA}", _nessie, "--nessie")
+NESSIE = Tool(TOOLS / "nessie", f"{_NESSIE} {_JAVA}", _nessie, "--soak")

@@ -1,8 +1,8 @@
 """Install what the service tests need and the demo does not: S3, catalogs, Kafka, registry, Flink, MySQL, a browser.
 
 Run as ``python -m local_services.install``; does nothing where everything is in place. With ``--packages`` it installs
-no more than the distribution's packages, among which a Java compiler may bring another Java; with ``--nessie`` also
-Nessie, 350 MB, which only tests on demand need.
+no more than the distribution's packages, among which a Java compiler may bring another Java; with ``--soak`` also
+Nessie, Trino and ClickHouse, 1.3 GB, which only tests on demand need.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from local_services.catalog_tools import HIVE, MOTO, NESSIE
 from local_services.maven import copy_dependencies
 from local_services.paths import TOOLS
 from local_services.process import ServiceError
+from local_services.reader_tools import CLICKHOUSE, TRINO
 
 HERE = Path(__file__).resolve().parent
 VERSITYGW_VERSION = "v1.8.0"
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packages", action="store_true", help="only the packages of the distribution")
-    parser.add_argument("--nessie", action="store_true", help="also what tests on demand need")
+    parser.add_argument("--soak", action="store_true", help="also what tests on demand need")
     options = parser.parse_args(arguments)
     install_packages()
     if options.packages:
@@ -48,7 +49,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     # compiling and downloading side by side
     parts = (
         *(install_flink, install_s3_server, install_kafka, install_schema_registry, install_rest_catalog),
-        *(install_mysql, install_glue, install_hive, *([install_nessie] if options.nessie else [])),
+        *(install_mysql, install_glue, install_hive),
+        *((install_nessie, install_trino, install_clickhouse) if options.soak else ()),
     )
     with ThreadPoolExecutor(len(parts)) as pool:
         for done in [pool.submit(part) for part in parts]:
@@ -170,6 +172,20 @@ def install_nessie() -> None:
     if not NESSIE.is_installed():
         say("fetching Nessie")
         NESSIE.install(run)
+
+
+def install_trino() -> None:
+    """Fetch Trino and a Java for it."""
+    if not TRINO.is_installed():
+        say("fetching Trino")
+        TRINO.install(run)
+
+
+def install_clickhouse() -> None:
+    """Make the environment of ClickHouse."""
+    if not CLICKHOUSE.is_installed():
+        say("fetching ClickHouse")
+        CLICKHOUSE.install(run)
 
 
 def is_stamped(folder: Path) -> bool:

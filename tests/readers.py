@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
+
+from pyiceberg import types
+
+if TYPE_CHECKING:
+    from tests.conftest import Lake
+
+Rows = list[tuple[Any, ...]]
+Answer = Sequence[Sequence[Any]]
+
+
+class Read(Protocol):
+    """Reads a table: a row a line, its values in the order of the columns."""
+
+    def __call__(self, name: str, columns: str = "*") -> Answer:
+        """Read all rows.
+
+        :param columns: expressions in the reader's SQL; pyiceberg has none.
+        """
 
 
 def duckdb_connection() -> Any:
@@ -26,7 +52,7 @@ def duckdb_connection() -> Any:
 
 def duckdb_rows(
     metadata_location: str, columns: str = "*", snapshot_id: int | None = None, storage: Any = None
-) -> list[tuple[Any, ...]]:
+) -> Rows:
     """All rows of the table whose metadata file this is, as of a snapshot if one is named.
 
     :param storage: fsspec's file system of the table; None if it is in a local folder.
@@ -37,3 +63,100 @@ def duckdb_rows(
         if storage:
             connection.register_filesystem(storage)
         return connection.execute(f"SELECT {columns} FROM iceberg_scan('{path}'{at})").fetchall()
+
+
+def readers_at_hand(lake: Lake) -> dict[str, Read]:
+    """The readers that need no server, by their names in settings."""
+
+    def spark(name: str, columns: str = "*") -> Answer:
+        return lake.sql(f"SELECT {columns} FROM lake.{name}").collect()
+
+    def pyiceberg(name: str, columns: str = "*") -> Answer:
+        return _of_arrow(lake.pyiceberg().load_table(name).scan().to_arrow())
+
+    def duckdb(name: str, columns: str = "*") -> Answer:
+        return duckdb_rows(_location(lake, name), columns)
+
+    return {"spark": spark, "duckdb": duckdb, "pyiceberg": pyiceberg}
+
+
+@contextmanager
+def all_readers(lake: Lake, folder: Path) -> Iterator[Mapping[str, Read]]:
+    """Also Trino, behind a REST catalog, and ClickHouse.
+
+    :param folder: for what they keep.
+    """
+    from local_services.iceberg_rest import IcebergRest
+    from local_services.readers import ClickHouse, Trino
+
+    with IcebergRest(folder / "rest") as rest, Trino(folder / "trino", rest) as server, ClickHouse() as click:
+        numbers = count()
+        _post(rest.uri, "namespaces", namespace=["outside"])
+
+        def trino(name: str, columns: str = "*") -> Answer:
+            there = f"t{next(numbers)}"
+            told = {"name": there, "metadata-location": _location(lake, name)}
+            _post(rest.uri, "namespaces/outside/register", **told)
+            return server.rows(f"SELECT {columns} FROM lake.outside.{there}")
+
+        def clickhouse(name: str, columns: str = "*") -> Answer:
+            table, _, file = unquote(urlsplit(_location(lake, name)).path).partition("/metadata/")
+            source = f"icebergLocal('{table}', SETTINGS iceberg_metadata_file_path = 'metadata/{file}')"
+            return _of_arrow(
+                click.table(f"SELECT {columns} FROM {source} SETTINGS output_format_arrow_string_as_string = 0")
+            )
+
+        yield {**readers_at_hand(lake), "trino": trino, "clickhouse": clickhouse}
+
+
+def _post(uri: str, what: str, **body: Any) -> None:
+    request = Request(f"{uri}/v1/{what}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60):
+        pass
+
+
+def _location(lake: Lake, name: str) -> str:
+    # pyiceberg cannot load tables with variants
+    return str(lake.table(name).java.operations().current().metadataFileLocation())
+
+
+def _of_arrow(table: Any) -> Answer:
+    return [list(row.values()) for row in table.to_pylist(maps_as_pydicts="strict")]
+
+
+def plain_rows(lake: Lake, name: str, rows: Answer) -> Rows:
+    """Rows of a table in one form, however a reader's Python API gives its types, sorted."""
+    columns = [field.field_type for field in lake.pyiceberg().load_table(name).schema().fields]
+    return sorted((tuple(plain(*pair) for pair in zip(row, columns, strict=True)) for row in rows), key=repr)
+
+
+def plain(value: Any, kind: types.IcebergType) -> Any:
+    """A value in one form."""
+    if value is None:
+        return None
+    if isinstance(kind, types.StructType):
+        parts = value.values() if isinstance(value, dict) else value
+        return tuple(plain(part, field.field_type) for part, field in zip(parts, kind.fields, strict=True))
+    if isinstance(kind, types.ListType):
+        return tuple(plain(part, kind.element_type) for part in value)
+    if isinstance(kind, types.MapType):
+        return tuple(sorted((plain(k, kind.key_type), plain(v, kind.value_type)) for k, v in dict(value).items()))
+    return _primitive(value, kind)
+
+
+def _primitive(value: Any, kind: types.IcebergType) -> Any:
+    if isinstance(kind, types.DecimalType):
+        return Decimal(value)
+    if isinstance(kind, types.BinaryType):
+        return base64.b64decode(value) if isinstance(value, str) else bytes(value)
+    if isinstance(kind, types.StringType):
+        return value.decode() if isinstance(value, bytes) else str(value)
+    if isinstance(kind, types.DoubleType):
+        # a NaN equals nothing
+        return repr(float(value))
+    if isinstance(kind, types.DateType):
+        return value if isinstance(value, date) else date.fromisoformat(value)
+    if isinstance(kind, types.TimestampType | types.TimestamptzType):
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(value.removesuffix(" UTC"))
+        return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    return bool(value) if isinstance(kind, types.BooleanType) else value

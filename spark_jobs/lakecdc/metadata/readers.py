@@ -33,7 +33,6 @@ NEWEST_VERSION = 4
 _LAST_WITH_EQUALITY = 3
 #: when the entries below were checked
 CHECKED = "2026-11"
-_TRIED = "executed in this project's tests"
 _ATHENA = "https://docs.aws.amazon.com/athena/latest/ug/querying-iceberg.html"
 _BIGQUERY = "https://cloud.google.com/bigquery/docs/iceberg-external-tables"
 _BIGQUERY_V3 = "https://docs.cloud.google.com/lakehouse/docs/use-iceberg-v3-binary-deletion-vectors"
@@ -67,7 +66,11 @@ _TRINO = (
 )
 _SINCE_2026 = "Format version 3 since 2026; older versions refuse it."
 _UNAPPLIED = "Delete files of format version 2 may be left unapplied without an error: deleted rows show up again."
-_MIXED = "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not."
+_MIXED = (
+    "1.5.5 takes vectors of other data files where a manifest mixes those of several Puffin files; ours does not. At "
+    "equality deletes of tables with files of several partition specs, as after rebucket, it ends with internal errors."
+)
+_DUCKDB = "https://github.com/duckdb/duckdb-iceberg/pull/1276"
 _STALE = "Error 091968; a table that was registered before its first equality delete goes stale without an error."
 _NO_DEFAULTS = "Columns with a default value are read without it, and without an error."
 
@@ -86,6 +89,7 @@ class Reader:
     :param default_values: whether older rows have the default value of a column (format version 3).
     :param sources: where that is stated.
     :param note: what happens otherwise.
+    :param tried: the version that this project's tests run; where there is none, all is from documents alone.
     """
 
     short: ReaderName
@@ -97,8 +101,9 @@ class Reader:
     timestamps_ns: bool | None
     variant: bool | None
     default_values: bool | None
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
     note: str = ""
+    tried: str = ""
 
 
 # format version; equality deletes, position deletes, deletion vectors; timestamps_ns, variant, default values
@@ -106,23 +111,26 @@ READERS: tuple[Reader, ...] = (
     Reader("athena", "Amazon Athena", 2, True, True, False, False, False, False, (_ATHENA, _OLAKE)),
     Reader("redshift", "Amazon Redshift", 3, None, True, True, None, None, True, (_REDSHIFT,)),
     Reader("flink", "Apache Flink with Iceberg 1.10", 3, True, True, True, True, False, None, (*_FLINK, _BIGQUERY_V3)),
-    Reader("spark", "Apache Spark with Iceberg 1.12", 4, True, True, True, False, True, True, (_TRIED,)),
-    Reader("clickhouse", "ClickHouse 26.9", 3, True, True, False, True, False, False, _CLICKHOUSE, _NO_DEFAULTS),
+    Reader("spark", "Apache Spark with Iceberg 1.12", 4, True, True, True, False, True, True, tried="1.12.0"),
+    Reader(
+        *("clickhouse", "ClickHouse 26.9", 3, True, True, False, True, False, False, _CLICKHOUSE, _NO_DEFAULTS),
+        tried="chdb-core 26.9.0",
+    ),
     Reader(
         *("databricks", "Databricks Runtime 18", 3, False, False, True, None, True, None),
         (_DATABRICKS, _OLAKE_DATABRICKS, _OLAKE),
         _UNAPPLIED,
     ),
-    Reader("duckdb", "DuckDB 1.5", 3, True, True, True, True, True, True, (_TRIED,), _MIXED),
+    Reader("duckdb", "DuckDB 1.5", 3, True, True, True, True, True, True, (_DUCKDB,), _MIXED, "1.5.5"),
     Reader(
         *("bigquery", "Google BigQuery", 3, None, True, True, False, False, False),
         (_BIGQUERY, _BIGQUERY_V3),
         "Deletion vectors are a preview.",
     ),
-    Reader("pyiceberg", "PyIceberg 0.12", 3, False, True, True, True, False, True, (_TRIED, _PYICEBERG)),
+    Reader("pyiceberg", "PyIceberg 0.12", 3, False, True, True, True, False, True, (_PYICEBERG,), tried="0.12.0"),
     Reader("snowflake", "Snowflake", 3, False, True, True, True, True, True, _SNOWFLAKE, _STALE),
     Reader("starrocks", "StarRocks", 2, True, True, None, None, None, None, (_STARROCKS, _STARROCKS_V3)),
-    Reader("trino", "Trino", 3, True, True, True, True, None, True, _TRINO, _SINCE_2026),
+    Reader("trino", "Trino", 3, True, True, True, True, None, True, _TRINO, _SINCE_2026, "483"),
 )
 #: what columns can need of an engine
 _FEATURES = {
@@ -147,10 +155,9 @@ def reader_rows() -> Iterator[tuple[str, ...]]:
 
 def source_rows() -> Iterator[tuple[str, ...]]:
     """Yield the headings, then the rows of a table of the sources of each engine's facts."""
-    yield "engine", "what else to know", "sources"
+    yield "engine", "run in tests", "what else to know", "sources"
     for each in READERS:
-        links = (f"<{source}>" if source.startswith("https:") else source for source in each.sources)
-        yield each.name, each.note, ", ".join(links)
+        yield each.name, each.tried or "no", each.note, ", ".join(f"<{source}>" for source in each.sources)
 
 
 def can_read(reader: Reader, format_version: int, equality_deletes: int, position_deletes: int) -> bool | None:

@@ -1,0 +1,24 @@
+"""Answer queries, as :mod:`local_services.readers` starts it in an environment of its own: one in JSON a line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+
+import chdb
+
+
+def main() -> None:
+    """Answer each line of the input with a line."""
+    for line in sys.stdin:
+        try:
+            rows = chdb.query(json.loads(line), "Arrow")
+            answer = {"arrow": base64.b64encode(rows.bytes()).decode()}
+        except Exception as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

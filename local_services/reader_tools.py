@@ -1,0 +1,66 @@
+"""What the engines of :mod:`local_services.readers` are made from: Trino, ClickHouse."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from local_services.catalog_tools import Run, Tool
+from local_services.environments import make_environment
+from local_services.maven import copy_dependencies
+from local_services.paths import TOOLS
+
+_HERE = Path(__file__).resolve().parent
+_POM, _SOURCE = _HERE / "trino_pom" / "pom.xml", _HERE / "TrinoServer.java"
+#: a wheel with a Java 25 that has the Vector API, without which Trino does not start
+_JAVA = "arcadedb-embedded==26.10.2.post1"
+#: ClickHouse as a library, without chdb's own dependencies
+CLICKHOUSE_PACKAGE = "chdb-core==26.9.0"
+(TRINO_VERSION,) = re.findall("<trino.version>(.*)</trino.version>", _POM.read_text())
+
+
+def _trino(run: Run, folder: Path) -> None:
+    make_environment(run, folder, ["--no-deps", _JAVA])
+    library = folder / "jars"
+    run(copy_dependencies(_POM, library))
+    run(["javac", "--release", "17", "-d", str(folder / "classes"), str(_SOURCE)])
+    # plugins have class loaders of their own, which may read the same jars
+    with zipfile.ZipFile(library / "services.jar", "w") as services:
+        services.writestr("META-INF/services/io.trino.spi.Plugin", "io.trino.plugin.iceberg.IcebergPlugin\n")
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "iceberg").symlink_to(library)
+
+
+def _clickhouse(run: Run, folder: Path) -> None:
+    make_environment(run, folder, ["--no-deps", CLICKHOUSE_PACKAGE])
+
+
+def trino_command(settings: Path, data: Path) -> Sequence[str]:
+    """Return the command line of Trino.
+
+    :param settings: the file ``config.properties``
+    :param data: where it keeps what it needs while it runs
+    """
+    (java,) = TRINO.folder.glob("lib/python*/site-packages/arcadedb_embedded/jre/bin/java")
+    return [
+        str(java),
+        *("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"),
+        *("--add-modules=jdk.incubator.vector", "--enable-native-access=ALL-UNNAMED"),
+        "--sun-misc-unsafe-memory-access=allow",
+        f"-Dconfig={settings}",
+        f"-Dplugin.dir={TRINO.folder / 'plugins'}",
+        f"-Dnode.data-dir={data}",
+        *("-cp", f"{TRINO.folder / 'classes'}:{TRINO.folder / 'jars'}/*", "TrinoServer", TRINO_VERSION),
+    ]
+
+
+TRINO = Tool(
+    TOOLS / "trino",
+    hashlib.sha256(_POM.read_bytes() + _SOURCE.read_bytes() + _JAVA.encode()).hexdigest(),
+    _trino,
+    "--soak",
+)
+CLICKHOUSE = Tool(TOOLS / "clickhouse", CLICKHOUSE_PACKAGE, _clickhouse, "--soak")

@@ -1,0 +1,149 @@
+"""Engines that read tables, as local processes: Trino behind a REST catalog, ClickHouse."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from local_services.iceberg_rest import IcebergRest
+from local_services.process import ANSWER_SECONDS, PATIENCE, Service, ServiceError, Startable
+from local_services.reader_tools import CLICKHOUSE, TRINO, trino_command
+
+_PROGRAM = Path(__file__).with_name("clickhouse_program.py")
+
+
+class QueryError(RuntimeError):
+    """An engine refuses a query, for the reason in the message."""
+
+
+class Trino(Service):
+    """Trino with the tables of a REST catalog in local folders, as its catalog ``lake``.
+
+    :param folder: of its settings and its log
+    :param rest: the catalog, running
+    """
+
+    name = "trino"
+
+    def __init__(self, folder: Path, rest: IcebergRest) -> None:
+        self.folder, self.rest = folder.absolute(), rest
+        super().__init__(self.folder / "trino.log")
+
+    def prepare(self) -> None:
+        """Write its settings.
+
+        :raises ServiceError: if it is not installed
+        """
+        TRINO.check()
+        catalog = {
+            "connector.name": "iceberg",
+            "iceberg.catalog.type": "rest",
+            "iceberg.rest-catalog.uri": self.rest.uri,
+            "fs.local.enabled": "true",
+            "local.location": "/",
+        }
+        server = {
+            "http-server.http.port": self.port,
+            "node.bind-ip": "127.0.0.1",
+            "node.internal-address": "127.0.0.1",
+            "node.environment": "test",
+            "discovery.uri": f"http://127.0.0.1:{self.port}",
+            "catalog.config-dir": self.folder / "catalogs",
+            "query.max-memory-per-node": "300MB",
+            "memory.heap-headroom-per-node": "200MB",
+        }
+        (self.folder / "catalogs").mkdir(parents=True, exist_ok=True)
+        for file, settings in (("catalogs/lake", catalog), ("config", server)):
+            text = "".join(f"{key}={value}\n" for key, value in settings.items())
+            (self.folder / f"{file}.properties").write_text(text)
+
+    def working_folder(self) -> Path:
+        """Return its own folder: it writes into the one that it runs in."""
+        return self.folder
+
+    def command(self) -> Sequence[str]:
+        """Return the command line of the server."""
+        return trino_command(self.folder / "config.properties", self.folder / "data")
+
+    def is_ready(self) -> bool:
+        """Return whether it has found itself among the nodes that can work."""
+        try:
+            return self.rows("SELECT 1") == [[1]]
+        except (OSError, QueryError):
+            return False
+
+    def rows(self, query: str) -> list[list[Any]]:
+        """Return the answer to a query, its values as in Trino's JSON.
+
+        :raises QueryError: Trino refuses it
+        """
+        answer = self._ask("/v1/statement", query)
+        rows: list[list[Any]] = []
+        until = time.monotonic() + PATIENCE
+        while True:
+            rows += answer.get("data") or []
+            if "error" in answer:
+                raise QueryError(answer["error"]["message"])
+            if "nextUri" not in answer:
+                return rows
+            if time.monotonic() > until:
+                raise QueryError(f"no answer in {PATIENCE:.0f} s")
+            answer = self._ask(answer["nextUri"].partition(f":{self.port}")[2])
+
+    def _ask(self, path: str, query: str | None = None) -> dict[str, Any]:
+        headers = {"X-Trino-User": "lakecdc", "X-Trino-Time-Zone": "UTC"}
+        # without it times are rounded to milliseconds
+        headers["X-Trino-Client-Capabilities"] = "PARAMETRIC_DATETIME"
+        body = query.encode() if query is not None else None
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, headers)
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            return dict(json.load(answer))
+
+
+class ClickHouse(Startable):
+    """ClickHouse in a process, which reads tables in local folders."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Self:
+        """Start it."""
+        CLICKHOUSE.check()
+        python = CLICKHOUSE.folder / "bin" / "python"
+        # it reads nothing outside of its folder
+        self._process = subprocess.Popen(
+            [str(python), "-P", str(_PROGRAM)], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def stop(self) -> None:
+        """Stop it; nothing happens if it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()
+
+    def table(self, query: str) -> Any:
+        """Return the answer to a query, as a table of Arrow's.
+
+        :raises QueryError: ClickHouse refuses it
+        :raises ServiceError: it has ended
+        """
+        import pyarrow as pa
+
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise ServiceError("ClickHouse is not started")
+        print(json.dumps(query), file=process.stdin, flush=True)
+        line = process.stdout.readline()
+        if not line:
+            raise ServiceError(f"ClickHouse has ended with {process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise QueryError(answer["error"])
+        return pa.ipc.open_file(base64.b64decode(answer["arrow"])).read_all()
