@@ -132,6 +132,19 @@ def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDele
     return live_deletes(table, snapshot_id, Scopes(table))[0]
 
 
+def is_equality(delete: Any) -> bool:
+    """Check whether a Java ``DeleteFile`` has equality deletes."""
+    return str(delete.content().toString()) == "EQUALITY_DELETES"
+
+
+def deletes_of_tasks(table: IcebergTable, tasks: Iterable[Any], scopes: Scopes) -> list[EqualityDelete]:
+    """Return the equality deletes that apply to the data files of scan tasks, each once."""
+    distinct = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
+    for task in tasks:
+        distinct.addAll(task.deletes())
+    return described_deletes(table, filter(is_equality, listed(distinct)), scopes)
+
+
 def described_deletes(table: IcebergTable, files: Iterable[Any], scopes: Scopes) -> list[EqualityDelete]:
     """Return equality deletes, Java ``DeleteFile`` objects; uncommitted ones are newer than every file."""
     calls, java = java_calls(table.spark), java_list(table.spark, files)

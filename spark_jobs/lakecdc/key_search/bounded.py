@@ -19,12 +19,13 @@ from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
 from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
-from lakecdc.iceberg.jvm import java_list, jvm, listed
-from lakecdc.iceberg.live_deletes import Scopes, described_deletes
+from lakecdc.iceberg.jvm import java_list, listed
+from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
 from lakecdc.iceberg.reader_memory import most_keys, tasks_with_too_many_keys
-from lakecdc.iceberg.scan import TaskBuilder, column_names, read_staged
+from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refuse_table
+from lakecdc.metadata.debt import doubt
 from lakecdc.writer.deletes import Target, writer_of
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     Table = TypeVar("Table", bound=IcebergTable)
 
 log = logging.getLogger(__name__)
-
-_AT_ONCE = 10_000
 
 
 @contextmanager
@@ -70,10 +69,7 @@ class _Reader:
         return self._known[snapshot.id]
 
     def _rows(self, snapshot: Snapshot) -> DataFrame | None:
-        table, tasks = self._table, jvm(self._table.spark).java.util.ArrayList()
-        planned = table.java.newScan().useSnapshot(snapshot.id).ignoreResiduals().planFiles()
-        for part in java_calls(table.spark).parts(planned, _AT_ONCE):
-            tasks.addAll(part)
+        table, tasks = self._table, scan_tasks(self._table, snapshot.id)
         bounded = self._stack.enter_context(bounded_tasks(table, tasks))
         if bounded is tasks:
             return None
@@ -100,10 +96,10 @@ def bounded_tasks(table: IcebergTable, tasks: Iterable[Any]) -> Iterator[Any]:
     log.info("%s: finding the deleted rows of %d of %d data files first", table.name, len(places), given.size())
     folder = new_folder(table, "reads")
     try:
-        bounded = jvm(table.spark).java.util.ArrayList(given)
-        for place, task in zip(places, _resolved(table, [given.get(place) for place in places], folder), strict=True):
-            bounded.set(place, task)
-        yield bounded
+        bounded = listed(given)
+        for place, task in zip(places, _resolved(table, [bounded[place] for place in places], folder), strict=True):
+            bounded[place] = task
+        yield java_list(table.spark, bounded)
     finally:
         discard_folder(table, folder)
 
@@ -111,7 +107,7 @@ def bounded_tasks(table: IcebergTable, tasks: Iterable[Any]) -> Iterator[Any]:
 def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterator[Any]:
     """Yield tasks with positions instead of the equality deletes whose keys the table still has."""
     scopes, java = Scopes(table), java_list(table.spark, tasks)
-    deletes = _equality_deletes(table, tasks, scopes)
+    deletes = _searchable(table, deletes_of_tasks(table, tasks, scopes))
     planned = PlannedTasks(table, deletes)
     planned.keep(java, 0)
     files = []
@@ -126,14 +122,11 @@ def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterato
         yield builder.task(file.java, _deletes_of(table, file, written.get(file.number)))
 
 
-def _equality_deletes(table: IcebergTable, tasks: Iterable[Any], scopes: Scopes) -> list[EqualityDelete]:
-    """Return the tasks' equality deletes, each once, without those of a dropped column, which only Iceberg knows."""
-    distinct = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
-    for task in tasks:
-        distinct.addAll(task.deletes())
-    equality = [delete for delete in listed(distinct) if _is_equality(delete)]
-    deletes = described_deletes(table, equality, scopes)
-    return [delete for delete in deletes if column_names(table, delete.field_ids) is not None]
+def _searchable(table: IcebergTable, deletes: Sequence[EqualityDelete]) -> list[EqualityDelete]:
+    """Return the deletes whose keys a search matches as Iceberg's reader does; it alone knows dropped columns."""
+    types = field_types(table, {field_id for delete in deletes for field_id in delete.field_ids})
+    certain = {field_id for field_id, kind in types.items() if not doubt(kind)}
+    return [d for d in deletes if certain.issuperset(d.field_ids) and column_names(table, d.field_ids) is not None]
 
 
 def _deletes_of(table: IcebergTable, file: FileTask, written: WrittenDeletes | None) -> list[Any]:
@@ -142,9 +135,5 @@ def _deletes_of(table: IcebergTable, file: FileTask, written: WrittenDeletes | N
         return others
     if table.format_version >= 3:
         # the new vector has what the old one and the position deletes had, and readers use only one
-        others = [other for other in others if _is_equality(other)]
+        others = [other for other in others if is_equality(other)]
     return [*others, delete_file(table, file.java, written)]
-
-
-def _is_equality(delete: Any) -> bool:
-    return str(delete.content().toString()) == "EQUALITY_DELETES"
