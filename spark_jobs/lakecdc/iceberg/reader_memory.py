@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakecdc.iceberg.bulk import JavaCalls
+    from lakecdc.iceberg.table import Snapshot
     from lakecdc.runtime.session import Setting
 
-#: heap that a key takes: a long some 150 bytes, a text of forty characters 250
+#: heap of a key, estimated from its objects: a record, its values, a wrapper and an entry; a long takes less
 KEY_BYTES = 250
 # the rest is for rows, sorts and Spark itself
 _SHARE = 4
@@ -32,6 +33,12 @@ def keys_that_fit(setting: Setting) -> int:
 def most_keys(spark: SparkSession) -> int:
     """Return :func:`keys_that_fit` of a running application."""
     return keys_that_fit(lambda name, unless_given: str(spark.conf.get(name, unless_given)))
+
+
+def fit_surely(spark: SparkSession, snapshot: Snapshot) -> bool:
+    """Check by the snapshot summary alone whether all equality deletes fit; a missing total proves nothing."""
+    total = snapshot.summary.get("total-equality-deletes")
+    return total is not None and int(total) <= most_keys(spark)
 
 
 def tasks_with_too_many_keys(spark: SparkSession, tasks: Any) -> list[int]:

@@ -9,7 +9,7 @@ the equality deletes. Nothing else changes: columns, row lineage and deleted row
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properti
 from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
 from lakecdc.iceberg.jvm import java_list, listed
 from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
-from lakecdc.iceberg.reader_memory import most_keys, tasks_with_too_many_keys
+from lakecdc.iceberg.reader_memory import fit_surely, tasks_with_too_many_keys
 from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refuse_table
@@ -61,8 +61,7 @@ class _Reader:
 
     def __call__(self, snapshot: Snapshot) -> DataFrame | None:
         """Return all rows with the table's columns of today, or None where Iceberg's reader can be used."""
-        deletes = snapshot.summary.get("total-equality-deletes")
-        if deletes is not None and int(deletes) <= most_keys(self._table.spark):
+        if fit_surely(self._table.spark, snapshot):
             return None
         if snapshot.id not in self._known:
             self._known[snapshot.id] = self._rows(snapshot)
@@ -77,11 +76,16 @@ class _Reader:
 
 
 @contextmanager
-def bounded_tasks(table: IcebergTable, tasks: Iterable[Any]) -> Iterator[Any]:
-    """Yield a Java list of scan tasks that read the same rows in bounded memory inside the context.
+def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = None) -> Iterator[Any]:
+    """Yield scan tasks, in the same order, that read the same rows in bounded memory inside the context.
 
-    :param tasks: scan tasks of whole data files, with the deletes that apply; they are yielded if these fit.
+    :param tasks: list or Java list of scan tasks of whole data files, with the deletes that apply; it is yielded itself
+        if these fit.
+    :param snapshot: that the tasks are of, if known: its summary may save counting.
     """
+    if snapshot is not None and fit_surely(table.spark, snapshot):
+        yield tasks
+        return
     given = java_list(table.spark, tasks)
     places = tasks_with_too_many_keys(table.spark, given)
     if places:
@@ -91,7 +95,7 @@ def bounded_tasks(table: IcebergTable, tasks: Iterable[Any]) -> Iterator[Any]:
             log.warning("%s: reading it takes the memory of all its deleted keys: %s", table.name, error)
             places = []
     if not places:
-        yield given
+        yield tasks
         return
     log.info("%s: finding the deleted rows of %d of %d data files first", table.name, len(places), given.size())
     folder = new_folder(table, "reads")
@@ -99,7 +103,7 @@ def bounded_tasks(table: IcebergTable, tasks: Iterable[Any]) -> Iterator[Any]:
         bounded = listed(given)
         for place, task in zip(places, _resolved(table, [bounded[place] for place in places], folder), strict=True):
             bounded[place] = task
-        yield java_list(table.spark, bounded)
+        yield bounded
     finally:
         discard_folder(table, folder)
 

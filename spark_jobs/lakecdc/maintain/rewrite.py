@@ -20,7 +20,6 @@ from lakecdc.iceberg.bloom_columns import bloom_filter_columns, bloom_filter_pro
 from lakecdc.iceberg.commit import RowChanges, replace_data_files
 from lakecdc.iceberg.commit_outcome import discarded_on_conflict
 from lakecdc.iceberg.definition import current_spec_id
-from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.rewrite_guard import EqualityDeleteGuard, refusal_in_sight
 from lakecdc.iceberg.rewrite_tasks import (
     output_tasks,
@@ -205,8 +204,8 @@ class Rewrite:
         locations = [file.location for unit in batch for file in unit.files]
         self._stop_if_doomed(locations)
         tasks = [self.tasks[location] for location in locations]
-        with bounded_tasks(self.table, tasks) as bounded:
-            readable = dict(zip(locations, listed(bounded), strict=True))
+        with bounded_tasks(self.table, tasks, self.plan.start) as bounded:
+            readable = dict(zip(locations, bounded, strict=True))
             files, observed = self._write(batch, readable)
             discarding = partial(discard, self.table, files)
             places = [staged_file(file).location for file in files]
