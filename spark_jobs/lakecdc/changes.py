@@ -16,6 +16,7 @@ from lakecdc.iceberg.refs import named_snapshot
 from lakecdc.iceberg.scan import read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
+from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.metadata.expiry import iso
 from lakecdc.sql import exact_value, is_exact, quoted_column
 
@@ -94,7 +95,8 @@ def _signed_rows(table: IcebergTable, since: Snapshot | None, until: Snapshot, s
     def rows(tasks: Any, count: int, deleted: bool) -> list[DataFrame]:
         if tasks.isEmpty():
             return []
-        given = read_staged(table, staged.enter_context(staged_tasks(table, tasks)))
+        bounded = staged.enter_context(bounded_tasks(table, tasks))
+        given = read_staged(table, staged.enter_context(staged_tasks(table, bounded)))
         # Iceberg's reader omits deleted rows unless _deleted is used
         chosen = given.where("_deleted") if deleted else given
         return [chosen.select(*map(_column, columns), F.lit(count).alias(_COUNT))]

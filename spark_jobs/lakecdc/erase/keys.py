@@ -107,7 +107,7 @@ def _named(
             table=table.name,
             hint="Give one of options.keys_table, options.keys_uri and options.condition.",
         )
-    listed = ", ".join(map(quoted_column, columns))
+    listed = list(map(quoted_column, columns))
     matching = table.read(columns=listed, where=options.condition)
     if history is None:
         return matching
@@ -215,7 +215,7 @@ def _audited(table: IcebergTable, mentions: Mentions) -> Place | None:
         return None
     # an unfinished erasure may have removed the rows but not the older snapshots
     states = [None, *(snapshots_before(audit) if unfinished_erasure(table.properties) else [])]
-    rows = reduce(DataFrame.union, [audit.read(state, "row_id, `table`, reason, metrics") for state in states])
+    rows = reduce(DataFrame.union, [audit.read(state, ["row_id", "`table`", "reason", "metrics"]) for state in states])
     about = rows.where(F.col("table").isin(*mentions.tables)).drop("table")
     mentioning = (
         about.mapInArrow(partial(rows_with_mentions, mentions=mentions), "row_id string").distinct().localCheckpoint()

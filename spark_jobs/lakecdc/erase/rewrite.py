@@ -152,7 +152,7 @@ def expire_all(table: IcebergTable, spec: JobSpec) -> int:
 def _rewrite_files(place: Place, head: Snapshot) -> dict[str, int]:
     table = place.table
     # selecting _deleted makes Spark read deleted rows too
-    matching = place.holding(table.read(head.id, "*, _file, _deleted")).groupBy("_file")
+    matching = place.holding(table.read(head.id, ["*", "_file", "_deleted"])).groupBy("_file")
     files = [row["_file"] for row in matching.agg(F.count_if("_deleted")).collect()]
     if not files:
         return {"rows_erased": 0, "files_rewritten": 0}

@@ -19,6 +19,7 @@ from lakecdc.export.steps import steps
 from lakecdc.export.to_folder import FolderDestination
 from lakecdc.iceberg.refs import put_consumer
 from lakecdc.iceberg.table import IcebergTable, Snapshot
+from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.maintain.reports import empty, ends, nothing, seconds_since
 from lakecdc.maintain.rollback import named_history
 from lakecdc.maintain.start_tag import start_tag
@@ -81,7 +82,8 @@ def _read_changes(
         if since is None or history is None:
             yield net
         else:
-            yield steps(table, history.refresh(), since, until, net.localCheckpoint())
+            with bounded_reads(table) as bounded:
+                yield steps(bounded, history.refresh(), since, until, net.localCheckpoint())
 
 
 def _counts(changes: DataFrame) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakecdc.iceberg.jvm import jvm, listed
+from lakecdc.local_relation import local_relation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,8 +127,10 @@ def might_contain(values: DataFrame, hashes: Column, count: int, probe: Column) 
     filter_built = values.select(hashes.alias("hash"))._jdf.stat().bloomFilter("hash", max(count, 1), bits)
     content = view.java.io.ByteArrayOutputStream()
     filter_built.writeTo(content)
-    expressions, types = view.org.apache.spark.sql.catalyst.expressions, view.org.apache.spark.sql.types
-    literal = expressions.Literal(content.toByteArray(), types.DataTypes.BinaryType)
+    # a literal of megabytes would be in the text of each plan, of which the driver keeps many
+    found = local_relation(values.sparkSession, [(bytes(content.toByteArray()),)], "filter binary").scalar()
     utils = view.org.apache.spark.sql.classic.ExpressionUtils
-    condition = expressions.BloomFilterMightContain(literal, utils.expression(probe._jc))
+    condition = view.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain(
+        utils.expression(found._jc), utils.expression(probe._jc)
+    )
     return ClassicColumn(utils.column(condition))

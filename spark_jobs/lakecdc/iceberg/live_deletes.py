@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -132,12 +132,24 @@ def equality_deletes(table: IcebergTable, snapshot_id: int) -> list[EqualityDele
     return live_deletes(table, snapshot_id, Scopes(table))[0]
 
 
-def staged_deletes(table: IcebergTable, files: Sequence[Any], scopes: Scopes) -> list[EqualityDelete]:
-    """Return uncommitted equality deletes, Java ``DeleteFile`` objects, as if they were newer than every file."""
+def is_equality(delete: Any) -> bool:
+    """Check whether a Java ``DeleteFile`` has equality deletes."""
+    return str(delete.content().toString()) == "EQUALITY_DELETES"
+
+
+def deletes_of_tasks(table: IcebergTable, tasks: Iterable[Any], scopes: Scopes) -> list[EqualityDelete]:
+    """Return the equality deletes that apply to the data files of scan tasks, each once."""
+    distinct = jvm(table.spark).org.apache.iceberg.util.DeleteFileSet.create()
+    for task in tasks:
+        distinct.addAll(task.deletes())
+    return described_deletes(table, filter(is_equality, listed(distinct)), scopes)
+
+
+def described_deletes(table: IcebergTable, files: Iterable[Any], scopes: Scopes) -> list[EqualityDelete]:
+    """Return equality deletes, Java ``DeleteFile`` objects; uncommitted ones are newer than every file."""
     calls, java = java_calls(table.spark), java_list(table.spark, files)
     unpartitioned = unpartitioned_specs(table)
-    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in ("location", "specId", "recordCount")]
-    facts += [calls.method(CONTENT_FILE, "equalityFieldIds")(calls.it), scopes.number(calls.it)]
+    facts = [calls.method(CONTENT_FILE, name)(calls.it) for name in _FACTS[1:]]
     return [
         EqualityDelete(
             java,
@@ -145,11 +157,13 @@ def staged_deletes(table: IcebergTable, files: Sequence[Any], scopes: Scopes) ->
             location,
             spec_id,
             None if spec_id in unpartitioned else scope,
-            _NEWEST,
+            _NEWEST if number is None else number,
             records,
             tuple(sorted(ids)),
         )
-        for place, (location, spec_id, records, ids, scope) in enumerate(calls.rows(java, *facts))
+        for place, (location, spec_id, records, number, ids, scope) in enumerate(
+            calls.rows(java, *facts, scopes.number(calls.it))
+        )
     ]
 
 

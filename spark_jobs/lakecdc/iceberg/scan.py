@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from lakecdc.iceberg.bulk import JavaFunction
     from lakecdc.iceberg.table import IcebergTable
 
+_AT_ONCE = 10_000
 _UNREADABLE = ("TIME", "TIMESTAMP_NANO")
+
+
+def scan_tasks(table: IcebergTable, snapshot_id: int) -> Any:
+    """Return a Java list of the scan tasks of all data files of a snapshot, each with its deletes."""
+    tasks = jvm(table.spark).java.util.ArrayList()
+    for part in java_calls(table.spark).parts(
+        table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().planFiles(), _AT_ONCE
+    ):
+        tasks.addAll(part)
+    return tasks
 
 
 class TaskBuilder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ class IcebergTable:
 
     :param name: ``namespace.name``.
     :ivar lease: token of the lease that this run holds (see :mod:`lakecdc.iceberg.lease`); None if it holds none.
+    :ivar reader: returns the rows of a snapshot that takes too much memory (see :mod:`lakecdc.key_search.bounded`).
     :raises InputError: the table does not exist.
     :raises SourceUnavailableError: its metadata cannot be loaded.
     """
@@ -75,6 +76,7 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, catalog: str, name: str) -> None:
         self.spark, self.catalog, self.name = spark, catalog, name
         self.lease: str | None = None
+        self.reader: Callable[[Snapshot], DataFrame | None] | None = None
         self._known_schemas = ""
         try:
             self.java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
@@ -214,10 +216,20 @@ class IcebergTable:
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
 
-    def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Read rows with Iceberg's own reader, by default of the current state, by SQL select list and condition."""
-        at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-        return self.spark.sql(f"SELECT {columns} FROM {self.sql_name}{at} WHERE {where}")
+    def read(self, snapshot_id: int | None = None, columns: Sequence[str] = ("*",), where: str = "true") -> DataFrame:
+        """Read rows with Iceberg's own reader, by default of the current state, by SQL expressions and a condition."""
+        if self.reader is not None:
+            snapshot = self.head() if snapshot_id is None else self.snapshot(snapshot_id)
+            if snapshot is not None and (rows := self.reader(snapshot)) is not None:
+                # Spark reads a snapshot with the column names of its time, and a branch with those of today
+                names = {} if snapshot_id is None else self.names_at(snapshot.id)
+                rows = rows.withColumnsRenamed({now: old for old, now in names.items() if now != old})
+                return rows.where(where).selectExpr(*columns)
+        version = self._version(snapshot_id)
+        return self.spark.sql(f"SELECT {', '.join(columns)} FROM {self.sql_name}{version} WHERE {where}")
+
+    def _version(self, snapshot_id: int | None) -> str:
+        return "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
 
     def update_properties(self, changes: Mapping[str, str | None], transaction: Any = None) -> None:
         """Set table properties, or remove those with None, in one metadata commit or in a Java transaction."""
@@ -309,12 +321,8 @@ class Branch(IcebergTable):
         """Yield the snapshots of the branch, or of another one, from its head towards the root."""
         return super().ancestors(branch or self._branch)
 
-    def read(self, snapshot_id: int | None = None, columns: str = "*", where: str = "true") -> DataFrame:
-        """Read rows of the branch; see :meth:`IcebergTable.read`."""
-        if snapshot_id is not None:
-            return super().read(snapshot_id, columns, where)
-        at = literal(self._branch)
-        return self.spark.sql(f"SELECT {columns} FROM {self.sql_name} VERSION AS OF {at} WHERE {where}")
+    def _version(self, snapshot_id: int | None) -> str:
+        return super()._version(snapshot_id) or f" VERSION AS OF {literal(self._branch)}"
 
 
 def count_rows(table: IcebergTable, where: str, values: Mapping[str, Any]) -> int:

@@ -22,7 +22,7 @@ from lakecdc.iceberg.expressions import rows_within
 from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_properties
 from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
-from lakecdc.iceberg.live_deletes import Scopes, staged_deletes
+from lakecdc.iceberg.live_deletes import Scopes, described_deletes
 from lakecdc.key_search.match import Found, KeySearch, can_match_natively, convert
 from lakecdc.key_search.tasks import KeyColumn
 from lakecdc.writer.deletes import Target, writer_of
@@ -83,7 +83,7 @@ class Resolution:
         if snapshot is None or not self.keys:
             return
         scopes = Scopes(self.table)
-        staged = staged_deletes(self.table, self.keys, scopes)
+        staged = described_deletes(self.table, self.keys, scopes)
         where = rows_within(self.table, self.where, self.keys)
         tasks = list(tasks_within_reach(self.table, snapshot, staged, scopes, where))
         others = others_of(tasks)

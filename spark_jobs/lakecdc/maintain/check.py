@@ -12,6 +12,7 @@ from lakecdc.contract.options import CheckTablesOptions
 from lakecdc.contract.report import TableReport
 from lakecdc.contract.spec import JobSpec
 from lakecdc.iceberg.table import MAIN, IcebergTable
+from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.maintain.reports import nothing, seconds_since
 
 
@@ -20,6 +21,11 @@ def check_tables(table: IcebergTable, spec: JobSpec) -> TableReport:
 
     :raises InputError: no checks are given, the branch does not exist, or a check does not fit the table.
     """
+    with bounded_reads(table) as bounded:
+        return _checked(bounded, spec)
+
+
+def _checked(table: IcebergTable, spec: JobSpec) -> TableReport:
     options, began = spec.options_as(CheckTablesOptions), time.monotonic()
     requested = options.checks.get(table.name)
     if not requested:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +33,7 @@ from lakecdc.iceberg.rewrite_tasks import (
 from lakecdc.iceberg.sort_order import SortOrder
 from lakecdc.iceberg.staging import discard, stage_rows, staged_tasks
 from lakecdc.iceberg.table import MAIN, IcebergTable, Snapshot
+from lakecdc.key_search.bounded import bounded_tasks
 from lakecdc.key_search.carry_over import CarriedOver, carry_over, key_columns
 from lakecdc.maintain import verify_rows
 from lakecdc.maintain.arrange import arrange
@@ -203,26 +204,29 @@ class Rewrite:
         locations = [file.location for unit in batch for file in unit.files]
         self._stop_if_doomed(locations)
         tasks = [self.tasks[location] for location in locations]
-        files, observed = self._write(batch, tasks)
-        places = [staged_file(file).location for file in files]
-        discarding = partial(discard, self.table, files)
-        with discarded_on_failure(places, discarding, keep_failed=self.proof.keep_failed):
-            failpoints.reach("rewrite_staged")
-            self._stop_if_doomed(locations)
-            self._prove(tasks, files, observed)
-            failpoints.reach("rewrite_before_commit")
+        with bounded_tasks(self.table, tasks, self.plan.start) as bounded:
+            readable = dict(zip(locations, bounded, strict=True))
+            files, observed = self._write(batch, readable)
+            discarding = partial(discard, self.table, files)
+            places = [staged_file(file).location for file in files]
+            with discarded_on_failure(places, discarding, keep_failed=self.proof.keep_failed):
+                failpoints.reach("rewrite_staged")
+                self._stop_if_doomed(locations)
+                self._prove(list(readable.values()), files, observed)
+                failpoints.reach("rewrite_before_commit")
         with discarded_on_conflict(discarding):
             self._publish(tasks, files)
 
-    def _write(self, batch: Sequence[Unit], tasks: Sequence[Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
+    def _write(self, batch: Sequence[Unit], tasks: Mapping[str, Any]) -> tuple[list[Any], verify_rows.Fingerprint]:
         observation = Observation()
         with ExitStack() as stack:
             if batch[0].in_sequence:
-                parts = [[self.tasks[file.location] for file in unit.files] for unit in batch]
+                parts = [[tasks[file.location] for file in unit.files] for unit in batch]
                 groups = [stack.enter_context(staged_tasks(self.table, part)) for part in parts]
                 rows = self._observed(read_in_sequence(self.session, groups), observation)
             else:
-                plain = read_staged(self.session, stack.enter_context(staged_tasks(self.table, tasks)))
+                group = stack.enter_context(staged_tasks(self.table, list(tasks.values())))
+                plain = read_staged(self.session, group)
                 rows = arrange(
                     self._observed(plain, observation), batch, self.plan.order, plain, self.plan.partitions_by
                 )

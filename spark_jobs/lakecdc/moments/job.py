@@ -34,6 +34,7 @@ from lakecdc.ingest.api import (
     fold_onto_past,
     table_columns,
 )
+from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.key_search.resolve import Resolution
 from lakecdc.maintain.reports import DRY_RUN, ends
 from lakecdc.metadata import names
@@ -127,8 +128,8 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
     :raises ConflictError: expiry removed the base meanwhile.
     """
     batch = clean_for_table(stretch.table, batch)
-    with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
-        past = _past(stretch, name)
+    of_branch = scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX)
+    with of_branch as name, _past(stretch, name) as past:
         if gone := _gone(batch):
             past.branch.spark.sql(f"DELETE FROM {scratch.sql_name(past.branch, name)} WHERE {gone}")
             past.branch.refresh()
@@ -159,8 +160,8 @@ def rows_of(stretch: Stretch, batch: Batch) -> Iterator[DataFrame]:
     """Read the rows of the moment with the table's columns; valid inside the context."""
     batch = clean_for_table(stretch.table, batch)
     # the branch keeps the base from expiring
-    with scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX) as name:
-        past = _past(stretch, name)
+    of_branch = scratch.branch(stretch.table, stretch.base, names.MOMENT_BRANCH_PREFIX)
+    with of_branch as name, _past(stretch, name) as past:
         gone = _gone(batch)
         rows = past.branch.read(where=f"NOT ({gone})" if gone else "true")
         with fold_onto_past(past, batch) as newest:
@@ -204,8 +205,10 @@ def _gone(batch: Batch) -> str | None:
     return " OR ".join(filter(None, (older, below))) or None
 
 
-def _past(stretch: Stretch, name: str) -> PastBranch:
-    return PastBranch(Branch(stretch.table, name), stretch.position, micros(stretch.moment))
+@contextmanager
+def _past(stretch: Stretch, name: str) -> Iterator[PastBranch]:
+    with bounded_reads(Branch(stretch.table, name)) as branch:
+        yield PastBranch(branch, stretch.position, micros(stretch.moment))
 
 
 def _publish(stretch: Stretch, name: str, changes: RowChanges, base: Snapshot | None, shown: Shown) -> Snapshot:

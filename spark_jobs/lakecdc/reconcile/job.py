@@ -16,6 +16,7 @@ from lakecdc.contract.target import Target
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.iceberg.threads import described
 from lakecdc.ingest.api import Source, expand_targets, open_source
+from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.maintain.reports import ends
 from lakecdc.reconcile.compare import KINDS, Comparison, Difference, Differences, KeyRanges, cut, pair
 from lakecdc.reconcile.repair import Recheck, Repaired, recheck, repair
@@ -39,7 +40,8 @@ def reconcile(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
             try:
                 if refused := shared.get(target.table):
                     raise refused
-                return _compared(IcebergTable(spark, spec.catalog.name, target.table), target, source, spec)
+                with bounded_reads(IcebergTable(spark, spec.catalog.name, target.table)) as table:
+                    return _compared(table, target, source, spec)
             except Exception as error:
                 return failure(target.table, error, values=options.report_values)
 
@@ -53,7 +55,7 @@ def _compared(table: IcebergTable, target: Target, source: Source, spec: JobSpec
     options = spec.options_as(ReconcileOptions)
     sides, head = pair(table, target, source.open(target, table)), table.head()
     snapshot = head.id if head else None
-    columns = ", ".join(map(quoted_column, sides.key))
+    columns = list(map(quoted_column, sides.key))
     count = head.rows if head else None
     ranges = cut(table.read(snapshot, columns), count or 0, sides.key, sides.leading(), options.ranges)
     comparison, places = Comparison(sides, ranges), ranges.sample(options.sample, snapshot or 0)

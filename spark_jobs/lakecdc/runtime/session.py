@@ -153,6 +153,17 @@ def delete_cache(conf: SparkConf) -> dict[str, str]:
 
 def task_memory(setting: Setting) -> int:
     """Return the memory of a Python task beside the heap, in MiB: its executor's memory, shared by the cores."""
+    python = setting("spark.executor.pyspark.memory", "")
+    return _mebibytes(python) // _running(setting) if python else task_heap(setting)
+
+
+def task_heap(setting: Setting) -> int:
+    """Return a task's share of its executor's heap, in MiB."""
+    return _heap(setting) // _running(setting)
+
+
+def _running(setting: Setting) -> int:
+    """Return the number of tasks that an executor runs at once."""
     master, machine = setting("spark.master", "local"), os.cpu_count() or 1
     local = _LOCAL_CORES.fullmatch(master)
     if local:
@@ -161,8 +172,7 @@ def task_memory(setting: Setting) -> int:
         # a standalone executor uses all cores of a machine, assumed to be like this one
         unless_given = machine if master.startswith("spark://") else 1
         running = int(setting("spark.executor.cores", str(unless_given))) // int(setting("spark.task.cpus", "1"))
-    python = setting("spark.executor.pyspark.memory", "")
-    return (_mebibytes(python) if python else _heap(setting)) // max(1, running)
+    return max(1, running)
 
 
 def _heap(setting: Setting) -> int:

@@ -102,7 +102,7 @@ def test_a_table_with_a_backtick_in_its_name(lake: Lake, tmp_path: Path, mode: s
         (tmp_path / f"{lsn}.jsonl").write_text(json.dumps(event))
         if lsn > 1:
             take(lake, tmp_path, target)
-    assert lake.table(name).read(columns="id, n").collect() == [(1, 3)]
+    assert lake.table(name).read(columns=["id", "n"]).collect() == [(1, 3)]
     assert lake.table(f"{name}_history").read().count() == 2
     view = quoted(f"lake.{name}_view")
     assert lake.sql(f"SELECT id, n FROM {view}").collect() == [(1, 3)]

@@ -23,6 +23,7 @@ from lakecdc.ingest.current_rows.key_ranges import KeyCondition
 from lakecdc.ingest.engine.table_fields import chosen_type
 from lakecdc.ingest.sources.database import LoadMark, check_named_columns, full_load_frame
 from lakecdc.ingest.tables import own_columns
+from lakecdc.key_search.bounded import bounded_reads
 from lakecdc.sql import quoted_column
 
 
@@ -71,9 +72,10 @@ class Table:
 
     @contextmanager
     def rows(self, condition: KeyCondition | None) -> Iterator[SourceRows]:
-        rows = self.table.read(self.snapshot, where=condition.in_spark() if condition else "true")
         row = F.struct(*[F.col(quoted_column(c.name)).cast(c.type).alias(c.name) for c in self.columns])
-        yield SourceRows(full_load_frame(rows, self.key, row, LoadMark("", datetime.now(UTC))))
+        with bounded_reads(self.table) as table:
+            rows = table.read(self.snapshot, where=condition.in_spark() if condition else "true")
+            yield SourceRows(full_load_frame(rows, self.key, row, LoadMark("", datetime.now(UTC))))
 
     def now(self) -> None:
         """Return None: a snapshot does not change."""

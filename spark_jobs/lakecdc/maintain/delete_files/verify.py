@@ -20,6 +20,7 @@ from lakecdc.contract.rewriting import Verify
 from lakecdc.iceberg.file_tasks import FileTask, java_tasks
 from lakecdc.iceberg.jvm import java_list, listed
 from lakecdc.iceberg.live_deletes import EqualityDelete, java_deletes
+from lakecdc.iceberg.reader_memory import most_keys
 from lakecdc.iceberg.scan import TaskBuilder, read_staged
 from lakecdc.iceberg.staging import staged_tasks
 from lakecdc.iceberg.table import DELETES_SHARED, IcebergTable
@@ -32,10 +33,8 @@ from lakecdc.maintain.verify_rows import NO_ROWS, Fingerprint, fingerprint, read
 SAMPLE_SHARE, SAMPLE_MINIMUM = 0.05, 3
 #: number of rows up to which ``auto`` proves all files; Iceberg's reader compares rows with deletes one by one
 AUTO_DATA_RECORDS = 10_000_000
-#: number of delete rows that the reader can hold at once, per task with some 200 bytes each
-FULL_DELETE_RECORDS = 2_000_000
-#: delete rows per partial read above that, and the maximum number of such reads in a proof
-PART_RECORDS, PART_READS = 1_000_000, 100
+#: maximum number of partial reads in a proof, where the reader cannot hold all delete rows at once
+PART_READS = 100
 R = TypeVar("R")
 _PLACES = verify_rows.Proof(("_file", "_pos"), "places of rows")
 
@@ -54,7 +53,7 @@ class Proving:
 
     :param tasks: every data file that the deletes apply to.
     :param mode: as requested; ``auto`` is ``full`` up to :data:`AUTO_DATA_RECORDS`, and ``full`` becomes ``sample``
-        where the deletes do not fit (see :data:`FULL_DELETE_RECORDS`); the proof names the mode used.
+        where the deletes do not fit (see :mod:`lakecdc.iceberg.reader_memory`); the proof names the mode used.
     """
 
     def __init__(
@@ -62,9 +61,10 @@ class Proving:
     ) -> None:
         if mode == "auto":
             mode = "full" if sum(task.records for task in tasks) <= AUTO_DATA_RECORDS else "sample"
-        fits = sum(delete.records for delete in deletes) <= FULL_DELETE_RECORDS
+        most = most_keys(table.spark)
+        fits = sum(delete.records for delete in deletes) <= most
         in_parts = not fits or not all(task.paired for task in tasks)
-        self._parts = cut(deletes, PART_RECORDS, lambda delete: delete.records) if in_parts else []
+        self._parts = cut(deletes, most, lambda delete: delete.records) if in_parts else []
         self._mode: Verify = "sample" if in_parts and mode != "off" else mode
         self._table, self._tasks, self._chosen = table, tasks, self._choose(tasks)
         self._pool = ThreadPoolExecutor(1, "lakecdc-proof")

@@ -143,7 +143,7 @@ class Place:
 
     def rows(self, name: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """All rows, which another reader that shares no code with Spark finds too."""
-        found = sorted(tuple(row) for row in self.table(name).read(columns=columns).collect())
+        found = sorted(tuple(row) for row in self.table(name).read(columns=columns.split(", ")).collect())
         assert self.stored(name, columns) == found
         return found
 

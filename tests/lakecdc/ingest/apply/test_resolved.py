@@ -36,7 +36,7 @@ def check(feed: Feed, history: History) -> None:
     expected = final_rows(history)
     assert feed.rows() == expected
     assert by_pyiceberg(feed) == expected
-    rows = feed.lake.table(feed.table).read(columns="id, name, n, doc").collect()
+    rows = feed.lake.table(feed.table).read(columns=["id", "name", "n", "doc"]).collect()
     assert sorted(map(tuple, rows), key=str) == expected
     counts = [s.summary.get("total-equality-deletes", "0") for s in feed.lake.table(feed.table).ancestors()]
     assert set(counts) == {"0"}

@@ -25,8 +25,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that every path for large delete sets is taken."""
     monkeypatch.setattr(engine, "EXACT_DELETE_RECORDS", 10)
     monkeypatch.setattr(match, "BROADCAST_DELETE_RECORDS", 10)
-    monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 10)
-    monkeypatch.setattr(verify, "PART_RECORDS", 40)
+    monkeypatch.setattr(verify, "most_keys", lambda spark: 40)
     monkeypatch.setattr(file_tasks, "MAX_PAIRS", 1)
 
 

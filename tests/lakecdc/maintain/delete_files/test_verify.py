@@ -119,7 +119,7 @@ def test_delete_set_too_large_for_a_full_proof_is_sampled_and_says_so(
         return compute(rows)
 
     monkeypatch.setattr(verify, "digest", digest)
-    monkeypatch.setattr(verify, "FULL_DELETE_RECORDS", 4)
+    monkeypatch.setattr(verify, "most_keys", lambda spark: 4)
     assert convert(lake, name).metrics["verified"]["mode"] == "sample"
     # what the parts of such a set leave in the cache is of no use; other tables' jobs keep theirs
     assert cached == [["false", "true"]] * 2

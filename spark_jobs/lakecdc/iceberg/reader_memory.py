@@ -1,0 +1,63 @@
+"""Decision whether Iceberg's reader can hold the equality deletes of a data file.
+
+In each task the reader (1.12) makes a set of Java objects of all keys that apply to its data file, which never spills.
+Iceberg's cache of delete files that the tasks of an executor share saves reading them, not the set.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.iceberg.bulk import CONTENT_FILE, FILE_SCAN_TASK, GUAVA, java_calls
+from lakecdc.runtime.session import task_heap
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakecdc.iceberg.bulk import JavaCalls
+    from lakecdc.iceberg.table import Snapshot
+    from lakecdc.runtime.session import Setting
+
+#: heap of a key, estimated from its objects: a record, its values, a wrapper and an entry; a long takes less
+KEY_BYTES = 250
+# the rest is for rows, sorts and Spark itself
+_SHARE = 4
+_AT_ONCE = 10_000
+
+
+def keys_that_fit(setting: Setting) -> int:
+    """Return how many deleted keys a task may hold: those that fit into a quarter of its share of the heap."""
+    return task_heap(setting) * 1024**2 // (_SHARE * KEY_BYTES)
+
+
+def most_keys(spark: SparkSession) -> int:
+    """Return :func:`keys_that_fit` of a running application."""
+    return keys_that_fit(lambda name, unless_given: str(spark.conf.get(name, unless_given)))
+
+
+def fit_surely(spark: SparkSession, snapshot: Snapshot) -> bool:
+    """Check by the snapshot summary alone whether all equality deletes fit; a missing total proves nothing."""
+    total = snapshot.summary.get("total-equality-deletes")
+    return total is not None and int(total) <= most_keys(spark)
+
+
+def tasks_with_too_many_keys(spark: SparkSession, tasks: Any) -> list[int]:
+    """Return the places of the scan tasks of a Java list whose equality deletes do not fit into memory."""
+    calls, most = java_calls(spark), most_keys(spark)
+    places = list[int]()
+    for begin in range(0, int(tasks.size()), _AT_ONCE):
+        part = tasks.subList(begin, min(begin + _AT_ONCE, int(tasks.size())))
+        deletes = calls.rows(part, _deletes(calls))
+        places += [begin + place for place, (applying,) in enumerate(deletes) if _keys(applying) > most]
+    return places
+
+
+def _deletes(calls: JavaCalls) -> Any:
+    function = f"{GUAVA}.base.Function"
+    facts = calls.row(*(calls.method(CONTENT_FILE, name)(calls.it) for name in ("content", "recordCount")))
+    transform = calls.method(f"{GUAVA}.collect.Lists", "transform", "java.util.List", function)
+    return transform(calls.method(FILE_SCAN_TASK, "deletes")(calls.it), calls.interface(function, facts))
+
+
+def _keys(deletes: list[list[Any]]) -> int:
+    return sum(records for content, records in deletes if content == "EQUALITY_DELETES")

@@ -1,0 +1,143 @@
+"""Reading in bounded memory: equality deletes of too many keys become positions before the rows are read.
+
+Where the keys that apply to a data file do not fit into a task of Iceberg's reader
+(:mod:`lakecdc.iceberg.reader_memory`), their rows are found as ``rewrite_delete_files`` finds them, with joins that
+spill. The positions are written to files that no commit refers to, and the data files are read with these in place of
+the equality deletes. Nothing else changes: columns, row lineage and deleted rows are those of Iceberg's reader.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import UnsupportedError
+from lakecdc.iceberg.bulk import java_calls
+from lakecdc.iceberg.delete_file_objects import delete_file
+from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
+from lakecdc.iceberg.file_tasks import FileTask, PlannedTasks
+from lakecdc.iceberg.jvm import java_list, listed
+from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
+from lakecdc.iceberg.reader_memory import fit_surely, tasks_with_too_many_keys
+from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
+from lakecdc.iceberg.staging import staged_tasks
+from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refuse_table
+from lakecdc.metadata.debt import doubt
+from lakecdc.writer.deletes import Target, writer_of
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from pyspark.sql import DataFrame
+
+    from lakecdc.iceberg.delete_file_objects import WrittenDeletes
+    from lakecdc.iceberg.live_deletes import EqualityDelete
+    from lakecdc.iceberg.table import IcebergTable, Snapshot
+    from lakecdc.key_search.match import Engine
+
+    Table = TypeVar("Table", bound=IcebergTable)
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def bounded_reads(table: Table) -> Iterator[Table]:
+    """Yield the table such that :meth:`IcebergTable.read` takes bounded memory; its frames end with the context."""
+    with ExitStack() as stack:
+        bounded = copy(table)
+        bounded.reader = _Reader(table, stack)
+        yield bounded
+
+
+class _Reader:
+    """Rows of snapshots that do not fit into memory, found once for each snapshot."""
+
+    def __init__(self, table: IcebergTable, stack: ExitStack) -> None:
+        self._table, self._stack = table, stack
+        self._known: dict[int, DataFrame | None] = {}
+
+    def __call__(self, snapshot: Snapshot) -> DataFrame | None:
+        """Return all rows with the table's columns of today, or None where Iceberg's reader can be used."""
+        if fit_surely(self._table.spark, snapshot):
+            return None
+        if snapshot.id not in self._known:
+            self._known[snapshot.id] = self._rows(snapshot)
+        return self._known[snapshot.id]
+
+    def _rows(self, snapshot: Snapshot) -> DataFrame | None:
+        table, tasks = self._table, scan_tasks(self._table, snapshot.id)
+        bounded = self._stack.enter_context(bounded_tasks(table, tasks))
+        if bounded is tasks:
+            return None
+        return read_staged(table, self._stack.enter_context(staged_tasks(table, bounded)))
+
+
+@contextmanager
+def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = None) -> Iterator[Any]:
+    """Yield scan tasks, in the same order, that read the same rows in bounded memory inside the context.
+
+    :param tasks: list or Java list of scan tasks of whole data files, with the deletes that apply; it is yielded itself
+        if these fit.
+    :param snapshot: that the tasks are of, if known: its summary may save counting.
+    """
+    if snapshot is not None and fit_surely(table.spark, snapshot):
+        yield tasks
+        return
+    given = java_list(table.spark, tasks)
+    places = tasks_with_too_many_keys(table.spark, given)
+    if places:
+        try:
+            refuse_table(table)
+        except UnsupportedError as error:
+            log.warning("%s: reading it takes the memory of all its deleted keys: %s", table.name, error)
+            places = []
+    if not places:
+        yield tasks
+        return
+    log.info("%s: finding the deleted rows of %d of %d data files first", table.name, len(places), given.size())
+    folder = new_folder(table, "reads")
+    try:
+        bounded = listed(given)
+        for place, task in zip(places, _resolved(table, [bounded[place] for place in places], folder), strict=True):
+            bounded[place] = task
+        yield bounded
+    finally:
+        discard_folder(table, folder)
+
+
+def _resolved(table: IcebergTable, tasks: Sequence[Any], folder: str) -> Iterator[Any]:
+    """Yield tasks with positions instead of the equality deletes whose keys the table still has."""
+    scopes, java = Scopes(table), java_list(table.spark, tasks)
+    deletes = _searchable(table, deletes_of_tasks(table, tasks, scopes))
+    planned = PlannedTasks(table, deletes)
+    planned.keep(java, 0)
+    files = []
+    for number, (*known, applying, equality) in enumerate(java_calls(table.spark).rows(java, *planned.facts(scopes))):
+        rest = [applying - equality, equality, False, False, planned]
+        files.append(FileTask(number, *known, *rest))
+    search, builder = KeySearch(tuple(deletes), tuple(files)), TaskBuilder(table)
+    engine: Engine = "native" if can_match_natively(table, search) else "join"
+    target = Target(folder, storage_properties(table), {file.number: file.location for file in files})
+    written = {w.file_number: w for w in convert(table, search, engine, target, writer_of(table))} if deletes else {}
+    for file in files:
+        yield builder.task(file.java, _deletes_of(table, file, written.get(file.number)))
+
+
+def _searchable(table: IcebergTable, deletes: Sequence[EqualityDelete]) -> list[EqualityDelete]:
+    """Return the deletes whose keys a search matches as Iceberg's reader does; it alone knows dropped columns."""
+    types = field_types(table, {field_id for delete in deletes for field_id in delete.field_ids})
+    certain = {field_id for field_id, kind in types.items() if not doubt(kind)}
+    return [d for d in deletes if certain.issuperset(d.field_ids) and column_names(table, d.field_ids) is not None]
+
+
+def _deletes_of(table: IcebergTable, file: FileTask, written: WrittenDeletes | None) -> list[Any]:
+    others = [file.other(place) for place in range(file.others)]
+    if written is None:
+        return others
+    if table.format_version >= 3:
+        # the new vector has what the old one and the position deletes had, and readers use only one
+        others = [other for other in others if is_equality(other)]
+    return [*others, delete_file(table, file.java, written)]
