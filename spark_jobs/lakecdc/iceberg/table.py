@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -216,7 +216,9 @@ class IcebergTable:
         at = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         return self.spark.sql(f"SELECT * FROM {self.sql_name}.{kind}{at}")
 
-    def read(self, snapshot_id: int | None = None, columns: Sequence[str] = ("*",), where: str = "true") -> DataFrame:
+    def read(
+        self, snapshot_id: int | None = None, columns: list[str] | tuple[str, ...] = ("*",), where: str = "true"
+    ) -> DataFrame:
         """Read rows with Iceberg's own reader, by default of the current state, by SQL expressions and a condition."""
         if self.reader is not None:
             snapshot = self.head() if snapshot_id is None else self.snapshot(snapshot_id)

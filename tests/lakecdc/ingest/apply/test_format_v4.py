@@ -28,7 +28,7 @@ V4 = {"properties": {"format-version": "4"}}
 
 def rows(feed: Feed) -> list[tuple[Any, ...]]:
     """Rows as Spark reads them: no other engine of the tests reads version 4."""
-    return sorted(map(tuple, feed.lake.table(feed.table).read(columns=COLUMNS).collect()), key=str)
+    return sorted(map(tuple, feed.lake.table(feed.table).read(columns=COLUMNS.split(", ")).collect()), key=str)
 
 
 @pytest.mark.parametrize("mode", ["upsert", "auto"])

@@ -49,8 +49,6 @@ def forge_metadata(attic: Attic, name: str) -> list[str]:
     forge(document["statistics"], "statistics-path")
     forge(document["metadata-log"], "metadata-file")
     _local(path).write_text(json.dumps(document))
-    # Hadoop's checksum of what it was
-    _local(path).with_name(f".{_local(path).name}.crc").unlink()
     attic.sql(f"REFRESH TABLE {{}}.{name}")
     return changed
 
