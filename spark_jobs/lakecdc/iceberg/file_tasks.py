@@ -278,7 +278,8 @@ def tasks_within_reach(
     key = {field_id for delete in staged for field_id in delete.field_ids}
     # only these columns have bounds, see lakecdc.iceberg.file_bounds
     bounded = java_list(table.spark, [field.name for field in table.fields if field.id in key])
-    scan = table.java.newScan().useSnapshot(snapshot.id).filter(where).ignoreResiduals().includeColumnStats(bounded)
+    # first, because names are looked up in the scan's schema, which becomes that of the snapshot
+    scan = table.java.newScan().includeColumnStats(bounded).useSnapshot(snapshot.id).filter(where).ignoreResiduals()
     first_row_id = calls.method(CONTENT_FILE, "firstRowId")(planned.file)
     facts, number = (*planned.facts(scopes), first_row_id), 0
     for part in calls.parts(scan.planFiles(), _FILES_AT_ONCE[1]):

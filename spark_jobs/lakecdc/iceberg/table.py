@@ -12,7 +12,7 @@ from lakecdc.iceberg.explain import is_conflict
 from lakecdc.iceberg.jvm import java_class_name, java_message, jvm, listed, mapping, text_mapping
 from lakecdc.metadata.last_write import SnapshotFacts
 from lakecdc.metadata.positions import Carrier, Position, current_position, nearest_carrier
-from lakecdc.sql import literal, quoted
+from lakecdc.sql import literal, quoted, quoted_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -224,8 +224,9 @@ class IcebergTable:
             snapshot = self.head() if snapshot_id is None else self.snapshot(snapshot_id)
             if snapshot is not None and (rows := self.reader(snapshot)) is not None:
                 # Spark reads a snapshot with the column names of its time, and a branch with those of today
-                names = {} if snapshot_id is None else self.names_at(snapshot.id)
-                rows = rows.withColumnsRenamed({now: old for old, now in names.items() if now != old})
+                if snapshot_id is not None:
+                    names = self.names_at(snapshot.id).items()
+                    rows = rows.selectExpr(*[f"{quoted_column(now)} AS {quoted_column(old)}" for old, now in names])
                 return rows.where(where).selectExpr(*columns)
         version = self._version(snapshot_id)
         return self.spark.sql(f"SELECT {', '.join(columns)} FROM {self.sql_name}{version} WHERE {where}")

@@ -20,6 +20,9 @@ from lakecdc.ingest.table_feed import TableFeed, open_feed
 from lakecdc.ingest.table_run import TableRun
 from lakecdc.runtime.run import work_of
 
+# of converting one table's equality deletes before it is fed; what is left then waits for the next run
+_MOST_SECONDS = 600.0
+
 
 def ingest(spark: SparkSession, spec: JobSpec) -> list[TableReport]:
     """Feed the spec's targets from its source up to the source's end at the start.
@@ -67,12 +70,14 @@ def _convert_deletes(spark: SparkSession, spec: JobSpec, feeds: Mapping[str, Tab
 
     They are from before the target resolved its deletes, or from other writers.
     """
-    left = tuple(name for name, feed in feeds.items() if feed.breaks_promise)
+    left = tuple(name for name, feed in feeds.items() if feed.breaks_promise and not feed.reloaded)
     if not left:
         return
-    step = replace(spec, job="rewrite_delete_files", tables=left, options=RewriteDeleteFilesOptions())
+    options = RewriteDeleteFilesOptions(position_deletes="keep", max_runtime=_MOST_SECONDS)
+    step = replace(spec, job="rewrite_delete_files", tables=left, options=options)
     for report in work_of(step.job)(spark, step):
         feeds[report.table].conversion = report
+        feeds[report.table].existing.refresh()
 
 
 def _run_rounds(spark: SparkSession, spec: JobSpec, source: IngestSource, feeds: Mapping[str, TableFeed]) -> None:

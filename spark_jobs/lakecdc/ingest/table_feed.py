@@ -188,7 +188,7 @@ class TableFeed:
         before, after = (int(found.get(f"equality_delete_files_{when}", 0)) for when in ("before", "after"))
         if before > after:
             self.metrics["equality_delete_files_converted"] = before - after
-        return before - after
+        return max(0, before - after)
 
     def _why_nothing(self) -> str:
         reason = "the source has no changes for it"

@@ -81,7 +81,7 @@ def canonical(location: str, root: str = "") -> str:
     """
     scheme, authority, rest = split(resolve(location, root) if root else location)
     if store := _OBJECT_STORES.get(scheme, ""):
-        return f"{store}://{_bucket(authority)}{rest}"
+        return f"{store}://{_bucket(store, authority)}{rest}"
     local = scheme in ("", "file") and authority in ("", "localhost")
     return _SLASHES.sub("/", rest) if local else f"{scheme}://{authority}{_SLASHES.sub('/', rest)}"
 
@@ -90,12 +90,12 @@ def place(location: str) -> Place:
     """Normalize the location of a folder."""
     scheme, authority, _ = split(location)
     store = _OBJECT_STORES.get(scheme, "")
-    return Place(store, _bucket(authority) if store else "", key(location).rstrip("/"))
+    return Place(store, _bucket(store, authority) if store else "", key(location).rstrip("/"))
 
 
-def _bucket(authority: str) -> str:
-    # an Azure container has one host for blobs and another for files; an S3 bucket may have dots
-    return authority.partition(".")[0] if "@" in authority else authority
+def _bucket(store: str, authority: str) -> str:
+    # an Azure container has one host for blobs and another for files, OSS's may name one; an S3 bucket may have dots
+    return authority.partition(".")[0] if "@" in authority or store == "oss" else authority
 
 
 def key(location: str) -> str:

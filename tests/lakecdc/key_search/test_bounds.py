@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakecdc.key_search.bounds import may_hold, ordered
+from lakecdc.key_search.resolve import Resolution
+from lakecdc.writer.frame import stage_frame
+from tests.conftest import Lake
 
 
 @given(st.data())
@@ -29,3 +32,14 @@ def test_dates_are_days_and_a_null_is_in_no_bounds() -> None:
     days = pa.chunked_array([pa.array([datetime.date(1970, 1, 3), datetime.date(1969, 12, 31)])])
     assert ordered(days) == [-1, 2]
     assert ordered(pa.chunked_array([pa.array([1, None])])) is None
+
+
+def test_a_key_that_was_renamed_since_the_snapshot_is_found(lake: Lake) -> None:
+    lake.sql("CREATE TABLE lake.test.renamed_key (id bigint, v string) USING iceberg")
+    lake.sql("INSERT INTO lake.test.renamed_key VALUES (1, 'a'), (2, 'b')")
+    lake.sql("ALTER TABLE lake.test.renamed_key RENAME COLUMN id TO k")
+    table = lake.table("test.renamed_key")
+    found = Resolution(table, stage_frame(table, lake.spark.sql("SELECT 2L AS k"), ["k"], 0))
+    found.search(table.head())
+    assert (found.searched, found.positions) == (1, 1)
+    found.discard(committed=False)

@@ -17,7 +17,7 @@ from tests.conftest import Lake
 from tests.lakecdc.ingest.apply.support import Feed, PlainHistory, final_rows, in_batches, scattered, truncate
 from tests.lakecdc.ingest.by_spark import both_engines
 from tests.lakecdc.ingest.histories import History
-from tests.lakecdc.maintain.support import meanwhile, run
+from tests.lakecdc.maintain.support import head, meanwhile, run
 from tests.on_demand import on_demand
 from tests.versions import V2, V3
 
@@ -230,8 +230,11 @@ def with_equality_deletes(lake: Lake, folder: Path) -> tuple[Feed, PlainHistory,
 
 def test_the_first_run_converts_equality_deletes_from_before(lake: Lake, tmp_path: Path) -> None:
     feed, history, last = with_equality_deletes(lake, tmp_path)
-    report = feed.take(last)
-    assert report.reason is None and report.metrics["equality_delete_files_converted"] > 0
+    report = feed.run()
+    assert (report.outcome, report.reason) == ("done", None)
+    assert report.metrics["equality_delete_files_converted"] > 0
+    assert report.snapshot_after == str(head(lake, feed.table)) != report.snapshot_before
+    feed.take(last)
     assert feed.rows() == by_pyiceberg(feed) == final_rows(history)
 
 
