@@ -33,7 +33,9 @@ def test_a_new_table_gets_its_form_and_one_that_exists_is_warned_of(lake: Lake, 
     report = feed.take(third)
     why = "Databricks Runtime 18 cannot read equality deletes, and Databricks Runtime 18 cannot read position deletes"
     assert report.metrics["readers"]["why"] == f"Format version 3 with deletion vectors, because {why}."
-    warning = f"The table has format version 2, and {why}. Run the job set_readers."
+    # its equality deletes were converted before the batch
+    left = "Databricks Runtime 18 cannot read position deletes"
+    warning = f"The table has format version 2, and {left}. Run the job set_readers."
     assert report.reason == report.metrics["readers"]["warning"] == warning
     # nothing new is no reason to be silent
     assert str(feed.run().reason).endswith(warning)

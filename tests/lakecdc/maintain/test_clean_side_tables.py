@@ -163,7 +163,8 @@ def test_what_nobody_needs_goes_and_the_rest_is_told(lake: Lake) -> None:
     beside.keep(beside.name, *of_mine)
     beside.keep("else.where", ("type", "2026-01-01", None))
     beside.remember(low, high, next_)
-    lake.sql(f"CREATE TABLE lake.{beside.name}{FILES_SUFFIX} AS SELECT 'c' chapter, '' previous, 'f' file")
+    chapter = "'c' AS chapter, '' AS previous, 'f' AS file, '' AS instead"
+    lake.sql(f"CREATE TABLE lake.{beside.name}{FILES_SUFFIX} AS SELECT {chapter}")
     dismiss = [dismissal(table=beside.name, rules=["type"]), dismissal(table="else.where")]
     target_head = head(lake, beside.name)
 
