@@ -7,7 +7,7 @@ Three tables hold the same rows, in files of a million, ascending by key. Each t
 ``rewrite_delete_files`` converts after each batch, its proof included; ``merge`` is ``MERGE INTO`` in merge-on-read, as
 Iceberg's documentation recommends. Keys are drawn from the whole table or its newest twentieth, or follow each other.
 The first batch of each kind is not counted; the figures are medians. In the end all tables must hold the same. The last
-line is JSON.
+line is JSON. With ``--memory`` ours takes so many further batches alone, and the memory of all processes is told.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarks.deletes import Cost, costs
 from benchmarks.folders import emptied
 from benchmarks.ingest import Lake
 from benchmarks.ingest_growth import fill
+from benchmarks.memory import resident
 from benchmarks.peers import merge_into
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
@@ -60,8 +61,8 @@ class Tables:
         for contender in _CONTENDERS:
             fill(self._lake, first, end, contender)
 
-    def batch(self, keys: range | list[int]) -> dict[str, Cost]:
-        """Update rows in each table, and tell what that costs."""
+    def batch(self, keys: range | list[int], contenders: tuple[str, ...] = _CONTENDERS) -> dict[str, Cost]:
+        """Update rows in the tables of some contenders, and tell what that costs."""
         # a file of the same name as an earlier one would count as read
         folder = Path(tempfile.mkdtemp(prefix="changes-", dir=self._lake.folder))
         self._number = events.write_updates(folder, keys, self._number)
@@ -71,12 +72,18 @@ class Tables:
             "merge": lambda files: merge_into.ingest(self._lake.session(), "lake.bench.merge", files),
         }
         found = {}
-        for contender in _CONTENDERS:
+        for contender in contenders:
             with costs() as cost:
                 work[contender](f"{folder}/*.jsonl")
             found[contender] = cost
         shutil.rmtree(folder)
         return found
+
+    def heap(self) -> int:
+        """Return the MiB of live objects in the JVM, which is driver and executor."""
+        runtime = self._lake.session()._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+        runtime.gc()
+        return int(runtime.totalMemory() - runtime.freeMemory()) // 2**20
 
     def keys(self, kind: str, rows: int, count: int) -> range | list[int]:
         """Draw the keys of a batch."""
@@ -123,6 +130,18 @@ def measured(tables: Tables, rows: int, changes: int, kind: str, batches: int) -
     return found
 
 
+def memory(tables: Tables, rows: int, batches: int) -> list[dict[str, Any]]:
+    """Take batches of 10,000 changes into our table alone; tell after each tenth of them what memory that takes."""
+    found = []
+    for number in range(1, batches + 1):
+        cost = tables.batch(tables.keys("random", rows, 10_000), ("resolved",))["resolved"]
+        if number % (batches // 10) == 0:
+            facts = {"batch": number, "seconds": round(cost.seconds, 2), "heap_mb": tables.heap()}
+            found.append(facts | {f"{kind}_mb": size for kind, size in resident(os.getpid()).items()})
+            print(f"after {number} batches: {found[-1]}")
+    return found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -130,6 +149,7 @@ def main() -> None:
     parser.add_argument("--changes", default="10000,100000")
     parser.add_argument("--keys", default="random,recent,sorted")
     parser.add_argument("--batches", type=int, default=3, help="of each kind, besides the first")
+    parser.add_argument("--memory", type=int, default=0, help="batches of our own in the end, to see what memory grows")
     parser.add_argument("--version", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("build/bench/resolve"))
     given = parser.parse_args()
@@ -143,7 +163,8 @@ def main() -> None:
                 for kind in given.keys.split(","):
                     found.append(measured(tables, rows, changes, kind, given.batches))
             tables.check()
-        facts = {"format_version": given.version, "cores": os.cpu_count()}
+        grown = memory(tables, filled, given.memory) if given.memory else None
+        facts = {"format_version": given.version, "cores": os.cpu_count(), "memory": grown}
         print(json.dumps({"name": "bench-resolve", "cases": found, **facts}))
 
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from benchmarks.encodings import ENCODINGS
 from benchmarks.folders import emptied
+from benchmarks.memory import resident
 from benchmarks.terminal import only_own_lines
 from lakecdc.contract.spec import parse_spec
 from lakecdc.contract.target import ORDER_COLUMN, TIME_COLUMN
@@ -197,13 +198,9 @@ def _watch(pid: int, peak: dict[str, int], over: threading.Event) -> None:
     import psutil
 
     while not over.wait(0.5):
-        now = dict.fromkeys(peak, 0)
         try:
-            me = psutil.Process(pid)
-            for process in (me, *me.children(recursive=True)):
-                kind = "jvm" if process.name() == "java" else "python"
-                now[kind] += process.memory_info().rss // 2**20
-        except psutil.Error:
+            now = resident(pid)
+        except psutil.NoSuchProcess:
             continue
         for kind, size in now.items():
             peak[kind] = max(peak[kind], size)
