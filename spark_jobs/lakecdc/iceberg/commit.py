@@ -12,6 +12,7 @@ from lakecdc.contract.errors import ConflictError, InputError, UnsupportedError
 from lakecdc.iceberg.commit_outcome import retried, run_commit
 from lakecdc.iceberg.fence import LeaseFence
 from lakecdc.iceberg.jvm import CONFLICTS, ensure_callbacks, java_class_name, java_list
+from lakecdc.iceberg.live_deletes import is_equality
 from lakecdc.iceberg.scan import specs_by_dropped_columns
 from lakecdc.iceberg.table import MAIN
 from lakecdc.metadata import names
@@ -338,7 +339,7 @@ def refuse_equality_deletes(table: IcebergTable, deletes: Sequence[Any] | None =
     refusal = equality_refusal(table.format_version)
     if refusal is None:
         return
-    if deletes is None or any(str(file.content().toString()) == "EQUALITY_DELETES" for file in deletes):
+    if deletes is None or any(map(is_equality, deletes)):
         raise UnsupportedError(refusal[0], table=table.name, hint=refusal[1])
 
 

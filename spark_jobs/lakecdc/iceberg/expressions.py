@@ -128,9 +128,9 @@ def might_contain(values: DataFrame, hashes: Column, count: int, probe: Column) 
     content = view.java.io.ByteArrayOutputStream()
     filter_built.writeTo(content)
     # a literal of megabytes would be in the text of each plan, of which the driver keeps many
-    found = local_relation(values.sparkSession, [(bytes(content.toByteArray()),)], "filter binary").scalar()
+    bloom_filter = local_relation(values.sparkSession, [(bytes(content.toByteArray()),)], "filter binary").scalar()
     utils = view.org.apache.spark.sql.classic.ExpressionUtils
     condition = view.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain(
-        utils.expression(found._jc), utils.expression(probe._jc)
+        utils.expression(bloom_filter._jc), utils.expression(probe._jc)
     )
     return ClassicColumn(utils.column(condition))

@@ -66,11 +66,12 @@ def feed_tables(
 
 
 def _convert_deletes(spark: SparkSession, spec: JobSpec, feeds: Mapping[str, TableFeed]) -> None:
-    """Convert the equality deletes of tables whose targets resolve deletes; what is left is no obstacle to feed them.
+    """Convert the equality deletes of tables whose targets resolve deletes, before the tables are fed.
 
-    They are from before the target resolved its deletes, or from other writers.
+    They are from before the target resolved its deletes, or from other writers. A table whose conversion fails is fed
+    all the same.
     """
-    left = tuple(name for name, feed in feeds.items() if feed.breaks_promise and not feed.reloaded)
+    left = tuple(name for name, feed in feeds.items() if feed.deletes_left and not feed.reloaded)
     if not left:
         return
     options = RewriteDeleteFilesOptions(position_deletes="keep", max_runtime=_MOST_SECONDS)

@@ -76,9 +76,10 @@ class TableFeed:
         return self.carrier.text if self.carrier else None
 
     @property
-    def breaks_promise(self) -> bool:
-        """Check whether the table has equality deletes although its target resolves them."""
-        return self.target.deletes == "resolved" and self.table is not None and equality_delete_files(self.table) > 0
+    def deletes_left(self) -> int:
+        """Count the equality-delete files that the table has although its target resolves deletes."""
+        resolves = self.target.deletes == "resolved"
+        return equality_delete_files(self.table) if resolves and self.table is not None else 0
 
     def add(self, **numbers: int | float) -> None:
         for key, value in numbers.items():
@@ -137,7 +138,8 @@ class TableFeed:
             self.metrics["rows_per_second"] = round(self.metrics.get("rows_written", 0) / seconds, 1)
         if position:
             self.metrics |= {"position": position.offsets, "read_through": position.read_through}
-        warning = self._note_readers(head) or self._promise_not_kept()
+        left = self._promise_not_kept()
+        warning = self._note_readers(head) or left
         facts: dict[str, Any] = {
             "snapshot_before": self.snapshot_before,
             "snapshot_after": str(head.id) if head else None,
@@ -175,17 +177,19 @@ class TableFeed:
 
     def _promise_not_kept(self) -> str | None:
         """Say which equality deletes a table has although its target resolves them."""
-        if not self.breaks_promise:
+        left = self.deletes_left
+        if self.target.deletes == "resolved":
+            self.metrics["equality_delete_files"] = left
+        if not left:
             return None
-        left = self.metrics["equality_delete_files"] = equality_delete_files(self.existing)
         report = self.conversion
         why = f"their conversion: {report.reason}" if report and report.reason else "the next run converts them"
         return f"{left} equality-delete files are left, and not every engine can read the table; {why}"
 
     def _note_conversion(self) -> int:
         """Report the equality-delete files that were converted before the first batch, and return their number."""
-        found = self.conversion.metrics if self.conversion else {}
-        before, after = (int(found.get(f"equality_delete_files_{when}", 0)) for when in ("before", "after"))
+        metrics = self.conversion.metrics if self.conversion else {}
+        before, after = (int(metrics.get(f"equality_delete_files_{when}", 0)) for when in ("before", "after"))
         if before > after:
             self.metrics["equality_delete_files_converted"] = before - after
         return max(0, before - after)

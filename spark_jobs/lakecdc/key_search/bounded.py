@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from lakecdc.contract.errors import UnsupportedError
 from lakecdc.iceberg.bulk import java_calls
 from lakecdc.iceberg.delete_file_objects import delete_file
 from lakecdc.iceberg.file_io import discard_folder, new_folder, storage_properties
@@ -24,7 +23,7 @@ from lakecdc.iceberg.live_deletes import Scopes, deletes_of_tasks, is_equality
 from lakecdc.iceberg.reader_memory import fit_surely, tasks_with_too_many_keys
 from lakecdc.iceberg.scan import TaskBuilder, column_names, field_types, read_staged, scan_tasks
 from lakecdc.iceberg.staging import staged_tasks
-from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refuse_table
+from lakecdc.key_search.match import KeySearch, can_match_natively, convert, refusal
 from lakecdc.metadata.debt import doubt
 from lakecdc.writer.deletes import Target, writer_of
 
@@ -88,13 +87,10 @@ def bounded_tasks(table: IcebergTable, tasks: Any, snapshot: Snapshot | None = N
         return
     given = java_list(table.spark, tasks)
     places = tasks_with_too_many_keys(table.spark, given)
-    if places:
-        try:
-            refuse_table(table)
-        except UnsupportedError as error:
-            log.warning("%s: reading it takes the memory of all its deleted keys: %s", table.name, error)
-            places = []
-    if not places:
+    why_not = refusal(table) if places else None
+    if why_not:
+        log.warning("%s: reading it takes the memory of all its deleted keys: %s", table.name, why_not)
+    if why_not or not places:
         yield tasks
         return
     log.info("%s: finding the deleted rows of %d of %d data files first", table.name, len(places), given.size())

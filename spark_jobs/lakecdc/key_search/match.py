@@ -137,8 +137,8 @@ def _marked(table: IcebergTable, tasks: Sequence[FileTask], form: Form) -> Itera
 
 
 @dataclass
-class Found:
-    """What a search finds besides positions.
+class SearchFacts:
+    """Rows and numbers that a search reports beside the positions.
 
     :param rows: takes the keys and row ids of newly deleted rows, as far as the native engine finds these; None if they
         are not wanted.
@@ -155,19 +155,21 @@ def convert(
     engine: Engine,
     target: Target,
     writer: Writer,
-    found: Found | None = None,
+    facts: SearchFacts | None = None,
 ) -> list[WrittenDeletes]:
     """Find the deleted positions of a group's data files and write them; the native engine leaves some to the join.
 
-    :param found: takes what is found besides.
+    :param facts: takes rows and numbers for the caller.
     """
-    written, found = list[WrittenDeletes](), found or Found()
+    written = list[WrittenDeletes]()
+    if facts is None:
+        facts = SearchFacts()
     if engine == "native":
-        written, left = _convert_natively(table, search, target, writer, found)
+        written, left = _convert_natively(table, search, target, writer, facts)
         if not left:
             return written
         search, engine = replace(search, tasks=tuple(t for t in search.tasks if t.number in left)), "join"
-    found.searched += len(search.tasks)
+    facts.searched += len(search.tasks)
     tasks = min(len(search.tasks), 4 * table.spark.sparkContext.defaultParallelism)
     with deleted_positions(table, search, engine) as positions:
         return written + write(positions, target, writer, tasks)
@@ -266,7 +268,7 @@ def can_match_natively(table: IcebergTable, search: KeySearch) -> bool:
 
 
 def _convert_natively(
-    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, found: Found
+    table: IcebergTable, search: KeySearch, target: Target, writer: Writer, facts: SearchFacts
 ) -> tuple[list[WrittenDeletes], frozenset[int]]:
     """Write a group's delete files as far as possible; return the numbers of data files left to the join."""
     known = delete_files(task for task in search.tasks if reaches(task.location))
@@ -279,15 +281,15 @@ def _convert_natively(
         keys = tuple(_lookup(table, stack, field_ids, deletes) for field_ids, deletes, _ in _reached_by_key(search))
         near = set(target.merge).union(*(within_bounds(table, ranked, one.columns, one.all) for one in keys))
         ranked = [t for t in ranked if t.number in near]
-        found.searched += len(ranked)
+        facts.searched += len(ranked)
         if not ranked:
             return [], left
         rows = [(t.number, t.location, t.scope, t.sequence_number, t.first_row_id, known[t.number]) for t in ranked]
-        task = ConvertTask(keys, target, writer, with_rows=found.rows is not None)
-        schema = RESULT if found.rows is None else FOUND
+        task = ConvertTask(keys, target, writer, with_rows=facts.rows is not None)
+        schema = RESULT if facts.rows is None else FOUND
         results = dealt(table.spark, rows, _DATA_FILE).mapInArrow(counted(table.spark, task), schema).collect()
-    if found.rows is not None:
-        found.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
+    if facts.rows is not None:
+        facts.rows += [unpacked(row["found"]) for row in results if row["found"] is not None]
     written, unread = collect_results(results)
     return written, left | unread
 

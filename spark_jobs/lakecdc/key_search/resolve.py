@@ -23,7 +23,7 @@ from lakecdc.iceberg.file_io import discard_files, folder_of_work, storage_prope
 from lakecdc.iceberg.file_tasks import others_of, tasks_within_reach
 from lakecdc.iceberg.jvm import listed
 from lakecdc.iceberg.live_deletes import Scopes, described_deletes
-from lakecdc.key_search.match import Found, KeySearch, can_match_natively, convert
+from lakecdc.key_search.match import KeySearch, SearchFacts, can_match_natively, convert
 from lakecdc.key_search.tasks import KeyColumn
 from lakecdc.writer.deletes import Target, writer_of
 
@@ -92,27 +92,29 @@ class Resolution:
         unknown = [task for task in tasks if states[task.number] not in self._known]
         if not unknown:
             return
-        besides = Found([] if self.with_rows else None)
-        found = self._find(KeySearch(tuple(staged), tuple(unknown)), others, besides)
+        facts = SearchFacts([] if self.with_rows else None)
+        found = self._find(KeySearch(tuple(staged), tuple(unknown)), others, facts)
         self._known |= {states[task.number]: found.get(task.number) for task in unknown}
-        self.searched += besides.searched
-        for table in besides.rows or ():
+        self.searched += facts.searched
+        for table in facts.rows or ():
             for number in table["file"].unique().to_pylist():
                 self._rows[states[number]] = table.filter(pc.equal(table["file"], number)).drop_columns("file")
-        log.info("%s: searched %d of %d data files for keys", self.table.name, besides.searched, len(tasks))
+        log.info("%s: searched %d of %d data files for keys", self.table.name, facts.searched, len(tasks))
 
     @property
     def rows(self) -> list[pa.Table]:
         """Return tables of the keys, ``d0`` …, and ``row_id`` of the rows that were found."""
         return [self._rows[state] for state in self._current if state in self._rows]
 
-    def _find(self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]], besides: Found) -> dict[int, _Hits]:
+    def _find(
+        self, search: KeySearch, others: dict[int, tuple[OtherDelete, ...]], facts: SearchFacts
+    ) -> dict[int, _Hits]:
         table, by_number = self.table, {task.number: task for task in search.tasks}
         engine: Engine = "native" if can_match_natively(table, search) else "join"
         with folder_of_work(table, "deletes") as folder:
             locations = {number: task.location for number, task in by_number.items()}
             target = Target(folder, storage_properties(table), locations)
-            found = convert(table, search, engine, target, writer_of(table), besides)
+            found = convert(table, search, engine, target, writer_of(table), facts)
         hits = {}
         for written in found:
             task = by_number[written.file_number]

@@ -336,15 +336,15 @@ def find_misfit(
 
 def _features(columns: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the fields of :class:`Reader` for what columns need of an engine, nested ones included."""
-    found = set[str]()
+    features = set[str]()
     for column in columns:
         if column.get("initial-default") is not None:
-            found.add("default_values")
+            features.add("default_values")
         kinds = [column.get(key) for key in ("type", "element", "key", "value")]
-        found.update(_OF_TYPE[kind] for kind in kinds if isinstance(kind, str) and kind in _OF_TYPE)
+        features.update(_OF_TYPE[kind] for kind in kinds if isinstance(kind, str) and kind in _OF_TYPE)
         nested = [kind for kind in kinds if isinstance(kind, Mapping)]
-        found |= _features([*nested, *(field for kind in nested for field in kind.get("fields", ()))])
-    return found
+        features |= _features([*nested, *(field for kind in nested for field in kind.get("fields", ()))])
+    return features
 
 
 def _unread(

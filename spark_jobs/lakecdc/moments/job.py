@@ -135,22 +135,22 @@ def restore(stretch: Stretch, batch: Batch, note: str, shown: Shown) -> Snapshot
             past.branch.refresh()
         staged = Staged()
         # a moment stays readable for every engine, whatever deletes its table has otherwise
-        found = Resolution(past.branch, staged.delete_files)
+        resolution = Resolution(past.branch, staged.delete_files)
         try:
             with fold_onto_past(past, batch) as newest:
                 if newest is not None:
                     apply_onto_past(past, batch, newest, name, staged)
             base = past.branch.refresh().head()
-            found.search(base)
+            resolution.search(base)
             summary = {names.JOB: JOB, names.READ_THROUGH: stretch.moment.isoformat(), names.MOMENT: note}
             reach("before_commit")
-            snapshot = _publish(stretch, name, found.changes(staged.data_files, summary), base, shown)
+            snapshot = _publish(stretch, name, resolution.changes(staged.data_files, summary), base, shown)
         except (InputError, ConflictError):
             # after any other error the commit may have arrived
             discard(stretch.table, staged.data_files)
-            found.discard(committed=False)
+            resolution.discard(committed=False)
             raise
-        found.discard(committed=True)
+        resolution.discard(committed=True)
     reach("after_commit")
     return snapshot
 
