@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
@@ -29,6 +30,19 @@ class Stored:
 
     body: bytes
     tag: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An object as a listing tells it.
+
+    :param size: in bytes.
+    :param modified: when it was last written, by the storage's clock (UTC).
+    """
+
+    location: str
+    size: int
+    modified: datetime
 
 
 class Storage(Protocol):
@@ -58,6 +72,6 @@ class Storage(Protocol):
         """Delete an object; nothing happens if there is none."""
         ...
 
-    def list(self, folder: str) -> Iterator[str]:
-        """Yield the locations of all objects below a folder (which ends with a slash), in any depth."""
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield all objects whose location begins with a prefix, in any depth; nothing if there is none."""
         ...
