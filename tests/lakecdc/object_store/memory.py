@@ -1,0 +1,170 @@
+"""A storage in memory that fails as told, a clock that does not wait, and metadata that counts commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.object_store import catalog, conditional_writes, versions
+from lakecdc.object_store.storage import Answer, Listed, Stored
+
+#: what happens to a request. ``late``: it arrives after further requests; ``doubled``: twice, and the second answer
+#: comes back; ``killed``: the process ends, before it arrives or after it; ``between``: others act before it
+Fault = Literal["", "no request", "no answer", "doubled", "late", "busy", "killed before", "killed after", "between"]
+FAULTS: tuple[Fault, ...] = (
+    *("", "no request", "no answer", "doubled", "late", "busy", "killed before", "killed after", "between"),
+)
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class MemoryStorage:
+    """Objects in memory.
+
+    :param faults: of the next requests, in order; then there are none.
+    :param between: what others do at a fault of that name.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+    between: list[Callable[[], object]] = field(default_factory=list)
+    objects: dict[str, tuple[bytes, int, datetime]] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    _late: list[Callable[[], Answer]] = field(default_factory=list)
+    _serial: int = 0
+
+    def read(self, location: str) -> Stored | None:
+        self._asked("read", location)
+        return self._stored(location)
+
+    def exists(self, location: str) -> bool:
+        self._asked("exists", location)
+        return location in self.objects
+
+    def create(self, location: str, body: bytes) -> Answer:
+        return self._write("create", location, body, None)
+
+    def replace(self, location: str, body: bytes, tag: str) -> Answer:
+        return self._write("replace", location, body, tag)
+
+    def delete(self, location: str) -> None:
+        self._asked("delete", location)
+        self.objects.pop(location, None)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        self._asked("list", prefix)
+        found = [(name, *stored) for name, stored in sorted(self.objects.items()) if name.startswith(prefix)]
+        return iter([Listed(name, len(body), modified) for name, body, _, modified in found])
+
+    def settle(self) -> None:
+        """Let all that is under way arrive; nothing fails from now on."""
+        self.faults.clear()
+        self._arrive()
+
+    def _stored(self, location: str) -> Stored | None:
+        found = self.objects.get(location)
+        return Stored(found[0], str(found[1])) if found else None
+
+    def _arrive(self) -> None:
+        late, self._late = self._late, []
+        for request in late:
+            request()
+
+    def _next(self, request: str, location: str) -> Fault:
+        self.requests.append((request, location))
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault == "between" and self.between:
+            act, left, self.faults = self.between.pop(), self.faults, []
+            act()
+            self.faults = left
+        if fault == "killed before":
+            raise KilledError
+        return fault
+
+    def _asked(self, request: str, location: str) -> None:
+        fault = self._next(request, location)
+        if fault in ("no request", "no answer"):
+            raise SourceUnavailableError("the answer is lost")
+        if fault == "late":
+            self._arrive()
+
+    def _write(self, request: str, location: str, body: bytes, tag: str | None) -> Answer:
+        def arrive() -> Answer:
+            stored = self._stored(location)
+            if (stored.tag if stored else None) != tag:
+                return Answer.REFUSED
+            self._serial += 1
+            self.objects[location] = (body, self._serial, datetime.now(UTC))
+            return Answer.WRITTEN
+
+        fault = self._next(request, location)
+        if fault == "no request":
+            return Answer.UNCLEAR
+        if fault == "busy":
+            return Answer.BUSY
+        if fault == "late":
+            self._late.append(arrive)
+            return Answer.UNCLEAR
+        answer = arrive()
+        if fault == "killed after":
+            raise KilledError
+        if fault == "doubled":
+            return arrive()
+        return Answer.UNCLEAR if fault == "no answer" else answer
+
+
+class Counting:
+    """Metadata that is a list of tokens, each added by one commit."""
+
+    def create(self, request: Mapping[str, Any], location: str) -> str:
+        return json.dumps({"location": location, "tokens": [], "padding": "-" * 200})
+
+    def apply(
+        self, text: str, metadata_location: str, requirements: Sequence[Mapping[str, Any]], updates: Sequence[Any]
+    ) -> str:
+        metadata = (
+            json.loads(text) if text else {"location": updates[0]["location"], "tokens": [], "padding": "-" * 200}
+        )
+        metadata.pop(conditional_writes.ID, None)
+        for each in requirements:
+            if each["type"] == "count" and each["value"] != len(metadata["tokens"]):
+                raise CommitFailedException("another count")
+        metadata["tokens"] += [each["token"] for each in updates if "token" in each]
+        return json.dumps(metadata)
+
+
+def tokens(text: str) -> list[Any]:
+    found = json.loads(text)["tokens"]
+    assert isinstance(found, list)
+    return found
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def without_waiting(patch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    time = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)
+    for module in (conditional_writes, versions, catalog):
+        patch.setattr(module, "time", time)
+    return clock

@@ -1,0 +1,170 @@
+"""The catalog against a model: whatever fails and whoever acts meanwhile, no commit is lost, doubled or invented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.object_store.catalog import ObjectCatalog
+from tests.lakecdc.object_store.memory import FAULTS, Counting, KilledError, MemoryStorage, tokens, without_waiting
+
+WAREHOUSE = "s3://bucket/lake"
+_REFUSED = (
+    CommitFailedException,
+    TableAlreadyExistsError,
+    NoSuchTableError,
+    NoSuchNamespaceError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+)
+_UNSURE = (CommitStateUnknownException, SourceUnavailableError, KilledError)
+_NAMES = ("a", "b")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    without_waiting(monkeypatch)
+    yield
+
+
+@dataclass
+class Model:
+    """What may be, by what the catalog has told."""
+
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+    #: by token: whether its commit has surely landed, surely not, or nobody knows
+    commits: dict[int, bool | None] = field(default_factory=dict)
+    #: by location: whether a table was surely created, and not even perhaps dropped
+    tables: dict[str, bool] = field(default_factory=dict)
+    #: drops that are at work, and those that have begun
+    drops: int = 0
+    begun: int = 0
+    number: int = 0
+
+    def catalog(self) -> ObjectCatalog:
+        """Another process."""
+        return ObjectCatalog(self.storage, WAREHOUSE, Counting())
+
+    def act(self, kind: str, name: str, other: str) -> None:
+        catalog, names, act = self.catalog(), ("shop", name), getattr(self, f"_{kind}")
+        try:
+            act(catalog, names, ("shop", other))
+        except (*_REFUSED, *_UNSURE):
+            return
+
+    def _commit(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        self.number += 1
+        token = self.number
+        self.commits[token] = None
+        try:
+            catalog.update_table(names, [], [{"token": token}])
+            self.commits[token] = True
+        except _REFUSED:
+            self.commits[token] = False
+
+    def _create(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        location, begun = catalog.new_location(names), self.begun
+        catalog.create_table(names[:-1], {"name": names[-1], "location": location})
+        self.tables[location] = self.drops == 0 and self.begun == begun
+
+    def _drop(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        # whatever the name stands for until the end
+        self.tables = dict.fromkeys(self.tables, False)
+        self.drops, self.begun = self.drops + 1, self.begun + 1
+        try:
+            catalog.drop_table(names)
+        finally:
+            self.drops -= 1
+
+    def _rename(self, catalog: ObjectCatalog, names: tuple[str, ...], to: tuple[str, ...]) -> None:
+        catalog.rename_table(names, to)
+
+    def _load(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        catalog.load(names)
+
+    def _drop_namespace(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        catalog.drop_namespace(names[:1])
+
+    def _create_namespace(self, catalog: ObjectCatalog, names: tuple[str, ...], _: Any) -> None:
+        catalog.create_namespace(names[:1], {})
+
+    def locations(self) -> list[str]:
+        return [key.rpartition("/metadata/")[0] for key in self.storage.objects if key.endswith("v1.metadata.json")]
+
+    def check(self) -> None:
+        """Let all arrive, and read with a process that nothing happens to."""
+        self.storage.settle()
+        catalog = self.catalog()
+        try:
+            catalog.namespace_properties(("shop",))
+        except NoSuchNamespaceError:
+            assert ("shop",) not in catalog.namespaces()
+            assert not any(self.tables.values()), "the namespace of a table has gone"
+            catalog.create_namespace(("shop",), {})
+        for name in _NAMES:
+            catalog.exists(("shop", name))
+        loaded = {name: catalog.load(("shop", name)) for name in catalog.tables(("shop",))}
+        found = {name: version.location.rpartition("/metadata/")[0] for name, version in loaded.items()}
+        assert len(set(found.values())) == len(found), "two names for one table"
+        assert {name for name in _NAMES if catalog.exists(("shop", name))} == set(found), "listed is what can be loaded"
+        for location, alive in self.tables.items():
+            assert not alive or location in found.values(), "a table has lost its name"
+        # commits of tables that were dropped since are looked for in what was their last version
+        landed = [token for location in self.locations() for token in self._landed(location)]
+        assert len(set(landed)) == len(landed), "a commit has landed twice"
+        for token, sure in self.commits.items():
+            assert sure is None or (token in landed) == sure, f"commit {token} is {'lost' if sure else 'invented'}"
+        # and the next commit lands
+        for name in found:
+            count = len(tokens(loaded[name].text))
+            catalog.update_table(("shop", name), [{"type": "count", "value": count}], [{"token": -1}])
+
+    def _landed(self, location: str) -> list[Any]:
+        bodies = [
+            (int(key.rpartition("/v")[2].partition(".")[0]), body[0])
+            for key, body in self.storage.objects.items()
+            if key.startswith(f"{location}/metadata/v") and key.endswith(".metadata.json")
+        ]
+        whole = [body for _, body in sorted(bodies) if b"tokens" in body]
+        return tokens(whole[-1].decode())
+
+
+_ACTS = st.tuples(
+    st.sampled_from(["commit", "commit", "create", "drop", "rename", "load", "drop_namespace", "create_namespace"]),
+    st.sampled_from(_NAMES),
+    st.sampled_from(_NAMES),
+)
+_FAULTS = st.lists(st.sampled_from(FAULTS), max_size=25)
+_STEPS = st.lists(st.tuples(_ACTS, _FAULTS, st.lists(_ACTS, max_size=3)), min_size=1, max_size=8)
+
+
+def _between(model: Model, act: tuple[str, str, str]) -> Callable[[], object]:
+    return lambda: model.act(*act)
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_STEPS)
+def test_no_commit_is_lost_doubled_or_invented(steps: list[Any]) -> None:
+    model = Model()
+    model.catalog().create_namespace(("shop",), {})
+    model.catalog().create_table(("shop",), {"name": "a"})
+    for act, faults, others in steps:
+        model.storage.faults, model.storage.between = list(faults), [_between(model, each) for each in others]
+        model.act(*act)
+        model.storage.faults = []
+    model.check()
