@@ -8,11 +8,12 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
 from lakecdc.metadata.locations import split
-from lakecdc.object_store.storage import Answer, Stored
+from lakecdc.object_store.storage import Answer, Listed, Stored
 
 #: what files that are being written begin and end with; listings leave them out
 _BEGIN, _END = ".lakecdc-", ".tmp"
@@ -76,14 +77,16 @@ class LocalStorage:
                 path.unlink(missing_ok=True)
                 _sync(path.parent)
 
-    def list(self, folder: str) -> Iterator[str]:
-        """Yield the locations of all files below a folder."""
-        root = _path(folder)
-        for place, folders, names in os.walk(root, onerror=_raise_unless_gone):
-            folders.sort()
-            for name in sorted(names):
-                if not (name.startswith(_BEGIN) and name.endswith(_END)):
-                    yield folder.rstrip("/") + os.path.join(place, name).removeprefix(str(root).rstrip("/"))
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield all files whose location begins with a prefix."""
+        path = _path(prefix)
+        root = prefix.removesuffix(split(prefix)[2])
+        folder, start = (path, f"{path}/") if prefix.endswith("/") else (path.parent, str(path))
+        for file in _files(folder, start):
+            # deleted since the folder was read
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                yield Listed(f"{root}{file}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 def local_file_system(path: Path, mounts: Path = _MOUNTS) -> str:
@@ -204,6 +207,21 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _raise_unless_gone(error: OSError) -> None:
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise _unavailable("list", str(error.filename), error) from error
+def _files(folder: Path, start: str = "") -> Iterator[Path]:
+    """Yield the files of a folder in any depth; some may be deleted meanwhile.
+
+    :param start: what the paths of its entries begin with.
+    """
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise _unavailable("list", str(folder), error) from error
+    for entry in entries:
+        if not entry.path.startswith(start) or (entry.name.startswith(_BEGIN) and entry.name.endswith(_END)):
+            continue
+        if entry.is_dir():
+            yield from _files(Path(entry.path))
+        else:
+            yield Path(entry.path)

@@ -8,7 +8,7 @@ from typing import Any
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
 from lakecdc.metadata.locations import in_s3, split
 from lakecdc.object_store.s3_client import s3_client
-from lakecdc.object_store.storage import Answer, Stored
+from lakecdc.object_store.storage import Answer, Listed, Stored
 
 _READS = 3
 # by the code in the answer and not by its status, which may be 200
@@ -83,14 +83,16 @@ class S3Storage:
         """Delete an object; nothing happens if there is none."""
         self._ask("delete", location, self._client.delete_object)
 
-    def list(self, folder: str) -> Iterator[str]:
-        """Yield the locations of all objects below a folder."""
-        bucket, prefix = _parts(folder)
-        root = folder.removesuffix(prefix)
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
-        while (page := _call("list", folder, lambda: next(pages, None))) is not None:
-            # keys with a trailing slash are folder markers of consoles
-            yield from (root + each["Key"] for each in page.get("Contents", []) if not each["Key"].endswith("/"))
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield all objects whose location begins with a prefix."""
+        bucket, start = _parts(prefix)
+        root = prefix.removesuffix(start)
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start))
+        while (page := _call("list", prefix, lambda: next(pages, None))) is not None:
+            for each in page.get("Contents", []):
+                # keys with a trailing slash are folder markers of consoles
+                if not each["Key"].endswith("/"):
+                    yield Listed(root + each["Key"], each["Size"], each["LastModified"])
 
     def _ask(self, what: str, location: str, request: Callable[..., Any]) -> Any:
         bucket, key = _parts(location)
@@ -135,7 +137,7 @@ def _call(what: str, location: str, request: Callable[[], Any]) -> Any:
     except ClientError as error:
         # an answer to HEAD has no code of its own
         if error.response["Error"]["Code"] in ("NoSuchKey", "404", "NotFound"):
-            raise _MissingError(f"Cannot {what} {location}: {error}.") from error
+            raise _MissingError(_sentence(what, location, error)) from error
         raise (_rejected(what, location, error) or _unavailable(what, location, error)) from error
     except Exception as error:
         raise (_not_sent(what, location, error) or _unavailable(what, location, error)) from error
@@ -143,7 +145,7 @@ def _call(what: str, location: str, request: Callable[[], Any]) -> Any:
 
 def _rejected(what: str, location: str, error: Any) -> LakecdcError | None:
     """Return the error for an answer by which the request did nothing and never will, or None."""
-    code, said = error.response["Error"]["Code"], f"Cannot {what} {location}: {error}."
+    code, said = error.response["Error"]["Code"], _sentence(what, location, error)
     if code == "NotImplemented":
         return UnsupportedError(
             said, hint="Use a store with conditional writes (If-None-Match, If-Match), or another catalog."
@@ -160,15 +162,19 @@ def _not_sent(what: str, location: str, error: Exception) -> LakecdcError | None
     if not isinstance(error, (*credentials, *others)):
         return None
     return InputError(
-        f"Cannot {what} {location}: {error}.",
+        _sentence(what, location, error),
         hint="Check the s3 settings of the catalog's connection, or the credentials that boto3 finds here.",
     )
 
 
 def _unavailable(what: str, location: str, error: Exception) -> SourceUnavailableError:
     return SourceUnavailableError(
-        f"Cannot {what} {location}: {error}.", hint="Check that the store answers at s3.endpoint, then retry."
+        _sentence(what, location, error), hint="Check that the store answers at s3.endpoint, then retry."
     )
+
+
+def _sentence(what: str, location: str, error: Exception) -> str:
+    return f"Cannot {what} {location}: {str(error).rstrip('.')}."
 
 
 def _parts(location: str) -> tuple[str, str]:
