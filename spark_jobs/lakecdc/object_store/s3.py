@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC
 from typing import Any
 
 from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
@@ -92,7 +93,7 @@ class S3Storage:
             for each in page.get("Contents", []):
                 # keys with a trailing slash are folder markers of consoles
                 if not each["Key"].endswith("/"):
-                    yield Listed(root + each["Key"], each["Size"], each["LastModified"])
+                    yield Listed(root + each["Key"], each["Size"], each["LastModified"].astimezone(UTC))
 
     def _ask(self, what: str, location: str, request: Callable[..., Any]) -> Any:
         bucket, key = _parts(location)
