@@ -55,9 +55,8 @@ class PyicebergApplier:
                 location.rstrip("/"),
                 {**_NEW_PROPERTIES, **asked.properties},
             )
-        fresh = [_without_ids(schema.model_dump(mode="json")) for schema in (asked.table_schema, metadata.schema())]
-        if (lost := first_difference(*fresh, "schema")) is not None:
-            raise UnsupportedError(f"pyiceberg drops {lost} of a new table.", hint=HINT)
+        given, fresh = (_without_ids(one.model_dump(mode="json")) for one in (asked.table_schema, metadata.schema()))
+        _refuse_difference(given, fresh, "schema")
         return _text(metadata.model_copy(update={"next_row_id": 0}) if version >= 3 else metadata)
 
     def apply(
@@ -141,7 +140,7 @@ def _read(text: str) -> Any:
         given["refs"] = {"main": {"snapshot-id": current, "type": "branch"}}
     written = metadata.model_dump(mode="json")
     _refuse_difference(given, written, "metadata")
-    if metadata.format_version >= 3 and metadata.next_row_id is None:
+    if metadata.format_version == 3 and metadata.next_row_id is None:
         raise UnsupportedError("The table's metadata has no next-row-id, which format v3 needs.", hint=HINT)
     return metadata
 
@@ -171,7 +170,7 @@ def _empty(updates: Sequence[Any]) -> Any:
 
 
 def _is_new_ref(condition: Any, base: Any) -> bool:
-    """Return whether a requirement is that a ref is not there yet; pyiceberg refuses that in tables without snapshots."""
+    """Return whether a required absence of a ref holds; pyiceberg refuses it in a table without snapshots."""
     return (
         condition.type == "assert-ref-snapshot-id" and condition.snapshot_id is None and condition.ref not in base.refs
     )

@@ -81,6 +81,8 @@ class Updates:
     def add_snapshot(self, update: Any) -> Any:
         """Check the numbers of a snapshot; those behind the table's are another writer's lead."""
         snapshot = update.snapshot
+        if snapshot.snapshot_id in self._removable["remove-snapshots"]:
+            raise InputError(f"Snapshot {snapshot.snapshot_id} is in the table already.")
         if snapshot.parent_snapshot_id is not None and (snapshot.sequence_number or 0) <= self._sequence:
             raise CommitFailedException(
                 f"Cannot add snapshot {snapshot.snapshot_id} with sequence number {snapshot.sequence_number}: the"
