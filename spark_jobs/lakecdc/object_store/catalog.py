@@ -1,0 +1,222 @@
+"""A catalog of tables over an object store, for the endpoint and for pyiceberg: requests in, versions out."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.object_store.applier import Applier, Document
+from lakecdc.object_store.conditional_writes import ID
+from lakecdc.object_store.names import Names, encode
+from lakecdc.object_store.namespaces import Namespaces
+from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.tables import Tables
+from lakecdc.object_store.versions import DEADLINE, Version, Versions
+
+_LONGEST_PAUSE = 1.0
+#: an update after which files may be deleted, which a reader of an older version would miss
+_REMOVALS = {"remove-snapshots"}
+
+
+class ObjectCatalog:
+    """The catalog of a warehouse.
+
+    :param warehouse: its location.
+    :param applier: makes new metadata from updates.
+    :param readable_paths: place a table in a folder of exactly its name; the folder of a dropped one is not used again.
+    """
+
+    def __init__(self, storage: Storage, warehouse: str, applier: Applier, *, readable_paths: bool = False) -> None:
+        self._storage, self._warehouse = storage, warehouse.rstrip("/")
+        self._applier, self._readable_paths = applier, readable_paths
+        self._namespaces, self._tables = Namespaces(storage, warehouse), Tables(storage, warehouse)
+
+    def namespaces(self, parent: Names = ()) -> list[Names]:
+        """Return the namespaces directly below another one.
+
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: the parent does not exist.
+        """
+        return self._namespaces.children(parent)
+
+    def create_namespace(self, namespace: Names, properties: Mapping[str, str]) -> None:
+        """Create a namespace; see :meth:`Namespaces.create`."""
+        self._namespaces.create(namespace, properties)
+
+    def namespace_properties(self, namespace: Names) -> dict[str, str]:
+        """Return the properties of a namespace.
+
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
+        """
+        return dict(self._namespaces.require(namespace).document.properties)
+
+    def update_namespace(self, namespace: Names, removals: Collection[str], updates: Mapping[str, str]) -> None:
+        """Change the properties of a namespace; see :meth:`Namespaces.update`."""
+        self._namespaces.update(namespace, removals, updates)
+
+    def drop_namespace(self, namespace: Names) -> None:
+        """Drop an empty namespace; see :meth:`Namespaces.drop`."""
+        self._namespaces.drop(namespace)
+
+    def tables(self, namespace: Names) -> list[str]:
+        """Return the names of the tables in a namespace.
+
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: it does not exist.
+        """
+        self._namespaces.require(namespace)
+        return self._tables.listed(namespace)
+
+    def load(self, identifier: Names) -> Version:
+        """Return a table's newest version.
+
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        """
+        return self._tables.load(identifier)
+
+    def exists(self, identifier: Names) -> bool:
+        """Return whether a table exists."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            self._tables.load(identifier)
+        except NoSuchTableError:
+            return False
+        return True
+
+    def versions(self, identifier: Names) -> Versions:
+        """Return the versions of a table, to trim or to wipe.
+
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        """
+        return self._tables.versions(self._tables.location(identifier))
+
+    def new_location(self, identifier: Names) -> str:
+        """Return a location for a new table."""
+        path = encode(identifier, "table")
+        return f"{self._warehouse}/{path}" + ("" if self._readable_paths else f"-{uuid.uuid4().hex[:8]}")
+
+    def create_table(self, namespace: Names, request: Document) -> Version:
+        """Create a table.
+
+        :param request: a ``CreateTableRequest``.
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: the name or the location is used.
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
+        :raises pyiceberg.exceptions.CommitFailedException: another writer creates it.
+        """
+        identifier = (*namespace, str(request["name"]))
+        location = str(request.get("location") or self.new_location(identifier))
+        return self._tables.create(identifier, location, self._applier.create(request, location))
+
+    def update_table(self, identifier: Names, requirements: Sequence[Document], updates: Sequence[Document]) -> Version:
+        """Commit updates of a table, again while other writers come first and the requirements still hold.
+
+        :raises pyiceberg.exceptions.CommitFailedException: a requirement does not hold.
+        :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it was committed.
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        """
+        if any(each.get("type") == "assert-create" for each in requirements):
+            return self._create_staged(identifier, requirements, updates)
+        committed = self._repeat(identifier, lambda head: self._applied(head, requirements, updates))
+        if any(each.get("action") in _REMOVALS for each in updates):
+            self._require_hint(identifier, committed)
+        return committed
+
+    def _applied(self, head: Version, requirements: Sequence[Document], updates: Sequence[Document]) -> str:
+        return self._applier.apply(head.text, head.location, requirements, updates)
+
+    def _create_staged(
+        self, identifier: Names, requirements: Sequence[Document], updates: Sequence[Document]
+    ) -> Version:
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        text = self._applier.apply("", "", requirements, updates)
+        try:
+            return self._tables.create(identifier, json.loads(text)["location"], text)
+        except TableAlreadyExistsError as error:
+            raise CommitFailedException(str(error)) from error
+
+    def _repeat(self, identifier: Names, change: Callable[[Version], str]) -> Version:
+        from pyiceberg.exceptions import CommitFailedException
+
+        begun, pause = time.monotonic(), 0.02
+        while True:
+            head = self._tables.load(identifier)
+            versions = self._tables.versions(head.location.rpartition("/metadata/")[0])
+            committed = versions.commit(head.number, change(head), head.read_at)
+            if committed is not None:
+                return committed
+            if time.monotonic() - begun > DEADLINE:
+                raise CommitFailedException(f"{'.'.join(identifier)}: other writers always came first.")
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _require_hint(self, identifier: Names, committed: Version) -> None:
+        """Move the hint before files of removed snapshots are deleted, as readers by path would miss them."""
+        from pyiceberg.exceptions import CommitStateUnknownException
+
+        if not self.versions(identifier).move_hint(committed.number):
+            raise CommitStateUnknownException(
+                f"{'.'.join(identifier)}: snapshots were removed, but version-hint.text stays behind: delete no files."
+            )
+
+    def drop_table(self, identifier: Names, purge: bool = False) -> None:
+        """Drop a table.
+
+        :param purge: delete its files too; its versions become stubs.
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        :raises UnsupportedError: it is to be purged, but its folder may have files of others.
+        """
+        if purge and not self._is_own_folder(location := self._tables.location(identifier)):
+            raise UnsupportedError(
+                f"Files in {location} may be of others: the catalog has not chosen this location.",
+                table=".".join(identifier),
+                hint="Drop the table without PURGE, and delete its folder.",
+            )
+        location = self._tables.drop(identifier)
+        if purge:
+            self._tables.versions(location).wipe()
+            for each in self._storage.list(f"{location}/"):
+                if not each.location.startswith(f"{location}/metadata/v"):
+                    self._storage.delete(each.location)
+
+    def _is_own_folder(self, location: str) -> bool:
+        below = location.removeprefix(f"{self._warehouse}/")
+        return below != location and re.fullmatch(r"[^/]+/[^/]+", below) is not None
+
+    def rename_table(self, identifier: Names, to: Names) -> None:
+        """Give a table another name; see :meth:`Tables.rename`."""
+        self._tables.rename(identifier, to)
+
+    def register_table(self, identifier: Names, metadata_location: str) -> Version:
+        """Give a name to a table that another catalog, or nobody, knows.
+
+        :param metadata_location: of its newest metadata; that of another catalog becomes the first version here.
+        :raises InputError: the location has no metadata, or newer versions.
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: the name is used.
+        """
+        stored = self._storage.read(metadata_location)
+        if stored is None:
+            raise InputError(f"There is no metadata at {metadata_location}.")
+        metadata = json.loads(stored.body)
+        metadata.pop(ID, None)
+        location = str(metadata["location"]).rstrip("/")
+        versions = self._tables.versions(location)
+        head = versions.head()
+        if isinstance(head, Version):
+            if head.location != metadata_location:
+                raise InputError(
+                    f"{location} has versions of its own, the newest in {head.location}.",
+                    table=".".join(identifier),
+                    hint="Register that one.",
+                )
+            self._tables.name(identifier, location)
+            return head
+        made = versions.commit(head.number if head else 0, json.dumps(metadata))
+        if made is None:
+            raise InputError(f"Another writer has created a table in {location}.", table=".".join(identifier))
+        self._tables.name(identifier, location)
+        return made

@@ -1,0 +1,94 @@
+"""Conditional writes whose answer may be lost: the object itself shows whether a write arrived.
+
+An attempt without a clear yes may have arrived, and a refusal may be that of its own repetition by a client or proxy.
+So each document has the id of its write, and one that others move on keeps the ids of the writes before it. After
+anything but a yes the object is read: if it has the id, the write is ours; if it is another document, it is not and
+never will be, because the condition no longer holds; if nothing has changed, the same write is sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lakecdc.contract.errors import SourceUnavailableError
+from lakecdc.object_store.storage import Answer, Storage, Stored
+
+#: member of a document: the id of its write
+ID = "lakecdc-commit-id"
+#: member of a document that is moved on: ids of the writes before it, the newest last
+EARLIER = "lakecdc-earlier-ids"
+#: seconds for all attempts of one write
+LONGEST = 60.0
+_LONGEST_PAUSE = 2.0
+
+
+def create(storage: Storage, location: str, body: bytes, write: str, longest: float = LONGEST) -> bool:
+    """Write a document where there is none.
+
+    :param write: its id, which the body has.
+    :param longest: seconds after which no further attempt is made.
+    :return: false if there is another document.
+    :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it arrived.
+    """
+
+    def judge(stored: Stored | None) -> bool | None:
+        return None if stored is None else has_write(stored, write)
+
+    return _settled(lambda: storage.create(location, body), lambda: judge(storage.read(location)), location, longest)
+
+
+def replace(storage: Storage, location: str, body: bytes, write: str, tag: str) -> bool:
+    """Write a document in the place of another one.
+
+    :param tag: of the document that is there.
+    :return: false if there is yet another one.
+    :raises pyiceberg.exceptions.CommitStateUnknownException: nothing tells whether it arrived.
+    """
+
+    def judge(stored: Stored | None) -> bool | None:
+        if stored is None:
+            return False
+        return None if stored.tag == tag else has_write(stored, write)
+
+    return _settled(
+        lambda: storage.replace(location, body, tag), lambda: judge(storage.read(location)), location, LONGEST
+    )
+
+
+def _settled(attempt: Callable[[], Answer], judge: Callable[[], bool | None], location: str, longest: float) -> bool:
+    from pyiceberg.exceptions import CommitStateUnknownException
+
+    begun, pause = time.monotonic(), 0.05
+    while True:
+        if attempt() is Answer.WRITTEN:
+            return True
+        try:
+            verdict = judge()
+        except SourceUnavailableError:
+            # an object that cannot be read proves nothing
+            verdict = None
+        if verdict is not None:
+            return verdict
+        if time.monotonic() - begun + pause > longest:
+            raise CommitStateUnknownException(f"The storage did not tell whether {location} was written.")
+        time.sleep(random.uniform(pause / 2, pause))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def has_write(stored: Stored, write: str) -> bool:
+    """Return whether a document is that of a write, or one that followed it."""
+    document = parsed(stored)
+    return document.get(ID) == write or write in document.get(EARLIER, ())
+
+
+def parsed(stored: Stored) -> dict[str, Any]:
+    """Return an object's JSON; empty if it has none."""
+    try:
+        document = json.loads(stored.body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

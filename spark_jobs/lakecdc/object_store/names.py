@@ -1,0 +1,188 @@
+"""Names of namespaces and tables: one document each, and markers by which they are listed.
+
+A document is never deleted; its state moves by compare and swap on its tag, which no two bodies share because each has
+the id of its write. A marker belongs to one incarnation of a name, so that whoever removes that of a dropped one never
+hides another that was created since.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+from lakecdc.contract.errors import InputError, UnsupportedError
+from lakecdc.object_store import conditional_writes
+from lakecdc.object_store.conditional_writes import EARLIER, ID
+from lakecdc.object_store.storage import Storage
+
+#: levels of a namespace, or these and the name of a table
+Names = tuple[str, ...]
+Kind = Literal["namespace", "table"]
+#: ``creating``: not there yet; ``moving``: gets another name; ``dropping``: goes if it is empty
+State = Literal["creating", "live", "moving", "dropping", "dropped"]
+#: folder of the catalog below the warehouse
+CATALOG = "_lakecdc/catalog"
+_KEPT_IDS = 32
+# file systems allow 255 bytes, and a document's name ends with .json
+_LONGEST = 250
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is known of a name.
+
+    :param incarnation: id of the write that created what the name stands for.
+    :param location: of the table.
+    :param to: its name to be, while it moves.
+    :param properties: of the namespace.
+    :param id: of the write of this document; see :func:`following`.
+    :param earlier: ids of writes before it, the newest last.
+    :param counter: number of writes.
+    """
+
+    state: State
+    incarnation: str
+    location: str | None = None
+    to: Names = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    id: str = ""
+    earlier: tuple[str, ...] = ()
+    counter: int = 0
+
+    def wrote(self, write: str) -> bool:
+        """Return whether this document is that of a write, or one that followed it."""
+        return write == self.id or write in self.earlier
+
+    def following(self, before: Document | None, write: str = "") -> Document:
+        """Return this document as the one that follows another in its place.
+
+        :param write: its id; a new one if empty.
+        """
+        earlier = () if before is None else (*before.earlier, before.id)[-_KEPT_IDS:]
+        counter = 1 if before is None else before.counter + 1
+        return replace(self, id=write or str(uuid.uuid4()), earlier=earlier, counter=counter)
+
+    def encoded(self) -> bytes:
+        """Return the document's JSON."""
+        members: dict[str, Any] = {
+            ID: self.id,
+            EARLIER: list(self.earlier),
+            "counter": self.counter,
+            "state": self.state,
+            "incarnation": self.incarnation,
+        }
+        if self.location is not None:
+            members["location"] = self.location
+        if self.to:
+            members["to"] = list(self.to)
+        if self.properties:
+            members["properties"] = self.properties
+        return json.dumps(members, indent=1).encode()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A document as it was read.
+
+    :param tag: of the object.
+    """
+
+    names: Names
+    document: Document
+    tag: str
+
+
+class Directory:
+    """The documents and markers of all names of one kind.
+
+    :param warehouse: location of the warehouse.
+    """
+
+    def __init__(self, storage: Storage, warehouse: str, kind: Kind) -> None:
+        root = f"{warehouse.rstrip('/')}/{CATALOG}"
+        self._storage, self._kind = storage, kind
+        self._documents, self._markers = f"{root}/names/{kind}/", f"{root}/live/{kind}/"
+
+    def read(self, names: Names) -> Entry | None:
+        """Read the document of a name.
+
+        :raises UnsupportedError: it is not understood.
+        """
+        stored = self._storage.read(self._location(names))
+        if stored is None:
+            return None
+        try:
+            found = json.loads(stored.body)
+            document = Document(
+                state=found["state"],
+                incarnation=found["incarnation"],
+                location=found.get("location"),
+                to=tuple(found.get("to", ())),
+                properties=found.get("properties", {}),
+                id=found[ID],
+                earlier=tuple(found[EARLIER]),
+                counter=found["counter"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnsupportedError(
+                f"The catalog's document {self._location(names)} cannot be read: {error!r}.",
+                hint="Restore it from an older version of the object, or write it anew as docs/catalogs.md says.",
+            ) from error
+        return Entry(names, document, stored.tag)
+
+    def write(self, names: Names, before: Entry | None, document: Document, write: str = "") -> bool:
+        """Write a document in the place of the one that was read, or of none.
+
+        :param write: the id of the write; a new one if empty.
+        :return: false if another writer was first.
+        """
+        following = document.following(before.document if before else None, write)
+        location, body = self._location(names), following.encoded()
+        if before is None:
+            return conditional_writes.create(self._storage, location, body, following.id)
+        return conditional_writes.replace(self._storage, location, body, following.id, before.tag)
+
+    def mark(self, names: Names, incarnation: str) -> None:
+        """Show an incarnation of a name in listings."""
+        location = f"{self._markers}{encode(names, self._kind)}/{incarnation}"
+        conditional_writes.create(self._storage, location, json.dumps({ID: incarnation}).encode(), incarnation)
+
+    def unmark(self, names: Names, incarnation: str) -> None:
+        """Hide an incarnation of a name from listings."""
+        self._storage.delete(f"{self._markers}{encode(names, self._kind)}/{incarnation}")
+
+    def listed(self, namespace: Names | None = None) -> Iterator[Names]:
+        """Yield the names that listings show, in order.
+
+        :param namespace: of tables.
+        """
+        prefix = self._markers if namespace is None else f"{self._markers}{encode(namespace, 'namespace')}/"
+        found = {each.location.removeprefix(self._markers).rpartition("/")[0] for each in self._storage.list(prefix)}
+        yield from sorted(decode(name) for name in found)
+
+    def _location(self, names: Names) -> str:
+        return f"{self._documents}{encode(names, self._kind)}.json"
+
+
+def encode(names: Names, kind: Kind) -> str:
+    """Return the path of a name: levels of a namespace joined by a dot, then a slash and the table.
+
+    :raises InputError: a part is empty, or too long for a file's name.
+    """
+    parts = [quote(name, safe="").replace(".", "%2E") for name in names]
+    path = "/".join([".".join(parts[:-1]), parts[-1]]) if kind == "table" else ".".join(parts)
+    if not parts or not all(parts) or max(map(len, path.split("/"))) > _LONGEST or (kind == "table" and len(parts) < 2):
+        raise InputError(
+            f"{'.'.join(names)!r} cannot be the name of a {kind}.",
+            hint=f"Give it names of at most {_LONGEST} bytes, percent-encoded and joined by dots.",
+        )
+    return path
+
+
+def decode(path: str) -> Names:
+    """Return the name of a path of :func:`encode`."""
+    return tuple(unquote(part) for part in path.replace("/", ".").split("."))

@@ -1,0 +1,222 @@
+"""Tables by name: created, dropped, renamed and found, in steps that whoever finds them half done completes.
+
+What a name stands for is decided by its document alone, and whether a table is there by its versions: a table that was
+dropped has a last version that says so, whatever its name says.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from lakecdc.object_store.names import Directory, Document, Entry, Names
+from lakecdc.object_store.namespaces import Namespaces
+from lakecdc.object_store.storage import Storage
+from lakecdc.object_store.versions import Dropped, Version, Versions
+
+
+class Tables:
+    """The tables of a warehouse by name."""
+
+    def __init__(self, storage: Storage, warehouse: str) -> None:
+        self._storage = storage
+        self._names = Directory(storage, warehouse, "table")
+        self._namespaces = Namespaces(storage, warehouse)
+
+    def listed(self, namespace: Names) -> list[str]:
+        """Return the names of the tables in a namespace."""
+        return [names[-1] for names in self._names.listed(namespace)]
+
+    def versions(self, location: str) -> Versions:
+        """Return the versions of the table at a location."""
+        return Versions(self._storage, location)
+
+    def load(self, identifier: Names) -> Version:
+        """Return a table's newest version.
+
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        """
+        return self._live(identifier)[1]
+
+    def _live(self, identifier: Names) -> tuple[Entry, Version]:
+        found, head = self._settled(identifier)
+        if found is None or not isinstance(head, Version):
+            raise _missing(identifier)
+        return found, head
+
+    def location(self, identifier: Names) -> str:
+        """Return where a table is.
+
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        """
+        return _location(self._live(identifier)[0])
+
+    def create(self, identifier: Names, location: str, text: str) -> Version:
+        """Create a table.
+
+        :param text: its first metadata.
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: the name or the location is used.
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
+        :raises pyiceberg.exceptions.CommitFailedException: another writer creates or drops it.
+        """
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        free, versions = self._free(identifier), self.versions(location)
+        if versions.head() is not None:
+            raise TableAlreadyExistsError(f"The location {location} has, or had, a table; give another one.")
+        begun = self._begun(identifier, free, location)
+        made = versions.commit(0, text)
+        if made is None:
+            raise TableAlreadyExistsError(f"Another writer has created a table in {location}.")
+        self._finish(identifier, begun)
+        return made
+
+    def name(self, identifier: Names, location: str) -> None:
+        """Give a name to a table that is at a location.
+
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: the name is used.
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
+        :raises pyiceberg.exceptions.CommitFailedException: another writer creates or drops it.
+        """
+        self._finish(identifier, self._begun(identifier, self._free(identifier), location))
+
+    def _free(self, identifier: Names) -> Entry | None:
+        """Return the document of a name that stands for no table.
+
+        One that another writer has begun, and which has no version yet, may be taken over.
+        """
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        self._namespaces.require(identifier[:-1])
+        found, head = self._settled(identifier)
+        if isinstance(head, Version):
+            raise TableAlreadyExistsError(f"The table {'.'.join(identifier)} exists.")
+        return found
+
+    def _begun(self, identifier: Names, free: Entry | None, location: str) -> Entry:
+        write = str(uuid.uuid4())
+        if self._names.write(identifier, free, Document("creating", write, location), write):
+            found = self._names.read(identifier)
+            if found is not None and found.document.incarnation == write:
+                return found
+        raise _overtaken(identifier)
+
+    def _finish(self, identifier: Names, begun: Entry) -> None:
+        """Show a new table by its name, if its namespace is still there."""
+        incarnation = begun.document.incarnation
+        self._names.mark(identifier, incarnation)
+        if not self._namespaces.is_live(identifier[:-1]):
+            self._forget(identifier, begun)
+            self._namespaces.require(identifier[:-1])
+        if self._names.write(identifier, begun, replace(begun.document, state="live")):
+            return
+        found = self._names.read(identifier)
+        if found is not None and found.document.incarnation == incarnation:
+            # others have completed it, and may have gone on with it
+            return
+        self._names.unmark(identifier, incarnation)
+        if found is None or _location(found) != _location(begun):
+            raise _overtaken(identifier)
+        # another writer took the name over for the location where this one had its version
+        self.load(identifier)
+
+    def drop(self, identifier: Names) -> str:
+        """Drop a table: no version can follow, then its name is free.
+
+        :return: its location.
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        """
+        location = self.location(identifier)
+        self.versions(location).drop()
+        self._settled(identifier)
+        return location
+
+    def rename(self, identifier: Names, to: Names) -> None:
+        """Give a table another name.
+
+        :raises pyiceberg.exceptions.NoSuchTableError: it does not exist.
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: the other name is used.
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
+        :raises pyiceberg.exceptions.CommitFailedException: another writer changes one of the names.
+        """
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        found, _ = self._live(identifier)
+        self._free(to)
+        write = str(uuid.uuid4())
+        if not self._names.write(identifier, found, replace(found.document, state="moving", to=to), write):
+            raise _overtaken(identifier)
+        self._settled(identifier)
+        arrived = self._names.read(to)
+        if arrived is None or not arrived.document.wrote(write):
+            self._namespaces.require(to[:-1])
+            raise TableAlreadyExistsError(f"The table {'.'.join(to)} exists.")
+
+    def _settled(self, identifier: Names) -> tuple[Entry | None, Version | Dropped | None]:
+        """Read a name's document and the newest version; complete what a writer that may be gone has begun."""
+        while (found := self._names.read(identifier)) is not None:
+            document = found.document
+            if document.state == "dropped":
+                self._names.unmark(identifier, document.incarnation)
+                return found, None
+            if document.state == "moving":
+                self._move(identifier, found)
+                continue
+            head = self.versions(_location(found)).head()
+            if document.state == "live" and not isinstance(head, Version):
+                self._forget(identifier, found)
+            elif document.state == "creating" and isinstance(head, Version):
+                self._complete(identifier, found)
+            else:
+                return found, head
+        return None, None
+
+    def _complete(self, identifier: Names, begun: Entry) -> None:
+        from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+
+        try:
+            self._finish(identifier, begun)
+        except (CommitFailedException, NoSuchNamespaceError):
+            # another one was faster, or the namespace is gone: what there is now is read next
+            return
+
+    def _forget(self, identifier: Names, found: Entry) -> None:
+        if self._names.write(identifier, found, replace(found.document, state="dropped", to=())):
+            self._names.unmark(identifier, found.document.incarnation)
+
+    def _move(self, identifier: Names, found: Entry) -> None:
+        """Complete a change of names, or undo it if the other name was taken meanwhile."""
+        document, to = found.document, found.document.to
+        taken = self._names.read(to)
+        # read after the other name: while this one still moves, nobody has completed it before that was read
+        again = self._names.read(identifier)
+        if again is None or again.tag != found.tag:
+            return
+        arrived = taken is not None and taken.document.wrote(document.id)
+        if not arrived and (taken is None or taken.document.state == "dropped"):
+            self._names.mark(to, document.id)
+            if self._namespaces.is_live(to[:-1]):
+                self._names.write(to, taken, Document("live", document.id, document.location), document.id)
+                # whoever was first is seen then
+                return
+        if arrived:
+            self._forget(identifier, found)
+        else:
+            self._names.unmark(to, document.id)
+            self._names.write(identifier, found, replace(document, state="live", to=()))
+
+
+def _location(entry: Entry) -> str:
+    return entry.document.location or ""
+
+
+def _missing(identifier: Names) -> Exception:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    return NoSuchTableError(f"There is no table {'.'.join(identifier)}.")
+
+
+def _overtaken(identifier: Names) -> Exception:
+    from pyiceberg.exceptions import CommitFailedException
+
+    return CommitFailedException(f"Another writer creates, drops or renames {'.'.join(identifier)}.")
