@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from lakecdc.contract.errors import InputError
+
 #: an object of Iceberg's REST interface: a requirement, an update, a request
 Document = Mapping[str, Any]
 
@@ -23,7 +25,7 @@ class Applier(Protocol):
     def apply(
         self, text: str, metadata_location: str, requirements: Sequence[Document], updates: Sequence[Document]
     ) -> str:
-        """Return a table's metadata with updates.
+        """Return a table's metadata with updates; the text as it is if they change nothing.
 
         :param text: its current metadata; empty for a table that is about to be created (``assert-create``).
         :param metadata_location: where that is, which becomes an entry of the new ``metadata-log``; empty likewise.
@@ -32,3 +34,9 @@ class Applier(Protocol):
         :raises InputError: an update is not valid.
         """
         ...
+
+
+def check_creation(requirements: Sequence[Document]) -> None:
+    """Check that updates which create a table require that, and nothing else."""
+    if not requirements or any(requirement.get("type") != "assert-create" for requirement in requirements):
+        raise InputError("Updates that create a table take the requirement assert-create alone.")

@@ -1,0 +1,227 @@
+"""Objects as files of a local folder, for development and for machines that share nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakecdc.contract.errors import InputError, SourceUnavailableError, UnsupportedError
+from lakecdc.metadata.locations import split
+from lakecdc.object_store.storage import Answer, Listed, Stored
+
+#: what files that are being written begin and end with; listings leave them out
+_BEGIN, _END = ".lakecdc-", ".tmp"
+#: file systems that one machine mounts alone, so that its kernel decides who was first
+_LOCAL = ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+class LocalStorage:
+    """Files below a folder.
+
+    A file appears by a hard link, which fails if there is one; it is replaced under a lock of its folder.
+
+    :param folder: location of the warehouse; a path or ``file:…``.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._kind = local_file_system(_path(folder))
+
+    def __str__(self) -> str:
+        return f"local files ({self._kind})"
+
+    def read(self, location: str) -> Stored | None:
+        """Return a file, or None if there is none."""
+        try:
+            body = _path(location).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise _unavailable("read", location, error) from error
+        return Stored(body, _tag(body))
+
+    def exists(self, location: str) -> bool:
+        """Return whether there is a file."""
+        with _failing_as("look for", location):
+            return _path(location).is_file()
+
+    def create(self, location: str, body: bytes) -> Answer:
+        """Write a file unless there is one."""
+        path = _path(location)
+        with _failing_as("write", location):
+            _make_folder(path.parent)
+            with _temporary(path.parent, body) as temporary:
+                return _published(path.parent, lambda: os.link(temporary, path))
+
+    def replace(self, location: str, body: bytes, tag: str) -> Answer:
+        """Write a file if the one there has a tag."""
+        path = _path(location)
+        with _failing_as("write", location), _locked(path.parent) as folder_exists:
+            there = self.read(location) if folder_exists else None
+            if there is None or there.tag != tag:
+                return Answer.REFUSED
+            with _temporary(path.parent, body) as temporary:
+                return _published(path.parent, lambda: temporary.replace(path))
+
+    def delete(self, location: str) -> None:
+        """Delete a file; nothing happens if there is none."""
+        path = _path(location)
+        with _failing_as("delete", location), _locked(path.parent) as folder_exists:
+            if folder_exists:
+                path.unlink(missing_ok=True)
+                _sync(path.parent)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield all files whose location begins with a prefix."""
+        path = _path(prefix)
+        root = prefix.removesuffix(split(prefix)[2])
+        folder, start = (path, f"{path}/") if prefix.endswith("/") else (path.parent, str(path))
+        for file in _files(folder, start):
+            # deleted since the folder was read
+            with suppress(FileNotFoundError):
+                status = file.stat()
+                yield Listed(f"{root}{file}", status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def local_file_system(path: Path, mounts: Path = _MOUNTS) -> str:
+    """Return the type of a folder's file system; refuse one that other machines may have mounted.
+
+    :param mounts: the kernel's table of mounts.
+    """
+    try:
+        kind = _type_of(os.path.realpath(path), mounts.read_text())
+    except OSError as error:
+        raise UnsupportedError(
+            f"Cannot find out which file system {path} is on: {error}.", hint="Use a local folder of Linux, or S3."
+        ) from error
+    if kind not in _LOCAL:
+        raise UnsupportedError(
+            f"The warehouse {path} is on a file system of type {kind!r}, which several machines may write at once; "
+            "their writes do not exclude each other there.",
+            hint=f"Use a local disk ({', '.join(_LOCAL)}), S3, or another catalog.",
+        )
+    return kind
+
+
+def _type_of(path: str, mounts: str) -> str:
+    """Return the type of the mount that a path is below; of two on one folder the later one counts."""
+    found, kind = "", ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].encode().decode("unicode_escape")
+        if len(point) >= len(found) and f"{path}/".startswith(f"{point.rstrip('/')}/"):
+            found, kind = point, right.split(" ")[0]
+    return kind
+
+
+def _path(location: str) -> Path:
+    scheme, host, path = split(location)
+    if scheme not in ("", "file") or host not in ("", "localhost") or not path.startswith("/"):
+        raise InputError(
+            f"{location!r} is not a local location.", hint="Use an absolute path, or one such as file:///data/lake."
+        )
+    return Path(path)
+
+
+def _tag(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+@contextmanager
+def _failing_as(what: str, location: str) -> Iterator[None]:
+    """Raise what the file system refuses as an error that says what to do; nothing was written then."""
+    try:
+        yield
+    except OSError as error:
+        raise _unavailable(what, location, error) from error
+
+
+def _unavailable(what: str, location: str, error: OSError) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        f"Cannot {what} {location}: {error}.", hint="Check the rights and the free space of the warehouse's folder."
+    )
+
+
+@contextmanager
+def _temporary(folder: Path, body: bytes) -> Iterator[Path]:
+    """Write a hidden file that survives a crash as a whole; it is gone afterwards unless it was renamed."""
+    path = folder / f"{_BEGIN}{uuid.uuid4().hex}{_END}"
+    try:
+        with path.open("xb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        yield path
+    finally:
+        with suppress(OSError):
+            path.unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder against all threads and processes of this machine; False if there is no folder."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        yield False
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield True
+    finally:
+        os.close(lock)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    with suppress(FileExistsError):
+        folder.mkdir()
+    _sync(folder.parent)
+
+
+def _published(folder: Path, publish: Callable[[], object]) -> Answer:
+    """Give a file its name, and return once the folder would show it after a crash as well."""
+    try:
+        publish()
+        _sync(folder)
+    except FileExistsError:
+        return Answer.REFUSED
+    except OSError:
+        return Answer.UNCLEAR
+    return Answer.WRITTEN
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _files(folder: Path, start: str = "") -> Iterator[Path]:
+    """Yield the files of a folder in any depth; some may be deleted meanwhile.
+
+    :param start: what the paths of its entries begin with.
+    """
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise _unavailable("list", str(folder), error) from error
+    for entry in entries:
+        if not entry.path.startswith(start) or (entry.name.startswith(_BEGIN) and entry.name.endswith(_END)):
+            continue
+        if entry.is_dir():
+            yield from _files(Path(entry.path))
+        else:
+            yield Path(entry.path)

@@ -1,0 +1,186 @@
+"""Objects in S3 and in stores with its interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC
+from typing import Any
+
+from lakecdc.contract.errors import InputError, LakecdcError, SourceUnavailableError, UnsupportedError
+from lakecdc.metadata.locations import in_s3, split
+from lakecdc.object_store.s3_client import s3_client
+from lakecdc.object_store.storage import Answer, Listed, Stored
+
+_READS = 3
+# by the code in the answer and not by its status, which may be 200
+_ANSWERS = {
+    "PreconditionFailed": Answer.REFUSED,
+    "412": Answer.REFUSED,
+    "ConditionalRequestConflict": Answer.BUSY,
+    "OperationAborted": Answer.BUSY,
+}
+#: codes of requests that reached nothing, with what to do
+_REJECTED = {
+    **dict.fromkeys(
+        ("AccessDenied", "AllAccessDisabled", "403", "Forbidden"),
+        "Allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket below the warehouse.",
+    ),
+    **dict.fromkeys(
+        ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect"),
+        "Check the bucket's name and s3.region in the catalog's connection; the bucket has to exist.",
+    ),
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthorizationHeaderMalformed"),
+        "Check the keys, the token and s3.region in the catalog's connection.",
+    ),
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+}
+
+
+class S3Storage:
+    """A store by pyiceberg's ``s3.…`` properties.
+
+    A conditional write is one request: a repeated one may be refused because its first arrival was written.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._writer = s3_client(properties, attempts=1)
+        self._client = s3_client(properties)
+        encryption = {"s3.server-side-encryption": "ServerSideEncryption", "s3.sse-kms-key-id": "SSEKMSKeyId"}
+        self._encryption = {to: properties[key] for key, to in encryption.items() if properties.get(key)}
+
+    def __str__(self) -> str:
+        return f"S3 at {self._client.meta.endpoint_url}"
+
+    def read(self, location: str) -> Stored | None:
+        """Return an object, or None if there is none."""
+        from botocore.exceptions import HTTPClientError
+
+        for attempt in range(1, _READS + 1):
+            answer = self._ask("read", location, self._client.get_object)
+            if answer is None:
+                return None
+            try:
+                return Stored(answer["Body"].read(), answer["ETag"])
+            # boto3 repeats requests, but no body that broke off
+            except (HTTPClientError, OSError) as error:
+                if attempt == _READS:
+                    raise _unavailable("read", location, error) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def exists(self, location: str) -> bool:
+        """Return whether there is an object."""
+        return self._ask("look for", location, self._client.head_object) is not None
+
+    def create(self, location: str, body: bytes) -> Answer:
+        """Write an object unless there is one."""
+        return self._write(location, body, {"IfNoneMatch": "*"})
+
+    def replace(self, location: str, body: bytes, tag: str) -> Answer:
+        """Write an object if the one there has a tag."""
+        return self._write(location, body, {"IfMatch": tag})
+
+    def delete(self, location: str) -> None:
+        """Delete an object; nothing happens if there is none."""
+        self._ask("delete", location, self._client.delete_object)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield all objects whose location begins with a prefix."""
+        bucket, start = _parts(prefix)
+        root = prefix.removesuffix(start)
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start))
+        while (page := _call("list", prefix, lambda: next(pages, None))) is not None:
+            for each in page.get("Contents", []):
+                # keys with a trailing slash are folder markers of consoles
+                if not each["Key"].endswith("/"):
+                    yield Listed(root + each["Key"], each["Size"], each["LastModified"].astimezone(UTC))
+
+    def _ask(self, what: str, location: str, request: Callable[..., Any]) -> Any:
+        bucket, key = _parts(location)
+        try:
+            return _call(what, location, lambda: request(Bucket=bucket, Key=key))
+        except _MissingError:
+            return None
+
+    def _write(self, location: str, body: bytes, condition: Mapping[str, str]) -> Answer:
+        from botocore.exceptions import ClientError
+
+        bucket, key = _parts(location)
+        try:
+            answer = self._writer.put_object(Bucket=bucket, Key=key, Body=body, **condition, **self._encryption)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            # the object is not there, so it does not have the tag either
+            if code == "NoSuchKey" and "IfMatch" in condition:
+                return Answer.REFUSED
+            if rejected := _rejected("write", location, error):
+                raise rejected from error
+            return _ANSWERS.get(code, Answer.UNCLEAR)
+        # botocore has one class for what failed here and another one for the network, and parsers raise others
+        except Exception as error:
+            if rejected := _not_sent("write", location, error):
+                raise rejected from error
+            return Answer.UNCLEAR
+        # something in between may answer 200 to anything
+        return Answer.WRITTEN if answer.get("ETag") else Answer.UNCLEAR
+
+
+class _MissingError(SourceUnavailableError):
+    """There is no object."""
+
+
+def _call(what: str, location: str, request: Callable[[], Any]) -> Any:
+    """Return the answer to a request that may be repeated."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return request()
+    except ClientError as error:
+        # an answer to HEAD has no code of its own
+        if error.response["Error"]["Code"] in ("NoSuchKey", "404", "NotFound"):
+            raise _MissingError(_sentence(what, location, error)) from error
+        raise (_rejected(what, location, error) or _unavailable(what, location, error)) from error
+    except Exception as error:
+        raise (_not_sent(what, location, error) or _unavailable(what, location, error)) from error
+
+
+def _rejected(what: str, location: str, error: Any) -> LakecdcError | None:
+    """Return the error for an answer by which the request did nothing and never will, or None."""
+    code, said = error.response["Error"]["Code"], _sentence(what, location, error)
+    if code == "NotImplemented":
+        return UnsupportedError(
+            said, hint="Use a store with conditional writes (If-None-Match, If-Match), or another catalog."
+        )
+    return InputError(said, hint=_REJECTED[code]) if code in _REJECTED else None
+
+
+def _not_sent(what: str, location: str, error: Exception) -> LakecdcError | None:
+    """Return the error for a request that never left this process, or None."""
+    from botocore import exceptions as of
+
+    credentials = (of.NoCredentialsError, of.PartialCredentialsError, of.CredentialRetrievalError, of.SSOError)
+    others = (of.TokenRetrievalError, of.ParamValidationError, of.NoRegionError)
+    if not isinstance(error, (*credentials, *others)):
+        return None
+    return InputError(
+        _sentence(what, location, error),
+        hint="Check the s3 settings of the catalog's connection, or the credentials that boto3 finds here.",
+    )
+
+
+def _unavailable(what: str, location: str, error: Exception) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        _sentence(what, location, error), hint="Check that the store answers at s3.endpoint, then retry."
+    )
+
+
+def _sentence(what: str, location: str, error: Exception) -> str:
+    return f"Cannot {what} {location}: {str(error).rstrip('.')}."
+
+
+def _parts(location: str) -> tuple[str, str]:
+    """Split a location into bucket and key, which is never encoded."""
+    _, bucket, path = split(location)
+    if not in_s3(location) or not bucket:
+        raise InputError(f"{location!r} is not a location in S3.", hint="Use one such as s3://bucket/folder.")
+    return bucket, path.removeprefix("/")

@@ -1,0 +1,84 @@
+"""Clients of S3 by pyiceberg's storage properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakecdc.contract.errors import InputError
+
+_CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
+
+
+def s3_client(properties: Mapping[str, str], *, attempts: int = 6, connections: int = 32) -> Any:
+    """Return a boto3 client, which threads may share; what properties leave out is found by boto3 itself.
+
+    :param properties: ``s3.…`` and ``client.…`` of pyiceberg.
+    :param attempts: of a request, in all.
+    :param connections: that the client keeps, one a thread.
+    """
+    try:
+        from botocore.config import Config
+    except ImportError as error:
+        raise InputError("Cannot use S3 without boto3.", hint="Install boto3 where this process runs.") from error
+    from botocore.exceptions import BotoCoreError
+
+    proxy = properties.get("s3.proxy-uri")
+    config = Config(
+        s3={"addressing_style": _addressing(properties)},
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        max_pool_connections=connections,
+        connect_timeout=float(properties.get("s3.connect-timeout") or _CONNECT_SECONDS),
+        read_timeout=min(float(properties.get("s3.request-timeout") or _READ_SECONDS), _READ_SECONDS),
+        proxies={"http": proxy, "https": proxy} if proxy else None,
+    )
+    try:
+        return _session(properties).client("s3", endpoint_url=properties.get("s3.endpoint"), config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise InputError(
+            f"Cannot open S3: {error}.", hint="Check the s3 settings of the catalog's connection."
+        ) from error
+
+
+def _addressing(properties: Mapping[str, str]) -> str:
+    """Return where requests name the bucket; as pyiceberg's Arrow, in the path wherever an endpoint is given."""
+    virtual = properties.get("s3.force-virtual-addressing")
+    if virtual is None and (path := properties.get("s3.path-style-access")) is not None:
+        virtual = "false" if path.lower() == "true" else "true"
+    if virtual is not None:
+        return "virtual" if virtual.lower() == "true" else "path"
+    return "path" if properties.get("s3.endpoint") else "auto"
+
+
+def _session(properties: Mapping[str, str]) -> Any:
+    import boto3
+
+    def first(name: str) -> str | None:
+        return properties.get(f"s3.{name}") or properties.get(f"client.{name}")
+
+    session = boto3.session.Session(
+        aws_access_key_id=first("access-key-id"),
+        aws_secret_access_key=first("secret-access-key"),
+        aws_session_token=first("session-token"),
+        region_name=first("region"),
+        profile_name=first("profile-name"),
+    )
+    role = first("role-arn")
+    return _in_role(session, role, first("role-session-name") or "lakecdc") if role else session
+
+
+def _in_role(session: Any, role: str, name: str) -> Any:
+    """Return a session whose credentials are those of a role, renewed before they expire."""
+    import boto3
+    import botocore.session
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+
+    def sts(service: str, **arguments: Any) -> Any:
+        keys = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+        return session.client(service, **{key: arguments[key] for key in keys})
+
+    fetcher = AssumeRoleCredentialFetcher(sts, session.get_credentials(), role, extra_args={"RoleSessionName": name})
+    core = botocore.session.get_session()
+    # botocore takes a role from a profile alone; libraries that assume one set this member
+    core._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    return boto3.session.Session(botocore_session=core, region_name=session.region_name)
