@@ -50,6 +50,16 @@ _DAG = Arg(
     help="Governance DAG whose run is planned; default: nightly.",
 )
 
+_SERVE = (
+    Arg(("--host",), default="127.0.0.1", help="Address to serve on; default: 127.0.0.1. Any other needs a certificate."),
+    Arg(("--port",), type=positive_int(allow_zero=True), default=8181, help="Default: 8181; 0 is a free one."),
+    Arg(("--write",), action="store_true", help="Take commits and other changes; default: reads only."),
+    Arg(("--certificate",), metavar="FILE", help="Certificate chain for TLS, as PEM."),
+    Arg(("--key",), metavar="FILE", help="Key of the certificate, as PEM; default: in the file of the certificate."),
+    Arg(("--token-env",), metavar="NAME", help="Environment variable with the token that clients send."),
+    Arg(("--token-file",), metavar="FILE", help="File with that token."),
+)
+
 
 def get_lakecdc_commands() -> list[GroupCommand]:
     """Return the commands that the provider adds to ``airflow``."""
@@ -87,6 +97,13 @@ def get_lakecdc_commands() -> list[GroupCommand]:
             "Submits the job as its operator does, waits for its end, and prints the result.\n"
             "Exit code 1: it failed, 3: another writer was faster, 4: bad input.",
             (_JOB, _ONLY, _OPTIONS, _DRY_RUN, _CONFIG, _CATALOG),
+        ),
+        _command(
+            "serve",
+            "Serve a catalog of type object_store to other engines",
+            "Serves it as an Iceberg REST catalog until it is interrupted: to clients with a token,\n"
+            "by TLS or on a loopback address. It has no state, so several may serve one catalog.",
+            (*_SERVE, _CONFIG, _CATALOG),
         ),
     )
     return [GroupCommand(name="lakecdc", help="Feed and govern Iceberg tables", subcommands=commands)]

@@ -111,6 +111,21 @@ class ObjectCatalog:
         location = str(request.get("location") or self.new_location(identifier))
         return self._tables.create(identifier, location, self._applier.create(request, location))
 
+    def stage_table(self, namespace: Names, request: Document) -> str:
+        """Return the first metadata of a table that a later commit creates (``assert-create``).
+
+        :param request: a ``CreateTableRequest``.
+        :raises pyiceberg.exceptions.TableAlreadyExistsError: the name is used.
+        :raises pyiceberg.exceptions.NoSuchNamespaceError: there is no such namespace.
+        """
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        identifier = (*namespace, str(request["name"]))
+        self._namespaces.require(namespace)
+        if self.exists(identifier):
+            raise TableAlreadyExistsError(f"The table {'.'.join(identifier)} exists.")
+        return self._applier.create(request, str(request.get("location") or self.new_location(identifier)))
+
     def update_table(self, identifier: Names, requirements: Sequence[Document], updates: Sequence[Document]) -> Version:
         """Commit updates of a table, again while other writers come first and the requirements still hold.
 

@@ -1,0 +1,35 @@
+"""Open a catalog in an object store by the properties of its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakecdc.contract.errors import SpecError
+from lakecdc.object_store.catalog import ObjectCatalog
+from lakecdc.object_store.opened import open_storage
+from lakecdc.object_store.proof import prove
+
+if TYPE_CHECKING:
+    from lakecdc.object_store.applier import Applier
+
+WAREHOUSE, READABLE_PATHS = "warehouse", "readable_paths"
+_SWITCH = {"true": True, "false": False}
+
+
+def open_catalog(properties: Mapping[str, Any], applier: Applier) -> ObjectCatalog:
+    """Open the catalog in a warehouse whose storage has been proven to keep the conditions of writes.
+
+    :param properties: ``warehouse``, ``readable_paths`` and those of the storage, without references to secrets.
+    :raises SpecError: a property is missing or not valid.
+    """
+    warehouse, readable_paths = properties.get(WAREHOUSE), str(properties.get(READABLE_PATHS, "false")).lower()
+    if not warehouse:
+        raise SpecError(
+            "The catalog has no warehouse.", hint='Set "warehouse" in the extra of its connection, as s3://bucket/lake.'
+        )
+    if readable_paths not in _SWITCH:
+        raise SpecError(f"Expected true or false as {READABLE_PATHS}, got {readable_paths!r}.")
+    storage = open_storage(warehouse, properties)
+    prove(storage, warehouse)
+    return ObjectCatalog(storage, warehouse, applier, readable_paths=_SWITCH[readable_paths])
