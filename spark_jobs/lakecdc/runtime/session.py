@@ -197,6 +197,10 @@ def use_catalog(spark: SparkSession, catalog: Catalog) -> None:
     from lakecdc.iceberg.lost_answers import verify_commits
 
     properties = resolve(catalog.properties, "catalog.properties")
+    if runtime.catalog_type(properties) == runtime.OBJECT_STORE:
+        from lakecdc.runtime.object_store import endpoint_address
+
+        properties = {**properties, **endpoint_address(spark, properties)}
     settings = runtime.spark_properties(catalog.name, properties)
     prefix = f"spark.sql.catalog.{catalog.name}"
     # the cache would hide other writers' commits for 30 s

@@ -1,0 +1,38 @@
+"""The address of a catalog in an object store for Spark: an endpoint in the driver, on this machine's loopback alone."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from lakecdc.iceberg.metadata_updates import JvmApplier
+from lakecdc.object_store.endpoint import Endpoint
+from lakecdc.object_store.open_catalog import open_catalog
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+
+def endpoint_address(spark: SparkSession, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return ``uri`` and ``token`` of the endpoint of a catalog.
+
+    It starts at the first use, once for an application and a catalog, and stops when the process exits. Executors
+    read and write files by themselves, and ask no catalog.
+
+    :param properties: of the catalog, with secrets resolved.
+    """
+    endpoint = _started(spark.sparkContext, tuple(sorted(properties.items())))
+    return {"uri": endpoint.uri, "token": endpoint.token}
+
+
+@cache
+def _started(context: SparkContext, properties: tuple[tuple[str, str], ...]) -> Endpoint:
+    from pyspark.sql import SparkSession
+
+    catalog = open_catalog(dict(properties), JvmApplier(SparkSession(context)))
+    endpoint = Endpoint(catalog, writable=True).start()
+    atexit.register(endpoint.stop)
+    return endpoint
