@@ -51,7 +51,9 @@ _DAG = Arg(
 )
 
 _SERVE = (
-    Arg(("--host",), default="127.0.0.1", help="Address to serve on; default: 127.0.0.1. Any other needs a certificate."),
+    Arg(
+        ("--host",), default="127.0.0.1", help="Address to serve on; default: 127.0.0.1. Any other needs a certificate."
+    ),
     Arg(("--port",), type=positive_int(allow_zero=True), default=8181, help="Default: 8181; 0 is a free one."),
     Arg(("--write",), action="store_true", help="Take commits and other changes; default: reads only."),
     Arg(("--certificate",), metavar="FILE", help="Certificate chain for TLS, as PEM."),

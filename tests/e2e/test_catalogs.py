@@ -179,7 +179,9 @@ def test_an_answer_is_lost(place: Place, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    catalogs({"sqlite": ["append"], "postgres": ["merge-publish"], "rest": ["merge-statement"], "object_store": ["append"]}),
+    catalogs(
+        {"sqlite": ["append"], "postgres": ["merge-publish"], "rest": ["merge-statement"], "object_store": ["append"]}
+    ),
     indirect=["place"],
 )
 def test_a_request_is_lost(place: Place, kind: str) -> None:
