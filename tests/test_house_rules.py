@@ -156,7 +156,7 @@ def test_provider_imports_nothing_heavy_at_module_level() -> None:
 
 
 def test_provider_and_dags_import_only_the_pure_rooms() -> None:
-    pure = ("lakecdc.contract", "lakecdc.metadata")
+    pure = ("lakecdc.contract", "lakecdc.metadata", "lakecdc.object_store")
     found = [
         f"{where(path, node)} {name}"
         for path in modules(PROVIDER, ROOT / "dags")

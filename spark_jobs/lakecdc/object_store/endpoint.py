@@ -1,7 +1,7 @@
 """An HTTP server of Iceberg's REST interface over a catalog in an object store.
 
-Drivers start one for Spark in their own process, and ``airflow lakecdc serve`` is one for other engines. It has no state:
-any number of them may serve one warehouse.
+Drivers start one for Spark in their own process, and ``airflow lakecdc serve`` is one for other engines. It has no
+state: any number of them may serve one warehouse.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Endpoint:
             self._server = _Server(address, RestInterface(catalog, writable=writable), self.token, tls)
         except (OSError, OverflowError) as refused:
             raise SpecError(
-                f"Cannot serve the catalog on {host}, port {address[1]}: {refused}.", hint="Use another address or port."
+                f"Cannot serve the catalog on {host}, port {address[1]}: {refused}.",
+                hint="Use another address or port.",
             ) from refused
         shown = f"[{host}]" if ":" in host else host
         self.uri = f"{'https' if tls else 'http'}://{shown}:{self._server.server_address[1]}"
@@ -163,10 +164,10 @@ class _Handler(BaseHTTPRequestHandler):
     # headers and body are two writes
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._send(self._answer())
 
-    do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_DELETE = do_GET
 
     def _answer(self) -> Answer:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")

@@ -41,7 +41,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         super().__init__(name, **properties)
         self._catalog = open_catalog(properties, PyicebergApplier())
 
-    def create_table(  # noqa: PLR0913
+    def create_table(
         self,
         identifier: str | Identifier,
         schema: Schema | pa.Schema,
@@ -54,7 +54,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         request = self._request(names, schema, location, partition_spec, sort_order, properties)
         return self._table(names, self._catalog.create_table(names[:-1], request))
 
-    def _create_staged_table(  # noqa: PLR0913
+    def _create_staged_table(
         self,
         identifier: str | Identifier,
         schema: Schema | pa.Schema,
@@ -101,10 +101,12 @@ class ObjectStoreCatalog(MetastoreCatalog):
     ) -> CommitTableResponse:
         names = table.name()
         # as RestCatalog sends them
-        wanted, changes = ([json.loads(each.model_dump_json()) for each in models] for models in (requirements, updates))
+        wanted, changes = (
+            [json.loads(each.model_dump_json()) for each in models] for models in (requirements, updates)
+        )
         version = self._catalog.update_table(names, wanted, changes)
         metadata = TableMetadataUtil.parse_raw(version.text)
-        return CommitTableResponse(metadata=metadata, metadata_location=version.location)
+        return CommitTableResponse(metadata=metadata, **{"metadata-location": version.location})
 
     @staticmethod
     def _delete_old_metadata(io: FileIO, base: TableMetadata, metadata: TableMetadata) -> None:
@@ -155,7 +157,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
         io = self._load_file_io(metadata.properties, version.location)
         return Table(names, metadata, version.location, io, self)
 
-    def _request(  # noqa: PLR0913
+    def _request(
         self,
         names: Identifier,
         schema: Schema | pa.Schema,
@@ -168,14 +170,15 @@ class ObjectStoreCatalog(MetastoreCatalog):
         version: Any = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
         converted = self._convert_schema_if_needed(schema, version)
         fresh = assign_fresh_schema_ids(converted)
-        request = CreateTableRequest(
-            name=names[-1],
-            location=location.rstrip("/") if location else None,
-            table_schema=fresh,
-            partition_spec=assign_fresh_partition_spec_ids(partition_spec, converted, fresh),
-            write_order=assign_fresh_sort_order_ids(sort_order, converted, fresh),
-            properties=properties,
-        )
+        fields = {
+            "name": names[-1],
+            "location": location.rstrip("/") if location else None,
+            "schema": fresh,
+            "partition-spec": assign_fresh_partition_spec_ids(partition_spec, converted, fresh),
+            "write-order": assign_fresh_sort_order_ids(sort_order, converted, fresh),
+            "properties": properties,
+        }
+        request = CreateTableRequest.model_validate(fields)
         document: Document = json.loads(request.model_dump_json())
         return document
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
@@ -21,7 +21,8 @@ from lakecdc.object_store.answers import DONE, Answer, document, error, failure,
 
 if TYPE_CHECKING:
     from lakecdc.object_store.applier import Document
-    from lakecdc.object_store.catalog import Names, ObjectCatalog
+    from lakecdc.object_store.catalog import ObjectCatalog
+    from lakecdc.object_store.names import Names
 
 _log = logging.getLogger(__name__)
 # between the levels of a namespace, in paths and in the parameter "parent"
@@ -169,10 +170,17 @@ class _Route:
 
     def match(self, method: str, path: str) -> Mapping[str, str] | None:
         """Return the parts of a path, or None if it is not this route's."""
-        pattern = re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", self.path.replace("/{prefix}", ""))
-        match = re.fullmatch(pattern, path) if method == self.method else None
+        pairs = list(zip_longest(self.path.replace("/{prefix}", "").split("/"), path.split("/")))
+        if method != self.method or not all(
+            part if _is_name(expected) else part == expected for expected, part in pairs
+        ):
+            return None
         # Java writes a blank as a plus sign
-        return {name: unquote_plus(part) for name, part in match.groupdict().items()} if match else None
+        return {expected.strip("{}"): unquote_plus(part) for expected, part in pairs if _is_name(expected)}
+
+
+def _is_name(expected: str | None) -> bool:
+    return expected is not None and expected.startswith("{")
 
 
 _NAMESPACES = "/v1/{prefix}/namespaces"

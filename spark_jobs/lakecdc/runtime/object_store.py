@@ -1,4 +1,4 @@
-"""The address of a catalog in an object store for Spark: an endpoint in the driver, on this machine's loopback alone."""
+"""The endpoint through which Spark uses a catalog in an object store: in the driver, on its loopback interface alone."""
 
 from __future__ import annotations
 

@@ -132,9 +132,9 @@ def test_an_object_store_is_opened_in_process_and_checked(monkeypatch: pytest.Mo
         opened.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=True)))
     checked = {each.check: each for each in findings("objects", ["shop"], ["shop.orders"])}
     assert {each.state for each in checked.values()} == {"ok"}, checked
-    assert "a catalog of type object_store" in checked["catalog connection"].text
-    assert "one of 16 creates at once wins" in checked["object store"].text
+    assert "a catalog of type object_store" in checked["catalog connection"].found
+    assert "one of 16 creates at once wins" in checked["object store"].found
     # it tries anew, whatever was proven before
     monkeypatch.setattr(LocalStorage, "create", lambda *_: Answer.WRITTEN)
     (found,) = [each for each in findings("objects", []) if each.check == "object store"]
-    assert found.state == "fail" and "created an object twice" in found.text
+    assert found.state == "fail" and "created an object twice" in found.found

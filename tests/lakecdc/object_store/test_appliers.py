@@ -119,7 +119,7 @@ def same_table(text: str) -> dict[str, Any]:
     return {"type": "assert-table-uuid", "uuid": json.loads(text)["table-uuid"]}
 
 
-FAILING = [
+FAILING: list[dict[str, Any]] = [
     {"type": "assert-create"},
     {"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"},
     {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 8},
@@ -136,7 +136,7 @@ FAILING = [
 def test_both_refuse_the_same_for_the_same_reason(core: JvmApplier) -> None:
     at, python = int(time.time() * 1000) - 10, PyicebergApplier()
     text = python.apply(python.create(request(3), LOCATION), "v1", [], [snapshot(1, at, 3), main(1)])
-    unknown = {"action": "add-view-version", "view-version": {}}
+    of_views = {"action": "set-current-view-version", "view-version-id": 1}
     refused: list[tuple[type[Exception], list[dict[str, Any]], list[dict[str, Any]]]] = [
         *((CommitFailedException, [condition], []) for condition in FAILING),
         # snapshots of writers that another one was ahead of
@@ -150,7 +150,9 @@ def test_both_refuse_the_same_for_the_same_reason(core: JvmApplier) -> None:
         (InputError, [], [{"action": "set-current-schema", "schema-id": -1}]),
         (InputError, [], [{"action": "remove-schemas", "schema-ids": [0]}]),
         (InputError, [], [snapshot(2, at - 90_000, 3), main(2)]),
-        (UnsupportedError, [], [unknown]),
+        (UnsupportedError, [], [of_views]),
+        (UnsupportedError, [], [{"action": "of-the-future"}]),
+        (UnsupportedError, [{"type": "of-the-future"}], []),
     ]
     for error, *asked in refused:
         for applier in (core, python):

@@ -129,7 +129,7 @@ def test_requirements_that_pyiceberg_does_not_know_as_a_whole_are_refused() -> N
 
 
 def test_a_new_table_that_pyiceberg_would_make_with_less_is_refused() -> None:
-    default = schema(0, field(11, "note", "string", **{"initial-default": "x", "write-default": "x"}))
+    default = schema(0, {**field(11, "note", "string"), "initial-default": "x", "write-default": "x"})
     refused = [
         (request(3, schema=default), "schema.fields[5].initial-default"),
         (request(2, more={"a": 1}), "the request.more"),

@@ -8,11 +8,12 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from lakecdc.contract.errors import InputError, SourceUnavailableError
+from lakecdc.contract.errors import SourceUnavailableError
 from lakecdc.iceberg.file_io import storage_properties
 from lakecdc.iceberg.stored_files import FileIoStorage, StoredFile
 from lakecdc.iceberg.table import IcebergTable
 from lakecdc.metadata.locations import in_s3, split
+from lakecdc.object_store.s3_client import s3_client
 
 _THREADS = 16
 #: number of ranges of a listing, more than threads because folders differ in size
@@ -55,7 +56,7 @@ class S3Storage:
     """Files in S3, by pyiceberg's storage properties; without an access key boto3 finds credentials itself."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._client = _client(properties)
+        self._client = s3_client(properties, connections=_THREADS)
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
         """Yield every object below a folder, in any order; at most one page per range waits to be taken."""
@@ -144,28 +145,3 @@ def _parts(location: str) -> tuple[str, str, str]:
     """Split a location into scheme, bucket and key, which is never encoded."""
     scheme, bucket, path = split(location)
     return scheme, bucket, path.removeprefix("/")
-
-
-def _client(properties: Mapping[str, str]) -> Any:
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError as error:
-        raise InputError(
-            "Cannot list files in S3 without boto3.", hint="Install boto3 where the driver runs."
-        ) from error
-    virtual = properties.get("s3.force-virtual-addressing", "").lower()
-    style = {"true": "virtual", "false": "path"}.get(virtual, "auto")
-    return boto3.session.Session().client(
-        "s3",
-        endpoint_url=properties.get("s3.endpoint"),
-        region_name=properties.get("s3.region") or properties.get("client.region"),
-        aws_access_key_id=properties.get("s3.access-key-id"),
-        aws_secret_access_key=properties.get("s3.secret-access-key"),
-        aws_session_token=properties.get("s3.session-token"),
-        config=Config(
-            s3={"addressing_style": style},
-            retries={"mode": "standard", "max_attempts": 6},
-            max_pool_connections=_THREADS,
-        ),
-    )
