@@ -167,7 +167,7 @@ def test_what_jobs_did_is_recorded_once(place: Place) -> None:
 
 
 _ANSWERS = {"sqlite": ["append"], "postgres": list(KINDS), "rest": ["append", "deletes", "insert"]}
-_ANSWERS |= {"object_store": ["append", "deletes", "merge-publish", "expiry"], "object_store_in_s3": ["append"]}
+_ANSWERS |= {"object_store": ["append", "expiry"], "object_store_in_s3": ["append"]}
 
 
 @pytest.mark.parametrize(

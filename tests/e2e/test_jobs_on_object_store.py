@@ -35,15 +35,8 @@ class Objects:
         return CatalogConnection(CATALOG, dict(self.properties), self.properties, SecretEnvironment(CATALOG))
 
     def spec(self, job: str, **parts: Any) -> dict[str, Any]:
-        """A spec of a job on the table."""
-        catalog = {"name": CATALOG, "properties": self.properties}
-        return {
-            "version": 1,
-            "job": job,
-            "catalog": catalog,
-            **({} if job == "ingest" else {"tables": [TABLE]}),
-            **parts,
-        }
+        """A spec of a job."""
+        return {"version": 1, "job": job, "catalog": {"name": CATALOG, "properties": self.properties}, **parts}
 
     def run(self, job: str, **parts: Any) -> dict[str, Any]:
         """Run a job, which has something to do, and return its metrics."""
@@ -81,9 +74,12 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects) -> None:
         "expire_snapshots": {"max_age": 0.0, "retain_last": 1},
     }
     for job, given in options.items():
-        objects.run(job, options=given)
+        objects.run(job, tables=[TABLE], options=given)
         assert objects.rows() == history.expected(), job
-    looked = look(objects.connection(), parse_spec(objects.spec("compact_data_files", options={"min_input_files": 2})))
+    looked = look(
+        objects.connection(),
+        parse_spec(objects.spec("compact_data_files", tables=[TABLE], options=options["compact_data_files"])),
+    )
     assert {table.table for table in looked.idle} == {TABLE}
     metadata = objects.folder / "lake/shop/t/metadata"
     versions = sorted(int(path.name[1:].partition(".")[0]) for path in metadata.glob("v*.metadata.json"))
