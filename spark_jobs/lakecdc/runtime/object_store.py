@@ -1,4 +1,4 @@
-"""The endpoint through which Spark uses a catalog in an object store: in the driver, on its loopback interface alone."""
+"""The endpoint through which Spark uses a catalog in an object store: in the driver, on loopback alone."""
 
 from __future__ import annotations
 
