@@ -74,8 +74,9 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects) -> None:
         "expire_snapshots": {"max_age": 0.0, "retain_last": 1},
     }
     for job, given in options.items():
-        objects.run(job, tables=[TABLE], options=given)
+        metrics = objects.run(job, tables=[TABLE], options=given)
         assert objects.rows() == history.expected(), job
+    assert "metadata_versions_trimmed" in metrics, "the last job knows that the catalog is an object store"
     looked = look(
         objects.connection(),
         parse_spec(objects.spec("compact_data_files", tables=[TABLE], options=options["compact_data_files"])),
