@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import StaticTable
 
 from airflow_provider_lakecdc.governance.precheck import look
 from airflow_provider_lakecdc.hooks.catalog import CatalogConnection
@@ -18,6 +19,7 @@ from tests.lakecdc.ingest.histories import History, lines
 from tests.readers import duckdb_rows
 
 CATALOG, TABLE = "objects", "shop.t"
+_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
 class Objects:
@@ -54,7 +56,17 @@ def objects(lake: Lake, tmp_path: Path) -> Objects:
     return Objects(tmp_path)
 
 
-def test_jobs_feed_and_maintain_a_table(objects: Objects) -> None:
+def assert_readers_by_path_agree(objects: Objects, lake: Lake, keys: list[int]) -> None:
+    """They know nothing but the folder."""
+    by_path = StaticTable.from_metadata(f"{objects.folder}/lake/shop/t").scan(selected_fields=("id",)).to_arrow()
+    assert sorted(by_path["id"].to_pylist()) == keys
+    for key, value in {"": _CATALOG, ".type": "hadoop", ".warehouse": f"file://{objects.folder}/lake"}.items():
+        lake.spark.conf.set(f"spark.sql.catalog.by_path{key}", value)
+    found = lake.sql("SELECT id FROM by_path.shop.t ORDER BY id").collect()
+    assert [row.id for row in found] == keys
+
+
+def test_jobs_feed_and_maintain_a_table(objects: Objects, lake: Lake) -> None:
     history, done = History(random.Random(9)), 0
     for key in range(40):
         history.insert(key)
@@ -82,6 +94,7 @@ def test_jobs_feed_and_maintain_a_table(objects: Objects) -> None:
         parse_spec(objects.spec("compact_data_files", tables=[TABLE], options=options["compact_data_files"])),
     )
     assert {table.table for table in looked.idle} == {TABLE}
+    assert_readers_by_path_agree(objects, lake, [row[0] for row in history.expected()])
     metadata = objects.folder / "lake/shop/t/metadata"
     versions = sorted(int(path.name[1:].partition(".")[0]) for path in metadata.glob("v*.metadata.json"))
     assert versions == list(range(1, versions[-1] + 1)), "a number is never freed"
